@@ -37,7 +37,6 @@ impl<'a> Fields<'a> {
         Some(until_zero(self.take(room)?))
     }
 
-    /// A string that ends with a zero.
     pub(crate) fn zero_ended(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|&byte| byte == 0)?;
         let text = self.take(end)?;

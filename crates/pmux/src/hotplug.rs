@@ -19,7 +19,6 @@ pub(crate) struct Hotplug {
     by: Follower,
 }
 
-/// Who takes in the news.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Follower {
     /// Whoever reads counters.

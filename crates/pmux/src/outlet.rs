@@ -28,11 +28,9 @@ pub(crate) struct Outlet<R> {
     opened: Opened,
     /// The CPU that writes into it.
     pub(crate) cpu: CpuId,
-    /// The ring.
     pub(crate) ring: R,
 }
 
-/// What a ring does when it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Full {
     /// It takes nothing until somebody has read.

@@ -63,7 +63,6 @@ pub enum CpuChoice {
     Only(CpuList),
 }
 
-/// The error for a CPU that is not there.
 pub(crate) fn no_such_cpu(cpu: u32, online: &CpuList) -> Error {
     Error::NoSuchCpu { cpu, online: online.to_string() }
 }

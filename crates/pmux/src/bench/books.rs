@@ -107,7 +107,6 @@ impl<L: Locks> Books for List<L> {
     }
 }
 
-/// What lanes have in common.
 struct Track<'b, B> {
     books: &'b B,
     load: ThreadLoad,
@@ -196,7 +195,6 @@ impl<B: Books> Track<'_, B> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LOAD: ThreadLoad = ThreadLoad { breakpoints: 4, parallelism: 3, threads: 5, repeat: 7 };

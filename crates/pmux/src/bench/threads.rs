@@ -36,7 +36,6 @@ pub fn threads(session: &Session, load: ThreadLoad) -> Result<Cost, BenchError> 
     }
 }
 
-/// What those who start the others have in common.
 struct Starter {
     threads: u32,
     /// Batches that nobody has begun. Relaxed: it hands out numbers.

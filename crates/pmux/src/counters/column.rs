@@ -37,7 +37,6 @@ pub(super) enum Verdict {
 }
 
 impl Column {
-    /// How an event is asked for in this session.
     pub(super) fn new(session: &Session, event: &Event, options: Options, knows_tasks: bool) -> Self {
         let (event, attr) = (event.clone(), event.attr);
         let (refusal, adjustment, regrouping, asked) = (None, None, None, None);
@@ -105,7 +104,6 @@ impl Column {
         }
     }
 
-    /// Whether it is one number for the whole machine.
     pub(super) fn is_of_machine(&self) -> bool {
         let of_machine = UsageKind::for_attr(&self.event.attr).and_then(machine_usage_attr);
         of_machine.is_some_and(|attr| (attr.kind, attr.config) == (self.attr.kind, self.attr.config))

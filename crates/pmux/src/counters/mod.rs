@@ -42,7 +42,6 @@ struct TaskGroup {
     columns: Vec<usize>,
 }
 
-/// A task and its groups.
 struct TaskRow {
     who: Who,
     groups: Vec<TaskGroup>,
@@ -82,7 +81,6 @@ pub struct Counters {
     held: SleepLock<Option<TaskId>>,
 }
 
-/// The rows of the sets at one moment.
 #[derive(Clone)]
 struct LastSets {
     at: Nanos,

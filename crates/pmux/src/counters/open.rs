@@ -25,7 +25,6 @@ use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, SleepLock, USAGE};
 use std::sync::Arc;
 
-/// Which columns form the groups that are opened.
 type Groups = Vec<Vec<usize>>;
 
 impl Session {
@@ -125,7 +124,6 @@ pub(super) struct Opening<'s> {
     groups: Together,
     /// How often a column was changed or refused: what was opened before has to be opened again.
     pub(super) changes: u64,
-    /// The cgroups that were made known.
     cgroups: Vec<CgroupId>,
     /// How many files it takes, as far as that is known.
     files: u64,

@@ -242,7 +242,6 @@ enum MustLive {
     No,
 }
 
-/// The threads of processes.
 struct Listing {
     /// Ascending.
     tids: Vec<i32>,

@@ -36,7 +36,6 @@ impl Together {
         self.0.insert(0, Group::alone(column));
     }
 
-    /// The columns of each group.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Vec<usize>> {
         self.0.iter().map(|group| &group.columns)
     }

@@ -121,7 +121,6 @@ impl Modifiers {
     }
 
     /// Whether a text has only letters that can be modifiers, so that it is no tracepoint's name.
-    #[must_use]
     pub(super) fn looks_like(text: &str) -> bool {
         text.chars().all(|c| c == 'p' || c == 'b' || LETTERS.iter().any(|(known, _)| *known == c))
     }
@@ -247,7 +246,6 @@ fn precise(count: u8) -> Precise {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn flags(text: &str) -> AttrFlags {

@@ -167,10 +167,10 @@ impl Generic {
     pub fn from_config(kind: EventType, config: u64) -> Option<Self> {
         match kind {
             EventType::HARDWARE => {
-                Hardware::ALL.iter().find(|event| event.config() == config).map(|event| Self::Hardware(*event))
+                Hardware::ALL.iter().copied().find(|event| event.config() == config).map(Self::Hardware)
             }
             EventType::SOFTWARE => {
-                Software::ALL.iter().find(|event| event.config() == config).map(|event| Self::Software(*event))
+                Software::ALL.iter().copied().find(|event| event.config() == config).map(Self::Software)
             }
             EventType::HW_CACHE => CacheEvent::all().find(|event| event.config() == config).map(Self::Cache),
             _ => None,
@@ -179,37 +179,26 @@ impl Generic {
 }
 
 /// Reads `r1a8` or `r0x1a8`. `None` if it is something else or has more than 64 bits.
-#[must_use]
 pub(super) fn raw(name: &str) -> Option<u64> {
     let digits = raw_digits(name)?;
     u64::from_str_radix(digits, 16).ok()
 }
 
 /// The digits of what is written like a raw event, whether or not the number fits.
-#[must_use]
 pub(super) fn raw_digits(name: &str) -> Option<&str> {
     let digits = name.strip_prefix('r')?;
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
     (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(digits)
 }
 
-/// The event behind one of the plain numbers that the first `timec` took: 0 to 5 and -1 to -5.
-#[must_use]
+/// The event behind one of the plain numbers that the first `timec` took: 0 to 5 and -1 to -5,
+/// which count the first events of the kernel's own numbers.
 pub(super) fn from_plain_number(number: i64) -> Option<Generic> {
-    Some(match number {
-        0 => Generic::Hardware(Hardware::Cycles),
-        1 => Generic::Hardware(Hardware::Instructions),
-        2 => Generic::Hardware(Hardware::CacheReferences),
-        3 => Generic::Hardware(Hardware::CacheMisses),
-        4 => Generic::Hardware(Hardware::Branches),
-        5 => Generic::Hardware(Hardware::BranchMisses),
-        -1 => Generic::Software(Software::CpuClock),
-        -2 => Generic::Software(Software::TaskClock),
-        -3 => Generic::Software(Software::PageFaults),
-        -4 => Generic::Software(Software::ContextSwitches),
-        -5 => Generic::Software(Software::CpuMigrations),
-        _ => return None,
-    })
+    match number {
+        0..=5 => Generic::from_config(EventType::HARDWARE, number.unsigned_abs()),
+        -5..=-1 => Generic::from_config(EventType::SOFTWARE, number.unsigned_abs() - 1),
+        _ => None,
+    }
 }
 
 /// Every generic name that can be suggested, aliases too. Raw events have no end and are left out.

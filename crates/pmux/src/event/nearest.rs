@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** pure, and bounded: names longer than any real one are not compared.
 
-/// How many names are offered.
 const OFFERED: usize = 3;
 /// Longer texts are no misspelled name.
 const LONGEST: usize = 100;
@@ -10,7 +9,6 @@ const LONGEST: usize = 100;
 /// The number of letters to add, drop, change or swap with a neighbour to get from one text to the other.
 ///
 /// This is the restricted Damerau-Levenshtein distance: no part is changed twice. Upper and lower case are the same.
-#[must_use]
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().map(|c| c.to_ascii_lowercase()).collect();
     let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
@@ -61,20 +59,16 @@ fn letters_apart(a: &str, b: &str) -> usize {
     lacks(1).max(lacks(-1))
 }
 
-/// Whether a name is near enough to be offered.
-#[must_use]
 pub(crate) fn is_near(typed: &str, name: &str) -> bool {
     nearness(typed, name).is_some()
 }
 
 /// The candidates nearest to what was typed, best first: at most three, each once.
-#[must_use]
 pub(crate) fn nearest(typed: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
     nearest_by(typed, candidates.into_iter().map(|name| (name.clone(), name)))
 }
 
 /// As [`nearest`], for pairs of a name to compare and the text to offer for it.
-#[must_use]
 pub(crate) fn nearest_by(typed: &str, candidates: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
     if typed.is_empty() || typed.len() > LONGEST {
         return Vec::new();

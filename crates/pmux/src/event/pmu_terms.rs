@@ -40,7 +40,6 @@ const NOT_HERE: [&str; 18] = [
 /// The terms that every event takes.
 const EVERYWHERE: [&str; 8] = ["config", "config1", "config2", "config3", "config4", "name", "period", "freq"];
 
-/// What the terms of one event say.
 #[derive(Default, Debug)]
 pub(super) struct Words {
     words: [u64; 5],
@@ -66,7 +65,6 @@ enum FieldsGiven {
 }
 
 impl Words {
-    /// Reads the terms of a PMU event.
     pub(super) fn of_pmu(pmu: &Pmu, terms: &[Term]) -> Result<Self, Fault> {
         let mut words = Self::default();
         for term in terms {
@@ -98,7 +96,6 @@ impl Words {
         }
     }
 
-    /// Whether any term changed what is counted.
     pub(super) fn changes_event(&self) -> bool {
         self.touched.contains(&true)
     }
@@ -192,7 +189,6 @@ impl Words {
         Ok(true)
     }
 
-    /// Puts the terms of a named event in.
     fn alias(&mut self, pmu: &Pmu, alias: &Alias, term: &Term, all: &[Term]) -> Result<(), Fault> {
         let fault = |problem: String| Fault::new(term.at.start, problem);
         for (name, value) in &alias.terms {

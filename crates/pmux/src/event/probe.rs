@@ -47,7 +47,6 @@ impl ProbeAt {
         }
     }
 
-    /// Reads the word that an event begins with.
     pub(super) fn from_word(word: &str) -> Option<Self> {
         [Self::Entry, Self::Return].into_iter().find(|at| at.word() == word)
     }

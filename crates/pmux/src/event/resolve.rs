@@ -19,7 +19,6 @@ use super::suggest;
 use super::syntax::{self, GroupNode, Item, Node, Place, Term, What};
 use super::{CacheEvent, Event, EventList, Generic, GroupKind, GroupStrength, ParsedGroup, Source, TextError};
 
-/// The plain numbers that mean an event.
 const NUMBERS: &str = "0 cycles, 1 instructions, 2 cache-references, 3 cache-misses, 4 branches, 5 branch-misses, -1 cpu-clock, \
                        -2 task-clock, -3 page-faults, -4 context-switches, -5 cpu-migrations";
 
@@ -91,7 +90,6 @@ impl Resolver<'_> {
         Ok(events)
     }
 
-    /// The text of an event as it was typed.
     fn typed(&self, at: Place) -> String {
         self.text.get(at.start..at.end).unwrap_or_default().to_owned()
     }

@@ -28,14 +28,12 @@ pub(super) struct LaneCopy {
     pub(super) whole_since_ns: Option<u64>,
 }
 
-/// What was copied.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pub(super) lanes: Vec<LaneCopy>,
 }
 
 impl Copies {
-    /// Of a CPU.
     pub(super) fn lane(&mut self, cpu: u32) -> &mut LaneCopy {
         let place = self.lanes.iter().position(|lane| lane.cpu == cpu).unwrap_or_else(|| {
             let (pieces, known) = (Vec::new(), Vec::new());

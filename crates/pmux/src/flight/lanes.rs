@@ -59,11 +59,9 @@ struct Lane {
     rings: Vec<KeptRing>,
 }
 
-/// All of them.
 pub(crate) struct Lanes {
     session: Session,
     keep: Keeping,
-    /// The most bytes of one ring.
     most_bytes: u64,
     lanes: Vec<Lane>,
     next_number: u64,
@@ -182,7 +180,6 @@ impl Lanes {
         lane.rings.push(ring);
     }
 
-    /// What the rings hold now.
     pub(super) fn held(&self, now_ns: u64) -> Vec<Held> {
         let of = |lane: &Lane| {
             let rings = || lane.rings.iter();
@@ -214,7 +211,6 @@ impl Lanes {
         self.stuck.as_deref()
     }
 
-    /// The most bytes that a ring may have.
     pub(super) fn most_bytes(&self) -> u64 {
         self.most_bytes
     }

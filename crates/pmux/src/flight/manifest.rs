@@ -14,7 +14,6 @@ use std::fmt::Write as _;
 /// Grows with each new field that changes what another one means.
 const VERSION: u32 = 1;
 
-/// A string as JSON.
 fn text(value: &str) -> String {
     let mut out = String::from("\"");
     for letter in value.chars() {

@@ -5,7 +5,6 @@
 //!
 //! **Invariant:** pure, and small: marks are thinned out, never more than [`MOST`].
 
-/// How many marks there are at most.
 const MOST: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -171,13 +171,11 @@ pub struct Status {
     pub writing: usize,
 }
 
-/// How often rings are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often they are copied while a snapshot goes on, where they are large or little is written.
 const FOLLOW: Duration = Duration::from_millis(50);
 /// So many snapshots are written at a time, each with a copy of the rings.
 const MOST_WRITING: usize = 2;
-/// So many marks are kept.
 const MOST_MARKS: usize = 10_000;
 /// Bytes of a ring of the tracking event, where nobody says.
 const TOLD_BYTES: u64 = 512 << 10;
@@ -224,7 +222,6 @@ pub struct Flight {
     /// The one that is not over yet, or waits.
     pending: Option<Pending>,
     begun: u64,
-    /// What was marked, and when.
     marks: VecDeque<(Nanos, String)>,
     opened_ns: u64,
     looked_ns: u64,

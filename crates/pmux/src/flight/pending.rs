@@ -42,7 +42,6 @@ impl Pending {
         self.number
     }
 
-    /// One more cause.
     pub(super) fn join(&mut self, cause: Cause, after_ns: u64) -> Requested {
         if let Some(taken) = &mut self.taken {
             let latest_ns = taken.begun_ns.saturating_add(after_ns.saturating_mul(MOST_TIMES));
@@ -100,7 +99,6 @@ impl Pending {
         ended_ns
     }
 
-    /// When there is something to be done.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.taken.map(|taken| taken.next_ns.min(taken.ends_ns))
     }

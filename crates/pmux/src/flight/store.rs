@@ -19,10 +19,8 @@ const PREFIX: &str = "flight-";
 const DATA: &str = "data";
 const MANIFEST: &str = "json";
 const DRAFT: &str = ".tmp";
-/// How many names are tried.
 const MOST_NAMES: u64 = 1000;
 
-/// Where snapshots go.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     folder: PathBuf,
@@ -39,7 +37,6 @@ pub(super) struct Draft {
     kept: bool,
 }
 
-/// A snapshot that is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Kept {
     pub(super) data: PathBuf,
@@ -225,7 +222,6 @@ pub fn is_snapshot(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {

@@ -136,7 +136,6 @@ pub(super) struct Job {
     pub(super) previous: Option<(u64, Nanos)>,
 }
 
-/// What came of it.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) cpus: Vec<CpuWindow>,
@@ -171,7 +170,6 @@ impl Written {
 
 type Done = Result<Snapshot, SnapshotError>;
 
-/// The threads that write.
 pub(super) struct Writing {
     send: Sender<Done>,
     receive: Receiver<Done>,
@@ -225,7 +223,6 @@ impl Writing {
         }
     }
 
-    /// Those that are done.
     pub(super) fn take(&mut self) -> Vec<Done> {
         let mut all = std::mem::take(&mut self.kept_back);
         while let Ok(done) = self.receive.try_recv() {
@@ -235,7 +232,6 @@ impl Writing {
         all
     }
 
-    /// Waits until all are done.
     pub(super) fn wait(&mut self) -> Vec<Done> {
         let mut all = std::mem::take(&mut self.kept_back);
         while self.running > 0 {
@@ -414,7 +410,6 @@ impl CpuWindow {
     }
 }
 
-/// Where times stand in records.
 pub(super) struct Times {
     first: SampleLayout,
     tracking: SampleLayout,
@@ -448,7 +443,6 @@ impl Times {
 }
 
 impl Copies {
-    /// Bytes of all records.
     fn bytes(&self) -> u64 {
         self.lanes.iter().flat_map(|lane| &lane.pieces).map(|(_, excerpt)| excerpt.bytes()).sum()
     }

@@ -36,7 +36,6 @@ pub(crate) struct Mux {
     pretended: Option<u8>,
 }
 
-/// A PMU that was tried.
 struct Unit {
     kind: EventType,
     pmu: PmuId,

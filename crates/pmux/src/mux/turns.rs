@@ -56,7 +56,6 @@ impl Turning {
         self.beat.advance(Phase::Turning);
     }
 
-    /// Whether somebody waits.
     pub(crate) fn has_begun(&self) -> bool {
         *self.beat.phase.lock().unwrap_or_else(PoisonError::into_inner) == Phase::Turning
     }

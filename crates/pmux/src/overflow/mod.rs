@@ -71,7 +71,6 @@ pub struct OverflowCounter {
     lost: u64,
 }
 
-/// What is open.
 enum Held {
     /// An event of each of some threads.
     Threads(Vec<Opened>),

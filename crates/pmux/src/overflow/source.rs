@@ -21,7 +21,6 @@ pub(super) struct Source {
     before: u64,
     /// How many there had been at the last reading.
     happened: u64,
-    /// How many are lost.
     pub(super) lost: u64,
 }
 

@@ -23,7 +23,6 @@ const HEADER_BYTES: u64 = 104;
 /// An entry of the index, or where an attribute's ids stand: an offset and a size.
 const SECTION_BYTES: u64 = 16;
 
-/// A part of the file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Section {
     offset: u64,
@@ -44,7 +43,6 @@ struct IdTable {
     /// Where the file says so.
     entry: u64,
     table: Section,
-    /// For how many bytes there is room.
     room_bytes: u64,
     /// Those that found no room, until the end.
     rest: Vec<u64>,
@@ -57,7 +55,6 @@ pub struct FileWriter {
     attrs: Section,
     ids: Vec<IdTable>,
     early: Vec<(Feature, Section)>,
-    /// Where the records begin.
     data: u64,
     /// How many bytes of them the header claims.
     sealed: u64,
@@ -321,7 +318,6 @@ impl FileWriter {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::feature::text;
     use super::*;
     use pmux_abi::attr::Attr;
@@ -354,7 +350,6 @@ mod tests {
         (part(data, data_bytes), features.collect())
     }
 
-    /// So many records, each with a number.
     fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
         let one = |number: u64| [[9, 0, 0, 0, 0, 0, 16, 0], number.to_ne_bytes()].concat();
         numbers.flat_map(one).collect()

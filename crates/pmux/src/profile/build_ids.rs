@@ -56,12 +56,10 @@ impl BuildIds {
         Some(())
     }
 
-    /// The build id of a file.
     pub(super) fn of(&self, path: &[u8]) -> Option<BuildId> {
         self.by_path.get(path).copied()
     }
 
-    /// The build id of the kernel.
     pub(super) fn of_kernel(&self) -> Option<BuildId> {
         self.kernel
     }
@@ -77,7 +75,6 @@ impl BuildIds {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// A record as `perf record` writes it.

@@ -154,7 +154,6 @@ impl Converter {
         Ok(())
     }
 
-    /// A record that a tool wrote.
     fn tool_record(&mut self, header: RecordHeader, payload: &[u8]) -> Result<(), ProfileError> {
         let taken = self.with_head(|head| head.take_record(header.kind.0, header.misc.0, payload));
         if !self.head.tracing.is_empty() {
@@ -194,7 +193,6 @@ impl Converter {
         taken
     }
 
-    /// Takes a record.
     fn take(&mut self, bytes: &[u8], met: Met, sink: &mut dyn Sink) {
         if self.ended {
             return;

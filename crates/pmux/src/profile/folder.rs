@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// All recordings of a folder.
 pub(super) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     let failed = |error| ProfileError::Open(folder.to_owned(), error);
     let paths = std::fs::read_dir(folder).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));

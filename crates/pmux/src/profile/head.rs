@@ -130,7 +130,6 @@ pub(super) struct Head {
     pub(super) notes: Vec<String>,
 }
 
-/// Where a file has its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Data {
     pub(super) offset: u64,
@@ -210,7 +209,6 @@ impl Head {
         if is_pipe(&first)? { Ok(Self::default()) } else { Ok(Self::read(file)?.0) }
     }
 
-    /// Reads the description of a file.
     pub(super) fn read(file: &File) -> Result<(Self, Data), ProfileError> {
         let length = file.metadata()?.len();
         let cut = |what| move || ProfileError::CutOff { what };

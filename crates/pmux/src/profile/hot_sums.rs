@@ -19,7 +19,6 @@ pub(super) struct Touched {
     pub(super) total: Weight,
 }
 
-/// The nodes of a spot.
 #[derive(Clone, Copy, Debug)]
 struct OfSpot {
     spot: u32,
@@ -157,7 +156,6 @@ impl<'n> Adder<'n> {
     }
 }
 
-/// A part of a list.
 fn part<T>(list: &[T], (from, to): (u32, u32)) -> &[T] {
     &list[from as usize..to as usize]
 }
@@ -192,7 +190,6 @@ impl Loads {
         part(&self.own, range).iter().copied()
     }
 
-    /// The topmost nodes of a spot.
     pub(super) fn topmost(&self, spot: u32) -> impl Iterator<Item = &Touched> + '_ {
         let range = self.of_spot(spot).map_or((0, 0), |of| of.topmost);
         part(&self.topmost, range).iter().map(|&at| &self.nodes[at as usize])

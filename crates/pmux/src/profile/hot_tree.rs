@@ -94,7 +94,6 @@ struct Step {
     next: u32,
 }
 
-/// Where it goes on.
 struct Lists<'a> {
     /// What weighs something in the group.
     loads: &'a Loads,
@@ -110,7 +109,6 @@ struct Place {
     on: On,
 }
 
-/// How it goes on.
 #[derive(Clone, Copy)]
 enum On {
     /// To all that was called, but to what is counted with its way. The places of the next ones in the list of the group.

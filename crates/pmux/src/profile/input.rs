@@ -211,7 +211,6 @@ fn temporary_file() -> io::Result<File> {
     Ok(file)
 }
 
-/// Fills as much as there is.
 fn read_full(source: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -230,7 +229,6 @@ pub(super) struct Records {
     source: Box<dyn Read + Send>,
     /// How many bytes there are, where that is known.
     pub(super) total: Option<u64>,
-    /// How many were taken.
     pub(super) taken: u64,
 }
 

@@ -128,7 +128,6 @@ impl Profile {
         }
     }
 
-    /// What is known of its kernel.
     fn kernel_id(&self) -> KernelId<'_> {
         let build_id = &self.modules.get(ModuleId::KERNEL).build_id;
         KernelId {

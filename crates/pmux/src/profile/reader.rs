@@ -31,7 +31,6 @@ const WAITING: usize = 4;
 const AUXTRACE: u32 = 71;
 const COMPRESSED_2: u32 = 83;
 
-/// A part of a recording.
 #[derive(Default)]
 pub(super) struct Part {
     /// What describes another recording of the same machine, which begins here.
@@ -42,11 +41,9 @@ pub(super) struct Part {
     pub(super) tracing: Option<Vec<u8>>,
     /// Records in the order of time.
     pub(super) batch: Batch,
-    /// How far reading is.
     pub(super) progress: Option<Progress>,
 }
 
-/// What is known at the end.
 #[derive(Default)]
 pub(super) struct End {
     pub(super) losses: Losses,
@@ -73,7 +70,6 @@ impl Stream {
     }
 }
 
-/// Reads.
 pub(super) struct Reader {
     stream: Stream,
     /// What threads of the recorder wrote at the same time.
@@ -474,7 +470,6 @@ pub(super) enum Ahead {
     Here { reader: Box<Reader>, used: Option<Part> },
 }
 
-/// What comes next.
 pub(super) enum Step {
     Part(Part),
     End(End),

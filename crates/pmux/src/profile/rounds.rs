@@ -24,7 +24,6 @@ pub(super) struct Met {
     pub(super) event: Option<u32>,
 }
 
-/// A record that waits.
 #[derive(Clone, Copy)]
 struct Entry {
     met: Met,
@@ -54,7 +53,6 @@ impl Batch {
         self.bytes.extend_from_slice(bytes.get(..size).unwrap_or_default());
     }
 
-    /// The records, with what is known of each.
     pub(super) fn records(&self) -> impl Iterator<Item = (&[u8], Met)> {
         self.records.iter().map(|met| (self.bytes.get(met.at as usize..).unwrap_or_default(), *met))
     }
@@ -197,7 +195,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A record that says its time.
     fn record(time_ns: u64) -> Vec<u8> {
         [[0; 6].as_slice(), &16_u16.to_ne_bytes(), &time_ns.to_ne_bytes()].concat()
     }

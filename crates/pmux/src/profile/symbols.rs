@@ -67,7 +67,6 @@ pub struct Symbols {
     notes: Vec<String>,
 }
 
-/// Frames of one module.
 struct Batch {
     module: ModuleId,
     /// By their places in the list of all frames.
@@ -246,7 +245,6 @@ impl Symbols {
         }
     }
 
-    /// Gives frames their functions.
     fn take(&mut self, batch: &Batch, frames: &[Frame], found: Vec<Option<Named>>) {
         let module = batch.module;
         for (&index, found) in batch.frames.iter().zip(found) {
@@ -324,7 +322,6 @@ impl Symbols {
     }
 }
 
-/// The function of a frame.
 fn function_at(code: &mut Code, kernel: &FindKernel<'_>, frame: Frame) -> Option<Named> {
     // A signal handler returns to the very beginning of a function that no call comes before.
     let begins = |code: &mut Code| code.function(kernel, frame.address).filter(|named| named.start == frame.address);

@@ -74,7 +74,6 @@ impl Weight {
     }
 }
 
-/// No row.
 const NONE: u32 = u32::MAX;
 /// So many rows of one stack are looked at one after the other.
 const NEAR: usize = 8;

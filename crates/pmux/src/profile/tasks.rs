@@ -97,7 +97,6 @@ pub struct Tasks {
     /// How many lives, names and programs are kept, and how many may be: packed records may tell of any number.
     kept: usize,
     most: usize,
-    /// How many found no room.
     pub(super) left_out: u64,
 }
 
@@ -107,7 +106,6 @@ impl Tasks {
         self.most = ALWAYS_KEPT.saturating_add(usize::try_from(bytes / BYTES_OF_EACH).unwrap_or(usize::MAX));
     }
 
-    /// Whether one more may be kept.
     fn has_room(&mut self) -> bool {
         let has_room = self.kept < self.most.max(ALWAYS_KEPT);
         self.kept += usize::from(has_room);
@@ -270,7 +268,6 @@ impl Tasks {
         self.begin(process, tid, Some(parent), name, time_ns)
     }
 
-    /// A thread ended.
     pub(super) fn exit(&mut self, pid: i32, tid: i32, time_ns: u64) -> Option<ThreadId> {
         let id = *self.by_tid.get(&tid)?;
         let process = self.thread(id).process;
@@ -292,7 +289,6 @@ impl Tasks {
         Some(id)
     }
 
-    /// A thread has a name.
     pub(super) fn rename(&mut self, id: ThreadId, time_ns: u64, name: Name) {
         let thread = &mut self.threads[id.index()];
         let is_first = thread.names.len() == 1 && thread.born_ns.is_none() && thread.names[0].0 == 0;

@@ -19,12 +19,10 @@ const LARGEST_RATIO: u64 = 1024;
 /// What few bytes may become whatever the ratio.
 const ANY_RATIO_BYTES: u64 = 64 << 20;
 
-/// Unpacks.
 pub(super) struct Unpacker {
     decoder: FrameDecoder,
     waiting: Vec<u8>,
     state: State,
-    /// Whether the last block of the stream was unpacked.
     is_last: bool,
     packed_bytes: u64,
     unpacked_bytes: u64,
@@ -56,7 +54,6 @@ impl Unpacker {
         self.state == State::Within
     }
 
-    /// Takes more packed bytes.
     pub(super) fn feed(&mut self, packed: &[u8]) {
         if self.state != State::Broken {
             self.packed_bytes += packed.len() as u64;
@@ -173,7 +170,6 @@ impl Unpacker {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};

@@ -69,7 +69,6 @@ impl Keep {
     }
 }
 
-/// Who records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
     /// Threads, and those that they start.
@@ -80,21 +79,18 @@ pub(super) enum Scope {
     Cgroups,
 }
 
-/// What the kernel can do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Able {
     /// Events tell what they lost (6.0).
     pub(super) lost: bool,
     /// Symbols and BPF programs that come and go are told (5.1).
     pub(super) symbols: bool,
-    /// How precise a sample can be.
     pub(super) precise: u8,
 }
 
 /// The registers that a reader needs to unwind: all that a sample can have, but segments that are no use.
 const USER_REGISTERS: u64 = if cfg!(target_arch = "x86_64") { 0x00ff_0fff } else { (1 << 33) - 1 };
 
-/// What all records have.
 fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
@@ -107,7 +103,6 @@ fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
     attr.read_format.set(ReadFormat::LOST, able.lost);
 }
 
-/// An event that samples.
 pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, able: Able) -> Attr {
     let mut attr = event.attr;
     with_identity(&mut attr, scope, able);

@@ -17,7 +17,6 @@ use pmux_linux::cgroup_counts::{Pattern, find};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc};
 
-/// Whose past is told.
 pub(super) enum Whose<'a> {
     /// All processes, and the kernel.
     Everybody,
@@ -25,7 +24,6 @@ pub(super) enum Whose<'a> {
     Tasks(&'a [i32]),
 }
 
-/// Tells it.
 pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
     pub(super) build_ids: &'a mut BuildIds,
@@ -146,7 +144,6 @@ impl Existing<'_> {
     }
 }
 
-/// Whether there is a process of this number.
 pub(crate) fn is_alive(pid: u32) -> bool {
     Proc::system().stat(pid.cast_signed()).is_ok()
 }

@@ -99,7 +99,6 @@ pub struct Recorder {
     sampling: open::Switch,
     /// Those who switch the other parts, in their order.
     event_sets: Vec<EventSetId>,
-    /// The place of the tracking event.
     tracking_index: usize,
     notes: Vec<String>,
     build_ids: BuildIds,

@@ -36,7 +36,6 @@ const MOST_ROUNDS: usize = 64;
 /// What is open beside the events: what is written, what is read of `/proc`, what is waited for.
 const OTHER_FILES: u64 = 16;
 
-/// What is open.
 pub(super) enum Held {
     /// On CPUs: the tracking event, and the others, part by part, and of each part for each cgroup where cgroups are recorded.
     Cpus { tracking: SetId, sampling: Vec<SetId> },
@@ -62,7 +61,6 @@ pub(crate) struct Manner {
     pub(crate) sets: Vec<EventList>,
 }
 
-/// Whether events sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Switch {
     On,
@@ -84,7 +82,6 @@ fn files_of(target: &Target<'_>, plan: &Plan, cpus: usize, rings_of_cpu: usize) 
     (cpus * (rings_of_cpu + of_cpu)) as u64 + OTHER_FILES
 }
 
-/// What was refused.
 struct Refused {
     /// The event; `None` for the tracking one.
     event: Option<usize>,

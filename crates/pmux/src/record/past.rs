@@ -19,7 +19,6 @@ const MOST_BYTES: usize = 64 << 20;
 /// A record may be seen later than a younger one of another CPU, but not that much later.
 const SETTLED_NS: u64 = 500_000_000;
 
-/// What is known of the past.
 pub(crate) struct Past {
     layout: SampleLayout,
     state: State,
@@ -84,7 +83,6 @@ impl Past {
         self.places.push((at_ns, start..self.records.len()));
     }
 
-    /// So many records were lost.
     pub(crate) fn lose(&mut self, records: u64) {
         self.lost += records;
         self.lost_since_sweep = true;
@@ -154,7 +152,6 @@ impl Past {
         self.records.len()
     }
 
-    /// How many records were lost.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -162,7 +159,6 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_abi::attr::{AttrFlags, SampleFormat};
     use pmux_abi::record::{Comm, CommCause, Lost, Misc, Task, TaskId, encode_record};

@@ -20,9 +20,7 @@ use std::ops::Range;
 /// Events that are switched together: the first part is what is recorded, the others are sets that somebody else switches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Part {
-    /// Which groups.
     pub(super) groups: Range<usize>,
-    /// Which events.
     pub(super) events: Range<usize>,
 }
 
@@ -167,7 +165,6 @@ impl Plan {
     }
 }
 
-/// What the kernel can do.
 pub(super) fn able(session: &Session) -> Able {
     let facts = session.facts();
     Able {

@@ -21,7 +21,6 @@ const TOTAL_BYTES: u64 = 64 << 20;
 const USUAL_BYTES: u64 = 1 << 20;
 const LEAST_BYTES: u64 = 32 << 10;
 
-/// All rings.
 pub(crate) struct Rings {
     session: Session,
     outlets: Vec<Outlet<MappedRing>>,
@@ -55,7 +54,6 @@ impl Rings {
         }
     }
 
-    /// Maps the ring of one more CPU.
     pub(super) fn add(&mut self, cpu: CpuId) -> Result<(), Error> {
         let outlet = Outlet::open(&self.session, cpu, self.pages, "mapping a ring for records")?;
         self.outlets.push(outlet);

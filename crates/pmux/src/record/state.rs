@@ -37,7 +37,6 @@ struct Process {
     namespaces: Option<Bytes>,
 }
 
-/// The table.
 pub(super) struct State {
     /// Of the records that it tells.
     layout: SampleLayout,
@@ -228,7 +227,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
     use pmux_abi::record::{MapKind, MapSource, Records};

@@ -21,7 +21,6 @@ const WHOLE_SECONDS: &str = "600";
 /// Who has not had a file is asked again after so long.
 const FORGET_SECONDS: u64 = 600;
 
-/// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// The program or library itself.
@@ -117,7 +116,6 @@ fn get(url: &str, into: &Path) -> Result<Answer, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::{BufRead, BufReader, Write as _};
     use std::net::TcpListener;
@@ -155,9 +153,7 @@ mod tests {
 
     #[test]
     fn a_file_is_asked_for_once_and_kept() {
-        if !pmux_testkit::program("curl") {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::program("curl"));
         let Some((me, id)) = crate::symbol::sources::tests::own_build() else { return };
         let me = fs::read(me).unwrap();
         let path = format!("/buildid/{}/executable", hex(&id));
@@ -192,9 +188,7 @@ mod tests {
 
     #[test]
     fn a_file_of_another_build_is_not_taken() {
-        if !pmux_testkit::program("curl") {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::program("curl"));
         let me = fs::read(std::env::current_exe().unwrap()).unwrap();
         let (url, _) = server(&format!("/buildid/{}/executable", hex(&[7; 20])), me, 1);
         let cache = tempfile::tempdir().unwrap();

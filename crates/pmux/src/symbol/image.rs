@@ -91,7 +91,6 @@ impl ProcessImage {
         self.pid
     }
 
-    /// The mapping that an address lies in.
     pub(super) fn mapping(&self, address: u64) -> Option<&Mapping> {
         let after = self.maps.partition_point(|mapping| mapping.start <= address);
         self.maps[..after].last().filter(|mapping| mapping.holds(address))
@@ -143,7 +142,6 @@ impl ProcessImage {
             .any(|found| found.strip_prefix(name).is_some_and(|end| end.is_empty() || end.starts_with('.')))
     }
 
-    /// Whether a file is the program that the process runs.
     pub(super) fn is_program(&self, file: &MappedFile) -> bool {
         self.program.as_ref() == Some(&file.path)
     }
@@ -158,7 +156,6 @@ impl ProcessImage {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn image() -> ProcessImage {

@@ -32,7 +32,6 @@ const LINES: u32 = 2;
 /// What each record begins with: kind, length, time.
 const HEADER_BYTES: usize = 16;
 
-/// A function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Function {
     start: u64,
@@ -139,7 +138,6 @@ impl JitCode {
         self.functions.get(behind.checked_sub(1)?).filter(|function| address < function.end)
     }
 
-    /// The function at an address.
     pub(crate) fn function(&self, address: u64) -> Option<Named> {
         self.at(address).map(|function| Named { start: function.start, name: Arc::clone(&function.name) })
     }
@@ -203,7 +201,6 @@ fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, Line)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 

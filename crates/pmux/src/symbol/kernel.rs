@@ -13,7 +13,6 @@ use pmux_linux::procfs::{Proc, ProcError};
 /// The lowest address that a kernel has for itself, on all 64-bit machines.
 pub(super) const LOWEST: u64 = 1 << 63;
 
-/// The kernel's symbols.
 #[derive(Debug)]
 pub(super) struct Kernel {
     text: String,
@@ -23,7 +22,6 @@ pub(super) struct Kernel {
     pub(super) hidden: Option<Option<u32>>,
 }
 
-/// A symbol of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct KernelSymbol<'k> {
     pub(super) address: u64,
@@ -31,12 +29,10 @@ pub(super) struct KernelSymbol<'k> {
     pub(super) room: u64,
     pub(super) kind: Kind,
     pub(super) name: &'k str,
-    /// The module that it is in.
     pub(super) module: Option<&'k str>,
 }
 
 impl Kernel {
-    /// Reads the list.
     pub(super) fn read(proc: &Proc) -> Result<Self, ProcError> {
         let mut kernel = Self::parse(proc.kernel_symbols()?);
         if kernel.hidden.is_some() {
@@ -67,7 +63,6 @@ impl Kernel {
         all.filter(|symbol| symbol.module.is_none()).find(|symbol| symbol.name == name).map(|symbol| symbol.address)
     }
 
-    /// The symbol that an address belongs to.
     pub(super) fn at(&self, address: u64) -> Option<KernelSymbol<'_>> {
         let after = self.lines.partition_point(|(begin, _)| *begin <= address);
         let begin = self.lines[..after].last()?.0;
@@ -104,7 +99,6 @@ impl Kernel {
         self.names().any(|known| matcher.fit(known.as_bytes()) == Some(Fit::Exact))
     }
 
-    /// Whether a module of that name has symbols.
     pub(super) fn has_module(&self, name: &str) -> bool {
         let name = name.trim_matches(['[', ']']);
         self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).any(|symbol| symbol.module == Some(name))
@@ -121,7 +115,6 @@ impl Kernel {
         data.take(HANDFUL).count() == HANDFUL
     }
 
-    /// All names.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).map(|symbol| symbol.name)
     }
@@ -144,7 +137,6 @@ impl Kernel {
     }
 }
 
-/// A line of the list.
 struct Line<'t> {
     address: u64,
     kind: Kind,
@@ -183,7 +175,6 @@ impl<'t> Line<'t> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LIST: &str = "\

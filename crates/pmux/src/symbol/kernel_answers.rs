@@ -64,7 +64,6 @@ impl Drop for KernelAnswers {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_linux::machine::Machine;
 

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A program or library.
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) path: Arc<str>,
@@ -117,7 +116,6 @@ impl Module {
         targets
     }
 
-    /// A symbol's readable name.
     pub(super) fn readable(&self, symbol: &Symbol) -> String {
         names::short(self.elf.symbols.name(symbol))
     }

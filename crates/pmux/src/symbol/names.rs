@@ -102,7 +102,6 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Prepares a name.
     pub(crate) fn new(typed: &str) -> Self {
         let plain = without_parameters(typed);
         let bare = without_types(&plain);
@@ -114,7 +113,6 @@ impl Matcher {
         Self { typed: typed.to_owned(), plain: squeezed(typed), word }
     }
 
-    /// How well a symbol fits.
     pub(crate) fn fit(&self, raw: &[u8]) -> Option<Fit> {
         // Most symbols end here, so this has to be quick.
         if !std::str::from_utf8(raw).is_ok_and(|raw| raw.contains(&self.word)) {
@@ -156,7 +154,6 @@ pub(crate) struct Rough<'t> {
 }
 
 impl<'t> Rough<'t> {
-    /// Prepares a name.
     pub(crate) fn new(typed: &'t str) -> Self {
         Self { typed, last: typed.rsplit("::").next().unwrap_or(typed) }
     }

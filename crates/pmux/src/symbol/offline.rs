@@ -38,7 +38,6 @@ pub(crate) struct FileCode {
 }
 
 impl FileCode {
-    /// Of a file as it was recorded.
     pub(crate) fn new(sources: &Sources, recorded: Recorded<'_>) -> Self {
         let Recorded { path, build_id, pid, until } = recorded;
         let build_id = build_id.unwrap_or_default().to_vec();
@@ -176,12 +175,10 @@ pub struct CodeRange {
 pub(crate) struct VdsoCode(Elf);
 
 impl VdsoCode {
-    /// This machine's.
     pub(crate) fn of_this_machine() -> Option<Self> {
         own_vdso(&Proc::system(), &ProcessImage::read(std::process::id().cast_signed()).ok()?).map(Self)
     }
 
-    /// Whether its build id is the recorded one.
     pub(crate) fn is_build(&self, recorded: &[u8]) -> bool {
         is_same(recorded, &self.0.build_id)
     }
@@ -195,7 +192,6 @@ impl VdsoCode {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
     use std::path::Path;

@@ -68,7 +68,6 @@ impl Place {
     }
 }
 
-/// The last part of a path.
 pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
 }

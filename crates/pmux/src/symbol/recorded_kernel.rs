@@ -17,7 +17,6 @@ use pmux_linux::procfs::Proc;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What is known of the kernel that was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelId<'a> {
     pub(crate) release: Option<&'a str>,
@@ -42,7 +41,6 @@ impl KernelId<'_> {
     }
 }
 
-/// The kernel of a recording.
 pub(crate) struct KernelCode {
     names: Names,
     /// What is added to a recorded address: a kernel begins somewhere else each time it starts.
@@ -102,7 +100,6 @@ impl KernelCode {
         Ok(Self { names, shift: shift.unwrap_or(0), is_placed: shift.is_some(), modules, remark })
     }
 
-    /// The function at an address.
     pub(crate) fn function(&self, address: u64) -> Option<Named> {
         self.at(address, self.shift)
     }
@@ -207,7 +204,6 @@ fn images(sources: &Sources, release: Option<&str>, build_id: &[u8]) -> Vec<Path
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

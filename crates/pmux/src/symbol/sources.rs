@@ -26,7 +26,6 @@ pub struct Sources {
     pub cache: Option<PathBuf>,
 }
 
-/// Why there is no file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Missing {
     /// It is not there.
@@ -37,12 +36,10 @@ pub(crate) enum Missing {
     Unreadable(String),
 }
 
-/// What a recording says of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded<'a> {
     /// Its path, as its process saw it.
     pub(crate) path: &'a Path,
-    /// Its build id, if that was recorded.
     pub(crate) build_id: Option<&'a [u8]>,
     /// A process that had mapped it; its number may be another's by now.
     pub(crate) pid: Option<i32>,
@@ -50,10 +47,8 @@ pub(crate) struct Recorded<'a> {
     pub(crate) until: Option<SystemTime>,
 }
 
-/// A file that was found.
 pub(crate) struct Located {
     pub(crate) file: File,
-    /// Where it is.
     pub(crate) path: PathBuf,
 }
 
@@ -165,7 +160,6 @@ pub(crate) fn is_same(recorded: &[u8], found: &[u8]) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// This program and its build id, where the linker has written one.

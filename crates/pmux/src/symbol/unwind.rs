@@ -69,7 +69,6 @@ impl CallFrames {
         self.sections.iter().flatten().map(|section| section.bytes.len() as u64).sum()
     }
 
-    /// Whether it has any.
     pub(crate) fn has_tables(&self) -> bool {
         self.sections[0].is_some() || self.sections[2].is_some()
     }

@@ -4,7 +4,6 @@
 
 use super::TextError;
 
-/// A place in a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'t> {
     pub(crate) text: &'t str,

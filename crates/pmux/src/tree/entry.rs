@@ -6,7 +6,6 @@ use pmux_abi::read::ReadMember;
 use pmux_abi::record::{CommCause, Record, SampleLayout, decode_record};
 use pmux_engine::{Count, Nanos};
 
-/// What happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum What {
     /// A task started another one.

@@ -37,7 +37,6 @@ const LONGEST_RECORD: u64 = 128;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
 const CLOCK_MONOTONIC: i32 = 1;
 
-/// Follows the tasks of one command.
 pub(crate) struct TreeFollower {
     events: Events,
     family: FamilyId,
@@ -296,7 +295,6 @@ impl TreeFollower {
         self.digest(engine, now);
     }
 
-    /// Those whom it follows.
     pub(crate) fn family(&self) -> FamilyId {
         self.family
     }

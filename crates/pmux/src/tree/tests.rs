@@ -1,5 +1,4 @@
 //! What a tree says of a kernel that keeps silent.
-#![allow(clippy::unwrap_used)]
 
 use super::view::{Layout, Loss, Names, ProcessTree, Reporting};
 use pmux_engine::family::{Attribution, Counting, Family};

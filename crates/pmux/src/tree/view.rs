@@ -312,7 +312,6 @@ fn reporting(relatives: &[(KinId, &Relative)], root: KinId, layout: &Layout<'_>,
     }
 }
 
-/// Whether records were lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Loss {
     /// None was.
@@ -329,7 +328,6 @@ pub(super) struct Layout<'a> {
     pub(super) width: usize,
     /// How many reports each exiting task makes.
     pub(super) reports: u32,
-    /// Whether records were lost.
     pub(super) loss: Loss,
 }
 

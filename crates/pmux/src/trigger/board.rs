@@ -107,7 +107,6 @@ impl Board {
         });
     }
 
-    /// Something has happened.
     pub(super) fn happen(&mut self, ear: Ear, place: Place, reason: Reason, at: Nanos) {
         self.tell(ear.rule, |line, said| {
             line.machine.pass(at, said);

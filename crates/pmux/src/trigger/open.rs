@@ -243,14 +243,12 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// What is wrong with a tracepoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Filter,
     Other,
 }
 
-/// The name of a command as the kernel has it.
 fn known_as(name: &str) -> &str {
     let cut = (0..=NAME_BYTES.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     name.get(..cut).unwrap_or_default()

@@ -36,7 +36,6 @@ use std::collections::HashSet;
 /// How often threads are listed before it is given up to meet them all.
 const MOST_ROUNDS: usize = 64;
 
-/// Who tells of a hit on a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Teller {
     /// A program: one event for each thread, without a ring.
@@ -458,7 +457,6 @@ impl Watch {
     }
 }
 
-/// The processes of tasks.
 fn processes(tasks: &Tasks<'_>) -> Vec<i32> {
     let tids = match tasks {
         Tasks::Processes(pids) => return pids.to_vec(),

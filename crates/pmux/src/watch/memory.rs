@@ -12,7 +12,6 @@ use std::os::unix::fs::FileExt;
 /// How many processes are kept open.
 const MOST_OPEN: usize = 64;
 
-/// The memory of processes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     open: HashMap<i32, Option<File>>,

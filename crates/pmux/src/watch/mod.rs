@@ -184,7 +184,6 @@ enum Births {
 #[derive(Clone, Copy, Debug)]
 struct Followed {
     since: Nanos,
-    /// When it was armed last.
     armed: Nanos,
 }
 
@@ -222,7 +221,6 @@ impl Held {
     }
 }
 
-/// One spot.
 #[derive(Debug)]
 struct Watched {
     spot: Spot,

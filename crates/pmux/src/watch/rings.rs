@@ -27,7 +27,6 @@ const MOST_BYTES: u64 = 64 << 20;
 /// A ring has no more pages where programs count and hardly anything is written.
 const MOST_PAGES_COUNTED: u32 = 256;
 
-/// What came out of a ring.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) at: Nanos,
@@ -82,7 +81,6 @@ impl By {
     }
 }
 
-/// All rings of a watch.
 pub(super) struct Rings {
     session: Session,
     outlets: Vec<Outlet<MappedRing>>,
@@ -90,7 +88,6 @@ pub(super) struct Rings {
     layout: SampleLayout,
 }
 
-/// How much is written into the rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Load {
     EachHit,
@@ -106,7 +103,6 @@ fn sizes(cpus: usize, page_bytes: u64, load: Load) -> impl Iterator<Item = u32> 
     RING_PAGES.into_iter().filter(move |&pages| pages == least || (pages <= enough && fits(pages)))
 }
 
-/// Gives an event the records of a watch.
 pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
@@ -145,7 +141,6 @@ impl Rings {
         cpus.iter().try_for_each(|&cpu| self.add(watch, cpu))
     }
 
-    /// Maps the ring of one more CPU.
     pub(super) fn add(&mut self, watch: PmuId, cpu: CpuId) -> Result<(), Error> {
         let what = "mapping a ring for hits";
         let outlet = Outlet::open(&self.session, cpu, self.pages, what)?;
@@ -155,7 +150,6 @@ impl Rings {
         Ok(())
     }
 
-    /// Whether a CPU has a ring.
     pub(super) fn has(&self, cpu: CpuId) -> bool {
         self.outlets.iter().any(|outlet| outlet.cpu == cpu)
     }

@@ -13,7 +13,6 @@ use std::fmt;
 
 pub use pmux_linux::capacity::holders::Tracer;
 
-/// Where a register was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Thread(i32, Whose),

@@ -342,7 +342,6 @@ impl Watch {
         }
     }
 
-    /// From now on it is told what these processes do.
     pub(super) fn follow(&mut self, pids: &[i32], now: Nanos) {
         if self.probe.is_some() {
             for &pid in pids {

@@ -19,7 +19,6 @@ use pmux_linux::{Errno, threads};
 /// Where more tasks were born meanwhile, all threads are looked for.
 const MOST_BORN: i32 = 256;
 
-/// Who is watched.
 pub(super) enum Tasks<'t> {
     /// These threads.
     Threads(Vec<i32>),
@@ -180,7 +179,6 @@ pub(super) fn open_together(
     Ok((held, gone))
 }
 
-/// What is opened on each thread.
 pub(super) struct Wanted<'a> {
     pub(super) pieces: &'a [Piece],
     pub(super) specs: &'a [GroupSpec],

@@ -7,7 +7,6 @@
 //! **Invariant:** somebody else's breakpoints do not come at the same step again: a sequence counts as different only if it
 //! is so each time.
 
-use crate::common;
 use crate::common::breakpoints::Alone;
 use crate::common::breakpoints::compare::{Difference, Parties, Tally, random};
 use crate::common::breakpoints::draw::Draw;
@@ -15,7 +14,7 @@ use crate::common::breakpoints::engine::Engine;
 use crate::common::breakpoints::kernel::{Kernel, LEASE, open};
 use crate::common::breakpoints::party::{Answer, Model, Party};
 use crate::common::breakpoints::step::{Counting, Heirs, Kin, Watch, Whose};
-use crate::common::{may_count_cpus, needs, own_process};
+use crate::common::{self, needs, own_process, skip_unless};
 use pmux::Event;
 use pmux::event::Access;
 use pmux_engine::CpuId;
@@ -44,13 +43,7 @@ struct Machine {
 
 /// `None` where a right is missing, or a register.
 fn machine() -> Option<Machine> {
-    let session = common::session()?;
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return None;
-    }
-    if !own_process() {
-        return None;
-    }
+    common::cpu_session().filter(|_| own_process())?;
     let alone = Alone::wait();
     let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
     match Kernel::registers(&online) {
@@ -145,12 +138,7 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
 
 #[test]
 fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
-    if !own_process() {
-        return;
-    }
-    if common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let _alone = Alone::wait();
     let watched = [const { AtomicU64::new(0) }; 2];
     let attr = |which: usize, len: u64| {
@@ -160,9 +148,7 @@ fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
     let touch = || watched.iter().for_each(|word| word.store(1, Ordering::Relaxed));
     let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
     let opened = open(&LinuxHost::new(), own, Filter::Everything, &attr(0, 8));
-    if !needs("breakpoints", "a debug register", opened.is_ok()) {
-        return;
-    }
+    skip_unless!(needs("breakpoints", "a debug register", opened.is_ok()));
     let mut bank = opened.unwrap();
     let count = |bank: &mut LinuxBank| bank.read(LEASE).unwrap().raw;
     bank.start(LEASE).unwrap();

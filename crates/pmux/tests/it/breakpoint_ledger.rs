@@ -5,10 +5,8 @@
 //!
 //! Read first: `breakpoint_fuzz`, which compares the kernel with the rule itself.
 
-use crate::common;
-use crate::common::breakpoints;
 use crate::common::breakpoints::{Alone, Idle, address};
-use crate::common::{may_count_cpus, needs, own_process};
+use crate::common::{self, breakpoints, needs, own_process, skip_unless};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::context::{ContextKey, Filter};
@@ -53,10 +51,7 @@ fn close(engine: &LinuxEngine, held: &Held) {
 
 /// Root, and debug registers of which somebody else holds none.
 fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
-    let session = common::session()?;
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return None;
-    }
+    common::cpu_session()?;
     let online = Cpus::system().online().unwrap();
     let engine = LinuxHost::engine(online.iter());
     let registers = engine.ledger().map(|ledger| ledger.registers());
@@ -65,7 +60,6 @@ fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
     Some((engine, registers?, online.iter().take(4).map(CpuId).collect()))
 }
 
-/// What a sequence came to.
 #[derive(Default, Debug)]
 struct Story {
     granted: u32,
@@ -136,9 +130,7 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
 
 #[test]
 fn ledger_and_kernel_agree() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((_, registers, cpus)) = engine("none of them taken by somebody else") else { return };
     println!("{registers:?} on {} CPUs", cpus.len());
@@ -157,7 +149,6 @@ fn ledger_and_kernel_agree() {
     }
 }
 
-/// Opens as many as there are.
 fn fill(engine: &LinuxEngine, target: Target) -> Vec<Opened> {
     (0..64).map_while(|which| engine.open(&spec(Kind::Data, which), target).ok()).collect()
 }
@@ -170,9 +161,7 @@ fn names(engine: &LinuxEngine, error: OpenError) -> (Taken, Vec<EventId>) {
 
 #[test]
 fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
     let thread = Idle::start();
@@ -203,9 +192,7 @@ fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
 
 #[test]
 fn sessions_of_one_program_know_of_each_other() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
     let Some((theirs, ..)) = engine("to be taken") else { return };
@@ -233,13 +220,9 @@ fn sessions_of_one_program_know_of_each_other() {
 
 #[test]
 fn a_refusal_names_the_other_session() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
-    if engine("to be taken").is_none() {
-        return;
-    }
+    skip_unless!(engine("to be taken").is_some());
     let [ours, theirs] = [(), ()].map(|()| pmux::Session::with_sharing(pmux::Sharing::Off).unwrap());
     let thread = Idle::start();
     let open = |session: &pmux::Session, which| {

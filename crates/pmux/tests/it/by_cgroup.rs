@@ -3,9 +3,8 @@
 //! What is the same in both ways to the last one: page faults. What may differ is stated at each comparison: a switch of tasks
 //! belongs to whoever comes in one way and to whoever leaves in the other.
 
-use crate::common;
 use crate::common::cgroup::{Cgroup, run_in};
-use crate::common::{events, needs, own_process, own_process_with, role, value};
+use crate::common::{self, events, needs, own_process, own_process_with, role, skip_unless, value};
 use pmux::serving::{ByCgroup, CgroupReadings, Pattern, Way};
 use pmux::{Command, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::time::Duration;
@@ -170,9 +169,7 @@ fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
 
 #[test]
 fn two_hundred_cgroups_take_no_more_files_than_one() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let (Some(session), Some(above)) = (common::session(), Cgroup::make("many")) else { return };
     let list = events(&session, "page-faults,task-clock,context-switches");
     let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -201,9 +198,7 @@ fn two_hundred_cgroups_take_no_more_files_than_one() {
 
 #[test]
 fn without_a_program_each_cgroup_has_events_of_its_own() {
-    if !own_process_with(&[("PMUX_CGROUP_COUNTS", "events")]) {
-        return;
-    }
+    skip_unless!(own_process_with(&[("PMUX_CGROUP_COUNTS", "events")]));
     let (Some(session), Some(above)) = (common::session(), Cgroup::make("own")) else { return };
     let list = events(&session, "page-faults,duration_time");
     let patterns = vec![Pattern::parse(&format!("{}/*", above.name())).unwrap()];

@@ -3,8 +3,9 @@
 //! Page faults of two runs of one program differ by a few, because addresses are random and files are mapped around a fault as far as they
 //! are in memory: [`NOISE`]. Inside a program they are exact.
 
-use crate::common;
-use crate::common::{count, debug_registers, events, needs, own_process, role as roles, value, words};
+use crate::common::{
+    self, count, debug_registers, events, needs, own_process, role as roles, skip_unless, value, words,
+};
 use pmux::event::{Access, Event};
 use pmux::{
     Attribution, Census, Command, Counter, Error, Estimate, EventList, Group, Inherit, Nanos, Options, Reading,
@@ -16,9 +17,9 @@ const NOISE: u64 = 24;
 
 #[test]
 fn a_closure_that_touches_pages_is_counted_exactly() {
-    if !(own_process() && common::session().is_some() && needs("pages", "pages of 4 KiB", roles::pages_are_small())) {
-        return;
-    }
+    skip_unless!(
+        own_process() && common::session().is_some() && needs("pages", "pages of 4 KiB", roles::pages_are_small())
+    );
     let session = Session::new().unwrap();
     let faults = |first, pages| {
         let (_, snapshot) = session.count_closure(&["page-faults"], || roles::touch(first, pages)).unwrap();
@@ -260,9 +261,7 @@ fn two_sessions_count_side_by_side() {
 
 #[test]
 fn closing_gives_everything_back() {
-    if !own_process() || common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = files();
     let session = Session::new().unwrap();

@@ -1,7 +1,6 @@
 //! Counting without performance events.
 
-use crate::common::Door;
-use crate::common::{events, needs, own_process, role as roles, value, words};
+use crate::common::{Door, events, needs, own_process, role as roles, skip_unless, value, words};
 use pmux::{Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, Session, Start, Target};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions, Usage};
@@ -94,9 +93,7 @@ fn the_way_to_the_gate_is_not_the_commands() {
 
 #[test]
 fn threads_and_processes() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let session = usage();
     let list = events(&session, "task-clock,page-faults,context-switches,duration_time");
     let own = session.open(&list, &Target::CurrentThread, Options::default()).unwrap();

@@ -5,7 +5,7 @@
 //! **Invariant:** no test depends on how fast the machine is: where rings must hold something, it is made to be little.
 
 use crate::common::perf_data::{Content, perf_script};
-use crate::common::{events, is_root, may_count_cpus, needs, role as program, session};
+use crate::common::{events, is_root, may_count_cpus, needs, role as program, session, skip_unless};
 use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Lasted, Limits, Requested, Snapshot, is_snapshot};
 use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{EventSets, Wish};
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CALL: &str = "syscalls:sys_enter_lseek";
@@ -76,12 +77,10 @@ impl Storm {
         self.last.load(Ordering::Acquire)
     }
 
-    /// It may make so many calls more.
     fn allow(&self, calls: u64) {
         self.may.fetch_add(calls, Ordering::AcqRel);
     }
 
-    /// Waits until it has made so many calls in all.
     fn wait_for(&self, calls: u64) {
         let end = Instant::now() + PATIENCE;
         while self.reached() < calls {
@@ -122,14 +121,15 @@ fn bytes(folder: &Path, bytes: u64) -> FlightOptions {
     FlightOptions { record, keep: Keeping::Bytes(bytes), ..FlightOptions::into_directory(folder) }
 }
 
-/// A session, and a call that is traced on the whole machine.
-fn able() -> Option<(Session, EventList)> {
+/// A session, and a call that is traced on the whole machine; a directory for snapshots, and a storm of that call.
+fn able() -> Option<(Session, EventList, TempDir, Storm)> {
     let session = session()?;
     if !needs("privileges", "the right to record CPUs", may_count_cpus(&session)) {
         return None;
     }
     let parsed = EventList::parse(&[CALL], session.catalog());
-    needs("tracefs", "the tracepoint of a system call", parsed.is_ok()).then(|| (session, parsed.unwrap()))
+    needs("tracefs", "the tracepoint of a system call", parsed.is_ok())
+        .then(|| (session, parsed.unwrap(), tempfile::tempdir().unwrap(), Storm::begin()))
 }
 
 fn all() -> Target<'static> {
@@ -152,7 +152,6 @@ fn of_this_thread(session: &Session, options: FlightOptions) -> Flight {
     Flight::open(session, events(session, "page-faults:u"), &[], &Target::CurrentThread, options).unwrap()
 }
 
-/// Waits for so many snapshots.
 fn wait(flight: &mut Flight, count: usize) -> Vec<Snapshot> {
     let mut done = Vec::new();
     let end = Instant::now() + PATIENCE;
@@ -168,10 +167,8 @@ fn wait(flight: &mut Flight, count: usize) -> Vec<Snapshot> {
 
 #[test]
 fn between_two_snapshots_under_a_storm_nothing_is_missing() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some((session, events, folder, storm)) = able() else { return };
     // 87,000 calls of 96 bytes.
-    let storm = Storm::begin();
     let mut flight = open(&session, events, &only(&storm), bytes(folder.path(), 8 << 20));
     storm.run(200_000);
     // While the rings are copied it goes on, but not so far that nothing would be left.
@@ -198,9 +195,7 @@ fn between_two_snapshots_under_a_storm_nothing_is_missing() {
 
 #[test]
 fn what_is_missing_between_two_snapshots_is_a_number() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, events, folder, storm)) = able() else { return };
     let mut flight = open(&session, events, &only(&storm), bytes(folder.path(), 1 << 20));
     let mut done: Vec<Snapshot> = Vec::new();
     for round in 1..=3 {
@@ -267,9 +262,7 @@ fn snapshots_in(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn others_read_the_files_without_a_complaint() {
     let Some(session) = session() else { return };
-    if !needs("privileges", "the right to record CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    skip_unless!(needs("privileges", "the right to record CPUs", may_count_cpus(&session)));
     let folder = tempfile::tempdir().unwrap();
     let parsed =
         EventList::parse(&["cpu-clock/freq=999/", "context-switches", "page-faults"], session.catalog()).unwrap();
@@ -308,9 +301,7 @@ fn others_read_the_files_without_a_complaint() {
 #[test]
 fn nothing_is_younger_than_what_is_there_of_all_cpus() {
     let Some(session) = session() else { return };
-    if !may_count_cpus(&session) {
-        return;
-    }
+    skip_unless!(may_count_cpus(&session));
     let folder = tempfile::tempdir().unwrap();
     let parsed = EventList::parse(&["context-switches/period=1/", "cpu-clock/freq=999/"], session.catalog()).unwrap();
     let mut flight = open(&session, parsed, &all(), bytes(folder.path(), 1 << 20));
@@ -359,9 +350,7 @@ fn an_empty_ring_makes_a_whole_file() {
 
 #[test]
 fn what_comes_after_the_cause_is_in_it_and_what_was_there_stays() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, events, folder, storm)) = able() else { return };
     let after = Duration::from_secs(1);
     // 10,922 calls, or half of that.
     let options = FlightOptions { after, ..bytes(folder.path(), 1 << 20) };
@@ -390,9 +379,7 @@ fn what_comes_after_the_cause_is_in_it_and_what_was_there_stays() {
 
 #[test]
 fn a_span_makes_rings_grow_without_a_hole() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, events, folder, storm)) = able() else { return };
     let span = Duration::from_secs(600);
     let options = FlightOptions {
         keep: Keeping::Span(span),
@@ -422,9 +409,7 @@ fn a_span_makes_rings_grow_without_a_hole() {
 
 #[test]
 fn sets_are_off_until_they_are_switched() {
-    let Some((session, calls)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, calls, folder, storm)) = able() else { return };
     let sets = [("fine".to_owned(), calls)];
     let always = events(&session, "page-faults:u");
     let mut flight = Flight::open(&session, always, &sets, &only(&storm), bytes(folder.path(), 1 << 20)).unwrap();
@@ -481,9 +466,7 @@ const STAGES: [Option<&str>; 4] = [Some(".data.tmp"), Some(".json.tmp"), Some(".
 
 #[test]
 fn whoever_is_killed_leaves_whole_files_only() {
-    if session().is_none() {
-        return;
-    }
+    skip_unless!(session().is_some());
     let folder = tempfile::tempdir().unwrap();
     for (round, stage) in STAGES.into_iter().cycle().take(12).enumerate() {
         let words = program::words(&format!("flight/snapshots:{}", folder.path().display()));
@@ -519,9 +502,7 @@ fn whoever_is_killed_leaves_whole_files_only() {
 
 #[test]
 fn a_full_disk_is_an_error_and_later_there_is_room() {
-    if session().is_none() || !needs("root", "root, who mounts", is_root()) {
-        return;
-    }
+    skip_unless!(session().is_some() && needs("root", "root, who mounts", is_root()));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
     // In a name space of its own, which ends with the program.
@@ -530,9 +511,7 @@ fn a_full_disk_is_an_error_and_later_there_is_room() {
     let output = Command::new("unshare").args(["-m", "sh", "-c", &format!("{mount} && exec {role}")]).output();
     let Ok(output) = output.inspect_err(|error| println!("skipped: needs unshare ({error})")) else { return };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !needs("mounts", "the right to mount", output.status.success()) {
-        return;
-    }
+    skip_unless!(needs("mounts", "the right to mount", output.status.success()));
     assert!(text.contains("snapshot 1 was not written") && text.contains("--max-disk"), "{text}");
     assert!(text.contains("left [\"filler\"]") && text.contains("written "), "{text}");
 }

@@ -3,9 +3,8 @@
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 
-use crate::common;
 use crate::common::hotplug::Switch;
-use crate::common::{events, value, words};
+use crate::common::{self, events, value, words};
 use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
 use std::time::Duration;
 
@@ -113,20 +112,14 @@ fn an_offline_cpu_is_awaited_or_refused() {
 fn a_command_is_counted_wherever_it_runs() {
     let Some(switch) = Switch::take() else { return };
     let Some(session) = common::reporting_session() else { return };
-    let mut counted = common::count(
-        &session,
-        "page-faults",
-        words(&["sh", "-c", "true | cat; true | cat"]),
-        Attribution::EachProcess,
-    );
+    let count = || {
+        let command = words(&["sh", "-c", "true | cat; true | cat"]);
+        common::count(&session, "page-faults", command, Attribution::EachProcess)
+    };
+    let mut counted = count();
     let usual = counted.value(0);
     switch.turn("0");
-    let mut alone = common::count(
-        &session,
-        "page-faults",
-        words(&["sh", "-c", "true | cat; true | cat"]),
-        Attribution::EachProcess,
-    );
+    let mut alone = count();
     let tree = alone.tree();
     common::check(&tree, &alone.counters);
     common::assert_whole(&tree);

@@ -1,7 +1,8 @@
 //! What little rights and few files allow.
 
-use crate::common;
-use crate::common::{as_nobody, assert_whole, events, needs, own, role as roles, tree_of, value, words};
+use crate::common::{
+    self, as_nobody, assert_whole, events, needs, own, role as roles, skip_unless, tree_of, value, words,
+};
 use pmux::{
     Attribution, Backend, CpuChoice, Error, EventList, Options, Overflow, OverflowCounter, Reading, ReasonKind,
     Reporting, Session, Target,
@@ -129,9 +130,7 @@ fn unprivileged() {
 
 #[test]
 fn an_ordinary_user_counts_his_own_programs() {
-    if common::session().is_none() || !needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2) {
-        return;
-    }
+    skip_unless!(common::session().is_some() && needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2));
     if let Some((_folder, mut program)) = as_nobody("limits/unprivileged") {
         assert!(program.status().unwrap().success());
     }

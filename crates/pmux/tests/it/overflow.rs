@@ -1,7 +1,6 @@
 //! Callbacks at overflow: as many as there should be, and none that shouldn't.
 
-use crate::common;
-use crate::common::{own_process, role as roles, words};
+use crate::common::{self, own_process, role as roles, skip_unless, words};
 use pmux::{Command, CpuChoice, Error, Event, Overflow, OverflowCounter, Session, Target};
 use std::time::Duration;
 
@@ -21,9 +20,7 @@ fn all(counter: &mut OverflowCounter) -> Vec<Overflow> {
 
 #[test]
 fn all_cpus_call_back() {
-    if !own_process() || !(common::session().is_some_and(|session| common::may_count_cpus(&session))) {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some_and(|session| common::may_count_cpus(&session)));
     let session = Session::new().unwrap();
     let event = Event::parse("page-faults").unwrap();
     let target = Target::Cpus(CpuChoice::All);
@@ -49,9 +46,7 @@ fn all_cpus_call_back() {
 
 #[test]
 fn callbacks_are_as_many_as_periods() {
-    if !own_process() || common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let session = Session::new().unwrap();
     roles::touch(0, 50);
     let mut counter = OverflowCounter::open(&session, &faults(), 10, &Target::CurrentThread).unwrap();
@@ -98,9 +93,7 @@ fn another_thread_and_its_end() {
     let (tell, told) = std::sync::mpsc::channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        let tid =
-            std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse::<i32>();
-        tell.send(tid.unwrap()).unwrap();
+        tell.send(pmux_linux::current_tid()).unwrap();
         may_go.recv().unwrap();
         roles::touch(0, 200);
         may_go.recv().unwrap();
@@ -126,16 +119,13 @@ fn another_thread_and_its_end() {
 
 #[test]
 fn all_threads_of_a_process_call_back() {
-    if !own_process() || common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let session = Session::new().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let start = |from| {
         let (tell, (go, may_go)) = (tell.clone(), std::sync::mpsc::channel::<()>());
         let thread = std::thread::spawn(move || {
-            let link = std::fs::read_link("/proc/thread-self").unwrap();
-            tell.send(link.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap()).unwrap();
+            tell.send(pmux_linux::current_tid()).unwrap();
             may_go.recv().unwrap();
             roles::touch(from, 200);
         });
@@ -187,10 +177,7 @@ fn what_is_lost_is_never_taken_back() {
         scope.spawn(move || {
             tell.send(pmux_linux::current_tid()).unwrap();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                // More than any allocator keeps: fresh pages each time.
-                let mut pages = vec![0_u8; 64 << 20];
-                pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-                std::hint::black_box(&pages);
+                common::storm();
             }
         });
         let target = Target::Threads(vec![told.recv().unwrap()]);

@@ -3,7 +3,7 @@
 //! **Invariant:** nothing depends on how fast the machine is: there is pressure until it is noticed.
 
 use crate::common::cgroup::Cgroup;
-use crate::common::{Running, as_nobody, first_fired, needs, session};
+use crate::common::{Running, as_nobody, first_fired, needs, session, skip_unless};
 use pmux::Target;
 use pmux::trigger::{Reason, Rule, Setting, TriggerError, Triggers};
 use std::path::Path;
@@ -25,9 +25,7 @@ fn open(session: &pmux::Session, text: &str) -> Result<Triggers, TriggerError> {
 fn a_cgroup_under_pressure() {
     let Some(session) = session() else { return };
     let Some(crowd) = Cgroup::make("pressure") else { return };
-    if !needs("psi", "cgroups with pressure stall information", crowd.path.join("cpu.pressure").exists()) {
-        return;
-    }
+    skip_unless!(needs("psi", "cgroups with pressure stall information", crowd.path.join("cpu.pressure").exists()));
     // More than there are CPUs.
     let spin = |_| {
         let child = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
@@ -59,9 +57,7 @@ fn unprivileged() {
 #[test]
 fn a_user_without_rights() {
     let psi = Path::new("/proc/pressure/cpu").exists();
-    if session().is_none() || !needs("psi", "pressure stall information", psi) {
-        return;
-    }
+    skip_unless!(session().is_some() && needs("psi", "pressure stall information", psi));
     if let Some((_folder, mut program)) = as_nobody("pressure/unprivileged") {
         assert!(program.status().unwrap().success());
     }

@@ -1,7 +1,6 @@
 //! Places in a program's code: counted exactly, and as a trigger.
 
-use crate::common;
-use crate::common::{first_fired, may_count_cpus, needs};
+use crate::common::{self, first_fired, may_count_cpus, needs};
 use pmux::event::{Event, EventList, ProbeAt};
 use pmux::trigger::{Reason, Rule, Setting, Triggers};
 use pmux::{Options, Session, Target};

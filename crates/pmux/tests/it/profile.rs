@@ -134,6 +134,13 @@ impl Sink for Told {
     }
 }
 
+/// What a recording tells, and its samples.
+fn tell(input: Input) -> (Profile, Vec<String>) {
+    let mut told = Told::default();
+    let profile = read(input, &mut told).unwrap();
+    (profile, told.0)
+}
+
 /// A shell starts two programs that have the same number one after the other; two CPUs tell of it.
 fn story() -> Made {
     let mut made = Made::new();
@@ -171,9 +178,8 @@ const STORY: [&str; 5] = [
 
 #[test]
 fn order_lives_and_programs() {
-    let mut told = Told::default();
-    let profile = read(Input::file(story().file()), &mut told).unwrap();
-    assert_eq!(told.0, STORY);
+    let (profile, told) = tell(Input::file(story().file()));
+    assert_eq!(told, STORY);
     assert_eq!((profile.losses.lost, profile.losses.of_no_event, profile.losses.late), (3, 1, 0));
     assert_eq!(profile.losses.broken + profile.losses.cut_off_bytes, 0);
     let ls = profile.tasks.threads().iter().find(|thread| thread.tid == 9).unwrap();
@@ -203,9 +209,8 @@ fn packed_and_through_a_pipe_it_is_the_same() {
     packer.pack(&run, &mut packed);
     assert!(packed.len() < made.records.len());
     made.records = packed;
-    let mut told = Told::default();
-    read(Input::stream(Cursor::new(made.bytes())), &mut told).unwrap();
-    assert_eq!(told.0, STORY);
+    let (_, told) = tell(Input::stream(Cursor::new(made.bytes())));
+    assert_eq!(told, STORY);
 }
 
 #[test]
@@ -231,9 +236,8 @@ fn packed_records_of_older_tools_end_where_they_end() {
     assert!(odd, "all records are of whole words: this tests nothing");
     made.round();
     for input in [Input::file(made.file()), Input::stream(Cursor::new(made.bytes()))] {
-        let mut told = Told::default();
-        let profile = read(input, &mut told).unwrap();
-        assert_eq!(told.0, STORY);
+        let (profile, told) = tell(input);
+        assert_eq!(told, STORY);
         assert_eq!((profile.losses.cut_off_bytes, profile.losses.broken), (0, 0));
     }
 }
@@ -272,17 +276,12 @@ fn what_is_cut_off_is_said() {
             }
         }
     }
-    assert!(matches!(
-        read(Input::stream(&b"#!/bin/sh\necho"[..]), &mut Told::default()),
-        Err(ProfileError::NoRecording)
-    ));
-    assert!(matches!(read(Input::stream(&b""[..]), &mut Told::default()), Err(ProfileError::Empty)));
+    let refused = |bytes: Vec<u8>| read(Input::stream(Cursor::new(bytes)), &mut Told::default()).unwrap_err();
+    assert!(matches!(refused(b"#!/bin/sh\necho".to_vec()), ProfileError::NoRecording));
+    assert!(matches!(refused(Vec::new()), ProfileError::Empty));
     let mut swapped = whole.clone();
     swapped[..8].reverse();
-    assert!(matches!(
-        read(Input::stream(Cursor::new(swapped)), &mut Told::default()),
-        Err(ProfileError::OtherByteOrder)
-    ));
+    assert!(matches!(refused(swapped), ProfileError::OtherByteOrder));
     assert!(matches!(Input::open("/nonexistent".as_ref()), Err(ProfileError::Open(..))));
     assert!(matches!(Input::open("/".as_ref()), Err(ProfileError::Folder(_))));
 }
@@ -300,8 +299,7 @@ fn rows_count_each_sample_once() {
     let mut tally = Tally::new(apart(&keys));
     let profile = read(Input::file(made.file()), &mut tally).unwrap();
     assert_eq!((tally.total(0).samples, tally.total(0).period), (3, 30));
-    let mut symbols = Symbols::new(&profile);
-    symbols.resolve_all(&profile);
+    let symbols = resolved(&profile);
     assert_eq!(symbols.notes().len(), 1, "{:?}", symbols.notes());
     let hot = Hot::new(&profile, &symbols, &tally, &keys);
     let [row] = hot.rows(0) else { panic!("{:?}", hot.rows(0)) };
@@ -347,8 +345,7 @@ fn what_is_added_up_side_by_side_is_all_of_it() {
     let keys = [SortKey::Comm, SortKey::Symbol];
     let mut tally = Tally::new(apart(&keys));
     let profile = read(Input::file(made.file()), &mut tally).unwrap();
-    let mut symbols = Symbols::new(&profile);
-    symbols.resolve_all(&profile);
+    let symbols = resolved(&profile);
     let hot = Hot::new(&profile, &symbols, &tally, &keys);
     for event in 0..2 {
         for tid in 5..8 {
@@ -398,18 +395,13 @@ fn calls_that_the_hardware_recorded_are_callers() {
             };
             made.put(&Record::Sample(fields), None, mode);
         }
-        let mut told = Told::default();
-        read(Input::file(made.file()), &mut told).unwrap();
-        assert_eq!(told.0, [format!("one 3 sh#0 {}", expected[0]), format!("one 4 sh#0 {}", expected[1])]);
-        assert_eq!(
-            read(Input::file(made.file()), &mut Told::default()).unwrap().events[0].has_branches(),
-            expected[0] == "sh+10"
-        );
-        let mut told = Told::default();
-        read(Input::file(made.file()).by_branches(), &mut told).unwrap();
+        let (profile, told) = tell(Input::file(made.file()));
+        assert_eq!(told, [format!("one 3 sh#0 {}", expected[0]), format!("one 4 sh#0 {}", expected[1])]);
+        assert_eq!(profile.events[0].has_branches(), expected[0] == "sh+10");
+        let (_, told) = tell(Input::file(made.file()).by_branches());
         let each = ["sh+0<sh+21", "sh+20<sh+442"];
         let branches: Vec<_> = [3, 4].iter().flat_map(|time| each.map(|to| format!("one {time} sh#0 {to}"))).collect();
-        assert_eq!(told.0, branches);
+        assert_eq!(told, branches);
     }
 }
 
@@ -429,20 +421,24 @@ fn what_is_not_decoded_is_said() {
     let mut ids = vec![0; 40];
     ids[6] = 100;
     writer.finish(&[pmux::perf_data::feature::events(&made.descs), (Feature::BuildId, ids)]).unwrap();
-    let mut told = Told::default();
-    let profile = read(Input::file(file), &mut told).unwrap();
-    assert_eq!(told.0, STORY);
+    let (profile, told) = tell(Input::file(file));
+    assert_eq!(told, STORY);
     assert!(profile.tasks.threads().iter().any(|thread| profile.names.get(thread.name()) == "behind"));
     for said in ["32 bytes of AUX data", "build ids is cut off"] {
         assert!(profile.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", profile.notes);
     }
 }
 
+fn resolved(profile: &Profile) -> Symbols {
+    let mut symbols = Symbols::new(profile);
+    symbols.resolve_all(profile);
+    symbols
+}
+
 fn everything(bytes: Vec<u8>) {
     let mut tally = Tally::default();
     if let Ok(profile) = read(Input::stream(Cursor::new(bytes)), &mut tally) {
-        let mut symbols = Symbols::new(&profile);
-        symbols.resolve_all(&profile);
+        let symbols = resolved(&profile);
         let hot = Hot::new(&profile, &symbols, &tally, &[SortKey::Comm, SortKey::Symbol]);
         for event in 0..profile.events.len() {
             for row in hot.rows(event) {
@@ -497,14 +493,12 @@ proptest! {
             } else {
                 let mut one = Made { records: before.records.clone(), ..Made::new() };
                 put(&mut one, 1 + place as u64, step);
-                let mut told = Told::default();
-                read(Input::file(one.file()), &mut told).unwrap();
-                alone.append(&mut told.0);
+                let (_, told) = tell(Input::file(one.file()));
+                alone.extend(told);
             }
         }
-        let mut told = Told::default();
-        read(Input::file(whole.file()), &mut told).unwrap();
-        prop_assert_eq!(told.0, alone);
+        let (_, told) = tell(Input::file(whole.file()));
+        prop_assert_eq!(told, alone);
     }
 
     #[test]

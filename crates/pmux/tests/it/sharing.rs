@@ -2,8 +2,7 @@
 //!
 //! Numbers are page faults of pages that nobody has touched before: exact.
 
-use crate::common;
-use crate::common::{events, needs, own_process, role as roles, session};
+use crate::common::{self, events, needs, open_events, own_process, role as roles, session, skip_unless};
 use pmux::exact::{ExactGroup, Manner, Place};
 use pmux::{CpuChoice, Event, Inherit, Options, Session, Sharing, Target};
 use std::io::{BufRead as _, BufReader};
@@ -23,29 +22,18 @@ pub(crate) fn role(name: &str, arguments: &str) {
     }
 }
 
-/// How many events of the kernel this process has open.
-fn open_events() -> usize {
-    let links =
-        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
-}
-
 fn faults(session: &Session, place: Place, manner: Manner) -> ExactGroup {
     session.open_exactly(&[Event::parse("page-faults:u").unwrap()], place, manner).unwrap()
 }
 
 fn own_thread() -> Place {
     // The test's own thread, not the harness's first one.
-    Place::Task(
-        std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap(),
-    )
+    Place::Task(pmux_linux::current_tid())
 }
 
 #[test]
 fn one_event_serves_a_hundred_and_each_counts_its_own() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let Some(session) = session().filter(|_| needs("small-pages", "pages of 4 KiB", roles::pages_are_small())) else {
         return;
     };
@@ -79,12 +67,7 @@ fn one_event_serves_a_hundred_and_each_counts_its_own() {
 
 #[test]
 fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
-    if !own_process() {
-        return;
-    }
-    if session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && session().is_some());
     let session = Session::with_sharing(Sharing::Off).unwrap();
     let before = open_events();
     let all: Vec<_> = (0..5).map(|_| faults(&session, own_thread(), Manner::default())).collect();
@@ -93,13 +76,8 @@ fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
 
 #[test]
 fn lists_over_cpus_and_cgroups_share_too() {
-    if !own_process() {
-        return;
-    }
-    let Some(session) = session() else { return };
-    if !needs("root", "the right to count CPUs", common::may_count_cpus(&session)) {
-        return;
-    }
+    skip_unless!(own_process());
+    let Some(session) = common::cpu_session() else { return };
     let list = events(&session, "page-faults,{cpu-clock,context-switches},context-switches,page-faults");
     let before = open_events();
     let cpus = session.online().iter().count();
@@ -120,9 +98,7 @@ fn lists_over_cpus_and_cgroups_share_too() {
 
 #[test]
 fn a_task_that_is_gone_is_refused_though_somebody_still_holds_its_event() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let Some(session) = session() else { return };
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let place = Place::Task(child.id().cast_signed());
@@ -139,9 +115,7 @@ fn a_task_that_is_gone_is_refused_though_somebody_still_holds_its_event() {
 
 #[test]
 fn an_inheriting_event_is_joined_as_long_as_nobody_was_forked() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let Some(session) = session() else { return };
     let inherit = Manner { inherit: Inherit::Children, ..Manner::default() };
     let words = roles::words("sharing/children");

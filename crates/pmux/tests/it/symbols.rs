@@ -2,7 +2,7 @@
 
 mod programs;
 
-use crate::common::needs;
+use crate::common::{needs, skip_unless};
 use pmux::event::Access;
 use pmux::symbol::{FindError, Finding, Found, FoundKind, Place, ProcessImage, Scope, Symbolizer, Wanted};
 use pmux::{Cause, Command, Error, ExitedChild, Followed, Session, Step};
@@ -69,7 +69,6 @@ fn search(target: &str, words: &[String]) -> Option<Search> {
 }
 
 impl Search {
-    /// The one thing that was found.
     fn one(&self) -> &Found {
         match &self.result {
             Ok(Finding::Found(found)) if found.len() == 1 => &found[0],
@@ -216,9 +215,7 @@ fn what_has_no_single_address_is_explained() {
 #[test]
 fn stripped_programs_say_so_and_separate_files_are_found() {
     let Some((shop, program)) = variables(&["-Wl,--build-id"]) else { return };
-    if !needs("cc", "objcopy and strip", Workshop::with(&["objcopy", "strip"]).is_some()) {
-        return;
-    }
+    skip_unless!(needs("cc", "objcopy and strip", Workshop::with(&["objcopy", "strip"]).is_some()));
     shop.run(&["objcopy", "--only-keep-debug", "prog", "prog.debug"]);
     shop.run(&["cp", "prog.debug", "kept"]);
     shop.run(&["strip", "prog"]);
@@ -257,9 +254,7 @@ fn stripped_programs_say_so_and_separate_files_are_found() {
 #[test]
 fn a_stripped_program_that_kept_the_names_of_its_functions_packed_has_them() {
     let Some((shop, program)) = variables(&[]) else { return };
-    if !needs("xz", "objcopy, strip and xz", Workshop::with(&["objcopy", "strip", "xz"]).is_some()) {
-        return;
-    }
+    skip_unless!(needs("xz", "objcopy, strip and xz", Workshop::with(&["objcopy", "strip", "xz"]).is_some()));
     shop.write("names", "work\n");
     shop.run(&["objcopy", "--only-keep-debug", "prog", "prog.debug"]);
     shop.run(&["objcopy", "-S", "--keep-symbols=names", "prog.debug", "functions"]);

@@ -1,9 +1,7 @@
 //! Whose events: threads, processes, CPUs, cgroups.
 
-use crate::common;
-use crate::common::Door;
 use crate::common::cgroup::Cgroup;
-use crate::common::{debug_registers, events, may_count_cpus, needs, own_process, role as roles, value};
+use crate::common::{self, Door, debug_registers, events, needs, own_process, role as roles, skip_unless, value};
 use pmux::event::{Access, Event};
 use pmux::{Counter, CpuChoice, CpuList, Error, Inherit, Nanos, Options, Reading, ReasonKind, Session, Target};
 use std::process::{Child, Command as Program};
@@ -59,16 +57,12 @@ fn a_process_is_counted_with_threads_that_come_later() {
 
 #[test]
 fn one_thread_of_several() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let Some(session) = common::session() else { return };
     let (tell, told) = std::sync::mpsc::channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || {
-        let tid =
-            std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse::<i32>();
-        tell.send(tid.unwrap()).unwrap();
+        tell.send(pmux_linux::current_tid()).unwrap();
         may_go.recv().unwrap();
         roles::touch(0, 300);
     });
@@ -146,9 +140,7 @@ fn an_event_is_counted_on_all_rows_or_on_none() {
         std::iter::from_fn(|| Counter::open(&session, breakpoint(), &Target::Threads(vec![two.pid()])).ok())
             .take(64)
             .collect();
-    if !needs("breakpoints", "debug registers", !taken.is_empty() && taken.len() < 64) {
-        return;
-    }
+    skip_unless!(needs("breakpoints", "debug registers", !taken.is_empty() && taken.len() < 64));
     let group = pmux::Group::new([Event::parse("page-faults").unwrap(), breakpoint()]);
     let target = Target::Threads(vec![one.pid(), two.pid()]);
     let counters = session.open(&group.into(), &target, Options::default()).unwrap();
@@ -163,10 +155,7 @@ fn an_event_is_counted_on_all_rows_or_on_none() {
 
 #[test]
 fn every_cpu_has_a_row() {
-    let Some(session) = common::session() else { return };
-    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    let Some(session) = common::cpu_session() else { return };
     let list = events(&session, "cpu-clock,{context-switches,page-faults},duration_time");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
     let snapshot = counters.read();
@@ -187,10 +176,7 @@ fn every_cpu_has_a_row() {
 
 #[test]
 fn what_cpus_counted_is_remembered() {
-    let Some(session) = common::session() else { return };
-    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    let Some(session) = common::cpu_session() else { return };
     let list = events(&session, "cpu-clock");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
     let exact = counters.read();
@@ -208,10 +194,7 @@ fn what_cpus_counted_is_remembered() {
 
 #[test]
 fn some_cpus_only() {
-    let Some(session) = common::session() else { return };
-    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    let Some(session) = common::cpu_session() else { return };
     let last = session.online().last().unwrap();
     let list = events(&session, "cpu-clock");
     let only: CpuList = [last].into_iter().collect();

@@ -1,9 +1,7 @@
 //! The process tree: each child's own counts, and sums that fit.
 
-use crate::common;
-use crate::common::Door;
-use crate::common::{Shown, assert_whole, count, own, role as roles, tree_of, words};
-use pmux::{Attribution, Command, EventList, Options, Process, ProcessTree, Reporting, Session, Start, Target};
+use crate::common::{self, Door, Shown, assert_whole, count, events, own, role as roles, tree_of, words};
+use pmux::{Attribution, Command, Counters, Process, ProcessTree, Reporting, Session, Target};
 use std::os::unix::process::ExitStatusExt;
 
 /// By how much the page faults of two equal programs may differ.
@@ -26,6 +24,12 @@ pub(crate) fn role(name: &str, arguments: &str) {
 
 fn shell(line: &str) -> Vec<std::ffi::OsString> {
     words(&["sh", "-c", line])
+}
+
+/// Counts page faults of a held command with its tree, from its exec on.
+fn opened(session: &Session, command: &Command) -> Counters {
+    let options = common::on_exec(Attribution::EachProcess);
+    session.open(&events(session, "page-faults"), &Target::Command(command), options).unwrap()
 }
 
 /// The processes with this name, in the order in which they were started.
@@ -171,10 +175,8 @@ fn grandchildren_outlive_their_parent() {
         folder.path().display(),
         roles::line("touch:500"),
     );
-    let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
     let command = Command::hold(shell(&script)).unwrap();
-    let mut counters =
-        session.open(&events, &Target::Command(&command), common::on_exec(Attribution::EachProcess)).unwrap();
+    let mut counters = opened(&session, &command);
     command.release(&[&counters]).unwrap().wait(&session).unwrap();
     let tree = counters.tree().unwrap().unwrap();
     assert_eq!(tree.lost_records, 0);
@@ -265,11 +267,9 @@ fn a_command_that_leaves_a_daemon_behind() {
 #[test]
 fn two_trees_at_once() {
     let Some(session) = common::reporting_session() else { return };
-    let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
     let start = |role: &str| {
         let command = Command::hold(shell(&format!("{}; :", roles::line(role)))).unwrap();
-        let counters =
-            session.open(&events, &Target::Command(&command), common::on_exec(Attribution::EachProcess)).unwrap();
+        let counters = opened(&session, &command);
         let running = command.release(&[&counters]).unwrap();
         (counters, running)
     };
@@ -320,10 +320,8 @@ fn a_tree_with_events_of_both_sources() {
 #[test]
 fn a_tree_can_be_followed_while_it_grows() {
     let Some(session) = common::reporting_session() else { return };
-    let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
     let command = Command::hold(roles::words("tree:2,3,20")).unwrap();
-    let options = Options { start: Start::OnExec, attribution: Attribution::EachProcess, ..Options::default() };
-    let mut counters = session.open(&events, &Target::Command(&command), options).unwrap();
+    let mut counters = opened(&session, &command);
     assert!(!counters.tree_fds().is_empty());
     let mut running = command.release(&[&counters]).unwrap();
     let mut most = 0;
@@ -378,9 +376,7 @@ fn a_kernel_that_keeps_silent_is_told_from_one_that_loses_records() {
         }
     }
     // Nobody has exited yet: nothing speaks against the kernel.
-    let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
     let command = Command::hold(shell(":")).unwrap();
-    let options = common::on_exec(Attribution::EachProcess);
-    let mut counters = session.open(&events, &Target::Command(&command), options).unwrap();
+    let mut counters = opened(&session, &command);
     assert_eq!(counters.tree().unwrap().unwrap().reporting, Reporting::Known);
 }

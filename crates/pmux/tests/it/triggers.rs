@@ -2,9 +2,8 @@
 //!
 //! **Invariant:** nothing depends on how fast the machine is: what is to happen is made to happen until it is noticed.
 
-use crate::common;
 use crate::common::watching::{spot, write};
-use crate::common::{debug_registers, events, may_count_cpus, needs, session};
+use crate::common::{self, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
 use pmux::trigger::{
     Action, Commands, EventSets, Fired, Hit, News, Place, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, Triggers,
 };
@@ -26,9 +25,17 @@ fn rule(trigger: &str) -> Rule {
     Rule::parse(trigger, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn often(target: Target<'_>) -> Setting<'_> {
+    Setting { interval: Duration::from_millis(20), ..Setting::of(target) }
+}
+
 fn open(session: &Session, trigger: &str, target: Target<'_>) -> Triggers {
-    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(target) };
-    Triggers::open(session, &[rule(trigger)], setting).unwrap_or_else(|error| panic!("{error}"))
+    Triggers::open(session, &[rule(trigger)], often(target)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refusal(session: &Session, trigger: &str) -> String {
+    let opened = Triggers::open(session, &[rule(trigger)], Setting::of(Target::CurrentThread));
+    opened.err().unwrap().to_string()
 }
 
 /// Says that somebody is to stop, also where the test fails.
@@ -56,16 +63,13 @@ fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn
     }
 }
 
-fn storm() {
-    // More than any allocator keeps: fresh pages each time.
-    let mut pages = vec![0_u8; 64 << 20];
-    pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    std::hint::black_box(&pages);
-}
-
 fn tracepoints(session: &Session) -> bool {
     let there = session.catalog().tracepoint("sched", "sched_process_exit").is_ok() && may_count_cpus(session);
     needs("root", "tracepoints of all CPUs", there)
+}
+
+fn tracing_session() -> Option<Session> {
+    session().filter(tracepoints)
 }
 
 /// Where the target has ended nothing more will come, and what waits for company is told.
@@ -87,10 +91,7 @@ fn the_last_hit_is_told_at_the_end() {
 /// One hit wakes. Those that come right behind it don't: they are looked at together.
 #[test]
 fn hits_of_a_hot_tracepoint_are_taken_together() {
-    let Some(session) = session() else { return };
-    if !tracepoints(&session) {
-        return;
-    }
+    let Some(session) = tracing_session() else { return };
     let comm = format!("pmux-hot-{}", std::process::id() % 1000);
     let end = || std::thread::Builder::new().name(comm.clone()).spawn(|| ()).unwrap().join().unwrap();
     let rule = format!("sched:sched_process_exit if comm == \"{comm}\"");
@@ -126,10 +127,7 @@ fn hits_of_a_hot_tracepoint_are_taken_together() {
 #[test]
 fn hits_that_are_held_back_are_counted() {
     const MANY: u64 = 500;
-    let Some(session) = session() else { return };
-    if !tracepoints(&session) {
-        return;
-    }
+    let Some(session) = tracing_session() else { return };
     let call = || std::hint::black_box(std::os::unix::process::parent_id());
     let rule = format!("syscalls:sys_enter_getppid if common_pid == {}", pmux_linux::current_tid());
     let mut triggers = open(&session, &rule, Target::CurrentThread);
@@ -214,8 +212,7 @@ fn a_rate_that_is_held_and_ends() {
 fn a_ratio_and_what_is_no_ratio() {
     let Some(session) = session() else { return };
     let rules = ["page-faults / minor-faults >= 0.5", "page-faults / alignment-faults >= 0"].map(rule);
-    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::CurrentThread) };
-    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let mut triggers = Triggers::open(&session, &rules, often(Target::CurrentThread)).unwrap();
     let fired = until_fired(&mut triggers, storm, |_| true);
     assert_eq!(fired.rule, 0, "{fired}");
     assert_eq!(triggers.fired(1), 0, "of nothing there is no share");
@@ -223,17 +220,12 @@ fn a_ratio_and_what_is_no_ratio() {
 
 #[test]
 fn a_rate_on_each_cpu() {
-    let Some(session) = session() else { return };
-    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    let Some(session) = common::cpu_session() else { return };
     let mut triggers = open(&session, "rate(page-faults) > 500/s per cpu", Target::Cpus(CpuChoice::All));
     let fired = until_fired(&mut triggers, storm, |_| true);
     let Place::Cpu(cpu) = fired.place else { panic!("{fired:?}") };
     assert!(session.online().contains(cpu.0), "{fired}");
-    let error =
-        Triggers::open(&session, &[rule("rate(page-faults) > 1/s per cpu")], Setting::of(Target::CurrentThread));
-    assert!(error.err().unwrap().to_string().contains("-a or -C"));
+    assert!(refusal(&session, "rate(page-faults) > 1/s per cpu").contains("-a or -C"));
 }
 
 #[test]
@@ -283,10 +275,7 @@ fn pid_of(fired: &Fired) -> Option<i32> {
 
 #[test]
 fn a_crash() {
-    let Some(session) = session() else { return };
-    if !tracepoints(&session) {
-        return;
-    }
+    let Some(session) = tracing_session() else { return };
     for text in ["crash:sh", "crash"] {
         let mut triggers = open(&session, text, Target::CurrentThread);
         let crash = || Command::new("/bin/sh").args(["-c", "kill -SEGV $$"]).stderr(Stdio::null()).spawn().unwrap();
@@ -322,11 +311,8 @@ fn the_end_of_a_process() {
     assert_eq!(fired.reasons, [Reason::Ended { pid }]);
     assert_eq!(triggers.sources(), 0);
     child.wait().unwrap();
-    let error = Triggers::open(&session, &[rule(&format!("exit:{pid}"))], Setting::of(Target::CurrentThread));
-    assert!(error.err().unwrap().to_string().contains("there is no process"));
-    if !tracepoints(&session) {
-        return;
-    }
+    assert!(refusal(&session, &format!("exit:{pid}")).contains("there is no process"));
+    skip_unless!(tracepoints(&session));
     // With threads of its own it ends once.
     let mut triggers = open(&session, "exit:sleep", Target::CurrentThread);
     let mut child = Command::new("sleep").arg("0").spawn().unwrap();
@@ -337,10 +323,7 @@ fn the_end_of_a_process() {
 
 #[test]
 fn a_tracepoint_with_a_filter() {
-    let Some(session) = session() else { return };
-    if !tracepoints(&session) {
-        return;
-    }
+    let Some(session) = tracing_session() else { return };
     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = child.id().cast_signed();
     let mut triggers = open(&session, &format!("sched:sched_process_exit if pid == {pid}"), Target::CurrentThread);
@@ -358,8 +341,8 @@ fn a_tracepoint_with_a_filter() {
         ("sched:sched_process_exit if pid >", "fields of sched:sched_process_exit: comm, pid, prio"),
         ("sched:sched_proces_exit", "sched_process_exit"),
     ] {
-        let error = Triggers::open(&session, &[rule(text)], Setting::of(Target::CurrentThread)).err().unwrap();
-        assert!(error.to_string().contains(says), "{error}");
+        let error = refusal(&session, text);
+        assert!(error.contains(says), "{error}");
     }
     drop(triggers);
     assert_eq!(session.census(), Default::default());
@@ -378,8 +361,7 @@ fn a_watched_variable() {
     let fired = until_fired(&mut triggers, || (), |_| true);
     let [Reason::Hit(hit)] = &fired.reasons[..] else { panic!("{fired:?}") };
     assert_eq!((hit.pid, &*hit.what), (std::process::id().cast_signed(), &*format!("{address:#x}/8:w")));
-    let error = Triggers::open(&session, &[rule("watch:no_such_variable")], Setting::of(Target::CurrentThread));
-    assert!(error.err().unwrap().to_string().contains("no_such_variable"));
+    assert!(refusal(&session, "watch:no_such_variable").contains("no_such_variable"));
 }
 
 fn lines(session: &Session, rules: &[Rule]) -> (Triggers, PipeWriter) {
@@ -442,11 +424,7 @@ fn a_line_while_a_rate_holds() {
     let Some(session) = session() else { return };
     let (reader, mut writer) = std::io::pipe().unwrap();
     let rules = [rule("rate(page-faults) > 500/s and line:now"), rule("rate(page-faults) > 1G/s and line:now")];
-    let setting = Setting {
-        interval: Duration::from_millis(20),
-        lines: Some(reader.into()),
-        ..Setting::of(Target::CurrentThread)
-    };
+    let setting = Setting { lines: Some(reader.into()), ..often(Target::CurrentThread) };
     let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
     let both = || {
         storm();
@@ -551,17 +529,13 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
 #[test]
 fn a_cpu_that_goes_and_comes_back() {
     let Some(switch) = common::hotplug::Switch::take() else { return };
-    let Some(session) = session() else { return };
-    if !tracepoints(&session) {
-        return;
-    }
+    let Some(session) = tracing_session() else { return };
     // A program that nobody else calls so.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("pmuxhotplug");
     common::role::copy(&program);
     let rules = ["rate(cpu-clock) > 0/s per cpu", "exit:pmuxhotplug"].map(rule);
-    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::Cpus(CpuChoice::All)) };
-    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let mut triggers = Triggers::open(&session, &rules, often(Target::Cpus(CpuChoice::All))).unwrap();
     let on_cpu_1 = Place::Cpu(pmux::CpuId(1));
     until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
     switch.turn("0");

@@ -3,9 +3,7 @@
 //!
 //! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
 
-use crate::common;
-use crate::common::Door;
-use crate::common::{events, needs, own_process, role as roles};
+use crate::common::{self, Door, events, needs, own_process, role as roles, skip_unless};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::{Acting, Action, Place, Question};
 use pmux::{
@@ -187,9 +185,7 @@ fn turns_end_with_those_who_take_them() {
 
 #[test]
 fn a_thread_is_there_for_as_long_as_somebody_waits() {
-    if !own_process() || session(1).is_none() {
-        return;
-    }
+    skip_unless!(own_process() && session(1).is_some());
     let session = Session::with_scarce_software(2).unwrap();
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
@@ -277,9 +273,7 @@ fn software_events_beside_them_are_counted_whole() {
 #[test]
 fn cpus_are_rows_of_their_own() {
     let Some(session) = session(1) else { return };
-    if !needs("root", "the right to count CPUs", common::may_count_cpus(&session)) {
-        return;
-    }
+    skip_unless!(needs("root", "the right to count CPUs", common::may_count_cpus(&session)));
     let cpus: CpuList = session.online().iter().take(2).collect();
     let list = events(&session, "cpu-clock,task-clock,cpu-clock:u");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::Only(cpus.clone())), engine(Start::AtOnce)).unwrap();

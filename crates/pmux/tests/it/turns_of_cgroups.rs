@@ -1,9 +1,8 @@
 //! Events of cgroups that take turns: those of cgroups that are apart need not. Software events stand in for hardware, so that every
 //! kernel can be asked.
 
-use crate::common;
 use crate::common::cgroup::{Cgroup, run_in};
-use crate::common::{events, needs, role};
+use crate::common::{self, events, needs, role};
 use pmux::{Census, Contention, Count, Counters, CpuChoice, Multiplexing, Options, Session, Slice, Target};
 use std::fs;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Watched addresses, on this kernel. What stood there is in `watch_values`.
 
 use crate::common::hotplug::Switch;
-use crate::common::watching::{all_watched, hits, values, watched, write};
-use crate::common::{may_count_cpus, needs, own_process};
+use crate::common::watching::{all_watched, hits, rows, values, watched, write};
+use crate::common::{may_count_cpus, needs, own_process, skip_unless};
 use pmux::event::Access;
 use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
@@ -10,10 +10,6 @@ use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-
-fn rows() -> WatchOptions {
-    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
-}
 
 fn counts() -> WatchOptions {
     WatchOptions { detail: Detail::Counts, ..WatchOptions::default() }
@@ -252,9 +248,7 @@ fn where_no_register_is_free_nobody_takes_turns() {
 fn every_cpu_is_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    skip_unless!(needs("root", "the right to count whole CPUs", may_count_cpus(&session)));
     for options in [WatchOptions::default(), rows()] {
         let mut watch = Watch::open(&session, vec![word.clone()], &Target::Cpus(CpuChoice::All), options).unwrap();
         let crowd = writers(4, &WORD, 5);
@@ -316,9 +310,7 @@ fn write_on_cpu_1(word: &AtomicU64, value: u64) {
 #[test]
 fn cpus_that_come_are_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     // Always in this order.
     let Some(switch) = Switch::take() else { return };
     let Some((_registers, session, word)) = watched(&WORD) else { return };

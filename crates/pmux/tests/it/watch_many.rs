@@ -1,7 +1,6 @@
 //! Watching many threads at once, on this kernel: all of them or none.
 
-use crate::common;
-use crate::common::{debug_registers, needs};
+use crate::common::{self, debug_registers, needs, open_events};
 use pmux::event::Access;
 use pmux::watch::{Detail, Sharing, Spot, Watch, WatchOptions};
 use pmux::{Error, Session, Slice, Target};
@@ -146,13 +145,6 @@ fn options(detail: Detail) -> WatchOptions {
 const HITS: Detail = Detail::Hits { max_stack: 4 };
 const MANY: usize = 600;
 
-/// How many events this process has open.
-fn kernel_events() -> usize {
-    let fds = std::fs::read_dir("/proc/self/fd").unwrap();
-    let names = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
-    names.filter(|name| name.to_string_lossy().contains("perf_event")).count()
-}
-
 #[test]
 fn where_one_thread_has_no_register_left_no_thread_is_watched() {
     let Some(_registers) = debug_registers() else { return };
@@ -168,7 +160,7 @@ fn where_one_thread_has_no_register_left_no_thread_is_watched() {
         })
         .collect();
     assert!((1..11).contains(&taken.len()));
-    let before = (session.census(), kernel_events());
+    let before = (session.census(), open_events());
     let turns = WatchOptions { sharing: Sharing::InTurns(Slice::default()), ..options(HITS) };
     for options in [options(Detail::Counts), options(HITS), turns] {
         let refused = Watch::open(&session, vec![other.spot(0)], &other.target(), options);
@@ -180,7 +172,7 @@ fn where_one_thread_has_no_register_left_no_thread_is_watched() {
             Ok(()) | Err(Error::Shortage(_)) if options.sharing != Sharing::Refuse => {}
             other => panic!("{other:?}"),
         }
-        assert_eq!((session.census(), kernel_events()), before, "{options:?}");
+        assert_eq!((session.census(), open_events()), before, "{options:?}");
     }
     drop(taken);
     for detail in [Detail::Counts, HITS] {
@@ -217,7 +209,7 @@ fn threads_that_end_meanwhile_are_left_out() {
     let Some(_registers) = debug_registers() else { return };
     let other = Other::start("watch_many/churn", 400);
     let Some(session) = session(&other) else { return };
-    let before = kernel_events();
+    let before = open_events();
     for round in 0..30 {
         let detail = if round % 2 == 0 { HITS } else { Detail::Counts };
         let watch = Watch::open(&session, vec![other.spot(1)], &other.target(), options(detail)).unwrap();
@@ -226,7 +218,7 @@ fn threads_that_end_meanwhile_are_left_out() {
             std::thread::yield_now();
         }
         drop(watch);
-        assert_eq!((session.census(), kernel_events()), (Default::default(), before));
+        assert_eq!((session.census(), open_events()), (Default::default(), before));
     }
     let tids = other.tids();
     drop(other);
@@ -237,5 +229,5 @@ fn threads_that_end_meanwhile_are_left_out() {
         options(HITS),
     );
     assert!(gone.is_err(), "nobody is there");
-    assert_eq!((session.census(), kernel_events()), (Default::default(), before));
+    assert_eq!((session.census(), open_events()), (Default::default(), before));
 }

@@ -1,9 +1,9 @@
 //! Hits that are counted by thread and place, in the kernel.
 
-use crate::common::needs;
-use crate::common::watching::{spot, watched, write};
+use crate::common::watching::{rows, spot, watched, write};
+use crate::common::{needs, skip_unless};
 use pmux::event::Access;
-use pmux::watch::{Detail, Further, Hit, Looking, News, Tally, Watch, WatchOptions};
+use pmux::watch::{Further, Hit, Looking, News, Tally, Watch, WatchOptions};
 use pmux::{Nanos, Session, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::collections::HashMap;
@@ -11,11 +11,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-fn rows() -> WatchOptions {
-    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
-}
-
-/// What was told.
 #[derive(Default)]
 struct Told {
     hits: Vec<Hit>,
@@ -40,7 +35,6 @@ impl Told {
         }
     }
 
-    /// How many of each thread.
     fn by_thread(&self) -> HashMap<i32, u64> {
         let mut hits = HashMap::new();
         for (caller, row) in self.tally.rows() {
@@ -81,9 +75,7 @@ fn hits_are_counted_and_some_are_told() {
     for later in [false, true] {
         let looking = if later { Looking::Later } else { Looking::AtHit };
         let mut watch = own(&session, &WORD, WatchOptions { looking, ..rows() });
-        if !later && !counts(&watch) {
-            return;
-        }
+        skip_unless!(later || counts(&watch));
         let armed = watch.armed_at(0).unwrap();
         let times = 20_000;
         let mut told = Told::default();
@@ -140,9 +132,7 @@ fn threads_that_move_are_counted_once() {
     let Some((_registers, session, _)) = watched(&WORD) else { return };
     let own = Target::Processes(vec![std::process::id().cast_signed()]);
     let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &own, rows()).unwrap();
-    if !counts(&watch) {
-        return;
-    }
+    skip_unless!(counts(&watch));
     let cpus: Vec<u32> = session.online().iter().collect();
     let mover = |times: u64| {
         let cpus = cpus.clone();
@@ -177,9 +167,7 @@ fn more_threads_than_the_table_has_room_for() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, _)) = watched(&WORD) else { return };
     let mut watch = own(&session, &WORD, rows());
-    if !counts(&watch) {
-        return;
-    }
+    skip_unless!(counts(&watch));
     let mut visitor = CpuVisitor::new();
     let first = session.online().iter().next().unwrap();
     // Threads stay where the one was that started them.

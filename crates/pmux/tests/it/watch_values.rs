@@ -1,8 +1,7 @@
 //! What stood at a watched address: at the hit, where a program can look there, and later.
 
-use crate::common::debug_registers;
-use crate::common::needs;
 use crate::common::watching::{all_watched, hits, session, spot, values, watched, write};
+use crate::common::{debug_registers, needs, skip_unless};
 use pmux::event::Access;
 use pmux::watch::{Answer, Condition, Detail, Hit, Looking, Spot, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{Session, Target};
@@ -50,9 +49,7 @@ fn values_at_the_hit_are_never_overtaken() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
     let mut watch = own(&session, vec![word], values());
-    if !looks(&watch) {
-        return;
-    }
+    skip_unless!(looks(&watch));
     (1..=2000).for_each(|value| write(&WORD, value));
     watch.disarm().unwrap();
     let seen = hits(watch.finish().unwrap());
@@ -87,9 +84,7 @@ fn values_have_the_length_of_the_spot() {
         (12, 8, 17, 0x1111_1111_1111_1111),
     ] {
         let mut watch = own(&session, vec![at(index, len)], values());
-        if !looks(&watch) {
-            return;
-        }
+        skip_unless!(looks(&watch));
         std::hint::black_box(&BYTES.0[written]).store(0x2f, Ordering::Relaxed);
         let seen = hits(watch.finish().unwrap());
         let shift = 8 * (written - index);
@@ -106,9 +101,7 @@ fn reads_see_what_is_there() {
     let word = Spot { access: Access::READ | Access::WRITE, ..spot("WORD", &WORD) };
     let Some(session) = session(&word) else { return };
     let mut watch = own(&session, vec![word], values());
-    if !looks(&watch) {
-        return;
-    }
+    skip_unless!(looks(&watch));
     assert_eq!(std::hint::black_box(&WORD).load(Ordering::Relaxed), 77);
     let seen = hits(watch.finish().unwrap());
     assert_eq!(chain(&seen), [(Some(77), Some(77))]);
@@ -120,9 +113,7 @@ fn threads_have_values_too() {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
     let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
     let mut watch = own(&session, spots, values());
-    if !looks(&watch) {
-        return;
-    }
+    skip_unless!(looks(&watch));
     let writer = |index: usize| {
         std::thread::spawn(move || {
             (1..=300).for_each(|value| write(&WORDS[index], value));
@@ -201,9 +192,7 @@ fn conditions_mean_the_same_in_the_kernel() {
     texts.push((0..60).map(|number| format!("value == {number}")).collect::<Vec<_>>().join(" || "));
     for len in [8, 2] {
         let (all, watch) = tell(len, None);
-        if !looks(&watch) {
-            return;
-        }
+        skip_unless!(looks(&watch));
         drop(watch);
         for text in &texts {
             let condition: Condition = text.parse().unwrap();
@@ -224,9 +213,7 @@ fn what_a_condition_excludes_takes_no_room() {
     // Known in front of an access, too.
     let condition = "old == 77777".parse().unwrap();
     let mut watch = Watch::open_where(&session, vec![word], &Target::CurrentThread, options, condition).unwrap();
-    if !looks(&watch) {
-        return;
-    }
+    skip_unless!(looks(&watch));
     let times = 150_000;
     (0..times).for_each(|value| write(&WORD, value));
     watch.disarm().unwrap();

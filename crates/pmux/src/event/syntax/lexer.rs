@@ -5,7 +5,6 @@
 use super::Place;
 use crate::event::error::Fault;
 
-/// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TokenKind<'a> {
     /// A run of characters that names and numbers are made of, patterns too.

@@ -1,47 +1,36 @@
 //! The text of an event list, as a tree.
 //!
-//! What it is: what was written, before anything is looked up. Text to tokens in `lexer`, tokens to a tree in `parser`, a tree
-//! back to text in `print`.
+//! What it is: what was written, before anything is looked up. Text to tokens in `lexer`, tokens to a tree in `parser`.
 //! Read first: [`Item`] and [`Node`].
 //!
-//! **Invariant:** pure. The same text gives the same tree on every machine, and a printed tree reads back as itself.
+//! **Invariant:** pure. The same text gives the same tree on every machine.
 
 mod lexer;
 mod parser;
-mod print;
 #[cfg(test)]
 mod tests;
 
-pub(super) use parser::{number, parse};
+pub(super) use parser::parse;
 
 use super::breakpoint::Access;
 use super::modifiers::Modifiers;
 use super::probe::ProbeAt;
 
 /// Where a part stands in the text, in bytes.
-///
-/// All places are equal to each other: trees are compared by what they say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-impl PartialEq for Place {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-/// One element of the list.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Item {
     Event(Node),
     Group(GroupNode),
 }
 
 /// `name{a,b}:mods`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GroupNode {
     pub(super) name: Option<String>,
     pub(super) events: Vec<Node>,
@@ -49,8 +38,7 @@ pub(super) struct GroupNode {
     pub(super) modifiers_at: Place,
 }
 
-/// One event as written.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Node {
     /// All of it, modifiers included: this is the name that a table shows.
     pub(super) at: Place,
@@ -60,7 +48,6 @@ pub(super) struct Node {
     pub(super) modifiers: Modifiers,
 }
 
-/// What an event is called by.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum What {
     /// A generic name, a raw event, a PMU (with terms) or an event of a PMU (without).
@@ -78,7 +65,7 @@ pub(super) enum What {
 }
 
 /// `name` or `name=value` between the slashes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Term {
     pub(super) at: Place,
     pub(super) name: String,
@@ -86,7 +73,6 @@ pub(super) struct Term {
     pub(super) value_at: Place,
 }
 
-/// The value of a term.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
     Number(u64),

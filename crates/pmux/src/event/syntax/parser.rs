@@ -28,7 +28,6 @@ use crate::event::modifiers::Modifiers;
 use crate::event::names::{Generic, raw_digits};
 use crate::event::probe::ProbeAt;
 
-/// Reads a list of events.
 pub(crate) fn parse(text: &str) -> Result<Vec<Item>, Fault> {
     let tokens = tokens(text)?;
     if tokens.is_empty() {
@@ -59,7 +58,6 @@ pub(crate) fn number(text: &str) -> Option<u64> {
 struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
-    /// Where the text ends.
     end: usize,
 }
 
@@ -68,7 +66,6 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.next).copied()
     }
 
-    /// Where the last token taken ends.
     fn last_end(&self) -> usize {
         self.next.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |token| token.at.end)
     }

@@ -1,5 +1,4 @@
 //! Resolution on fabricated machines, and against `perf` on this one.
-#![allow(clippy::unwrap_used)]
 
 mod listing;
 mod perf;

@@ -27,7 +27,6 @@ type Key = (Mappings, [u64; 2]);
 /// What an address in a chain is found by: the mappings, the mode, the address, and what of it is meant.
 pub(super) type Named = (Mappings, CpuMode, u64, Site);
 
-/// Where something was met.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) callers: StackId,
@@ -44,7 +43,6 @@ pub(super) struct Callers {
     count: u32,
 }
 
-/// Remembers.
 #[derive(Default)]
 pub(super) struct Known {
     chains: HashMap<Key, Callers>,
@@ -62,7 +60,6 @@ impl Known {
         (mappings, [self.hashers[0].hash_one(words), self.hashers[1].hash_one((words, how))])
     }
 
-    /// Those who have called.
     pub(super) fn callers(&self, key: &Key) -> Option<Callers> {
         self.chains.get(key).copied()
     }

@@ -69,7 +69,6 @@ fn is_dump(path: &[u8], pid: i32) -> bool {
     last_part(path) == format!("jit-{pid}.dump").as_bytes()
 }
 
-/// The last part of a path.
 fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().filter(|part| !part.is_empty()).unwrap_or(path)
 }
@@ -86,7 +85,6 @@ fn kernel_module(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Converter {
-    /// Takes a mapping of a process, or of the kernel.
     pub(super) fn map(&mut self, header: RecordHeader, pid: u32, told: &Told<'_>) {
         let mode = header.misc.cpu_mode();
         if pid == u32::MAX || mode == CpuMode::Kernel {
@@ -158,7 +156,6 @@ impl Converter {
         modules.add(Module { kind, path, short, build_id, start, pid: None })
     }
 
-    /// A symbol of the kernel comes or goes.
     pub(super) fn kernel_symbol(&mut self, symbol: &Ksymbol<'_>) {
         self.kernel_stamp = self.kernel_stamp.wrapping_add(1);
         if symbol.flags & Ksymbol::UNREGISTER != 0 {

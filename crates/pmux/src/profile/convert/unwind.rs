@@ -36,19 +36,16 @@ const ARM_ADDRESS_BITS: u32 = 48;
 
 type Tables = Arc<[u8]>;
 
-/// What unwinds, by the kind of machine that recorded.
 enum Machine {
     X86(Box<(UnwinderX86_64<Tables>, CacheX86_64)>),
     Arm(Box<(UnwinderAarch64<Tables>, CacheAarch64)>),
 }
 
-/// The registers that are followed.
 enum Registers {
     X86(UnwindRegsX86_64),
     Arm(UnwindRegsAarch64),
 }
 
-/// A program or library.
 enum Known {
     /// Its tables, and where its range begins.
     Placed { frames: CallFrames, base: u64, start: u64 },
@@ -56,7 +53,6 @@ enum Known {
     Bare { why: Option<Missing>, chains: u64 },
 }
 
-/// How a chain ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// At the outermost function.
@@ -67,7 +63,6 @@ enum End {
     Lost,
 }
 
-/// Where a frame is.
 #[derive(Clone, Copy)]
 enum At {
     /// At an instruction that was interrupted.
@@ -76,7 +71,6 @@ enum At {
     Return(u64),
 }
 
-/// Walks stacks.
 pub(super) struct Unwinding {
     machine: Option<Machine>,
     is_asked: bool,
@@ -91,7 +85,6 @@ pub(super) struct Unwinding {
     unknown_machine: u64,
 }
 
-/// What there is to read of the stack.
 struct Stack<'a> {
     start: u64,
     bytes: &'a [u8],

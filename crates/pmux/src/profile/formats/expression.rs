@@ -47,7 +47,6 @@ pub(super) enum Expression {
     },
 }
 
-/// A value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Value<'r> {
     Number(i64),

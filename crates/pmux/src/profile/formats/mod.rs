@@ -24,7 +24,6 @@ pub struct Formats {
     by_id: HashMap<u64, Format>,
 }
 
-/// How a field is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Storage {
     /// Numbers, this many bytes each.

@@ -7,7 +7,6 @@ use std::fmt::Write;
 
 const WIDEST: usize = 512;
 
-/// A part of a format string.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
     Text(String),

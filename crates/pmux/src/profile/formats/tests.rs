@@ -1,6 +1,5 @@
 //! Descriptions as kernels have them, and as no kernel would.
 
-#![allow(clippy::unwrap_used)]
 use super::*;
 use proptest::prelude::*;
 

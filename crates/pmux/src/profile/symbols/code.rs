@@ -64,7 +64,6 @@ impl Code {
         }
     }
 
-    /// The function at an address.
     pub(super) fn function(&mut self, kernel: &FindKernel<'_>, address: u64) -> Option<Named> {
         match self {
             Self::File(code) => code.function(address),

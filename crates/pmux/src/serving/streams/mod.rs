@@ -103,7 +103,6 @@ pub struct Streams {
     source_bytes: u64,
     sources: BTreeMap<EventId, Source>,
     held: BTreeMap<StreamId, Held>,
-    /// Whose event it is.
     owners: HashMap<EventId, StreamId>,
     next: u64,
     poll: Poll,

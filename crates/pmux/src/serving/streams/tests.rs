@@ -1,5 +1,4 @@
 //! Passing records on while there are always more.
-#![allow(clippy::unwrap_used)]
 
 use super::pass::PIECE_BYTES;
 use super::*;

@@ -10,7 +10,6 @@ const LOOKED_AT: usize = 5_000_000;
 
 type Reader = super::Reader;
 
-/// Where a function is declared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in super::super) struct Declared {
     /// The file, as the compiler was given it.

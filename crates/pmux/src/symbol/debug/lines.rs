@@ -17,12 +17,10 @@ pub(in super::super) struct Lines<'d> {
     pub(super) dwarf: &'d gimli::Dwarf<Reader>,
 }
 
-/// What was found for a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in super::super) enum LineHit {
     /// Code begins here for this line, which is the one that was asked for or the next one that has code.
     Code {
-        /// The line.
         line: u32,
         /// The file, as the compiler was given it.
         path: String,

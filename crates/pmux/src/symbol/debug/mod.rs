@@ -78,7 +78,6 @@ impl Debug {
         found
     }
 
-    /// What lines and files there are.
     pub(super) fn lines(&self) -> Lines<'_> {
         Lines::of(&self.dwarf)
     }

@@ -47,7 +47,6 @@ pub(super) struct Elf {
     pub(super) table: Table,
 }
 
-/// Whether a file has all of its symbols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Table {
     /// It has all.
@@ -69,7 +68,6 @@ pub(super) struct Segment {
     pub(super) offset: u64,
     /// Its length in the file, in bytes.
     pub(super) file_bytes: u64,
-    /// Whether it holds code.
     pub(super) execute: bool,
 }
 
@@ -228,7 +226,6 @@ pub(super) struct Sections {
 pub(super) struct Section {
     /// Its address, as the file counts.
     pub(super) address: u64,
-    /// What is in it.
     pub(super) bytes: Arc<[u8]>,
 }
 
@@ -258,7 +255,6 @@ pub(super) fn loaded<'data, R: ReadRef<'data>, const N: usize>(data: R, names: [
 }
 
 impl Sections {
-    /// Of an opened file.
     pub(super) fn of(file: File) -> Self {
         Self { data: ReadCache::new(file) }
     }

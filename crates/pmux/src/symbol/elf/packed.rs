@@ -8,7 +8,6 @@ use std::io::{Cursor, Read};
 use std::num::NonZeroUsize;
 use xz4rust::{XzDecoder, XzReader};
 
-/// Where it is.
 pub(super) const SECTION: &str = ".gnu_debugdata";
 
 /// No file's table of functions is larger; those of the largest programs take some tens of these.

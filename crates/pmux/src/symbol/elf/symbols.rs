@@ -9,7 +9,6 @@ use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, elf};
 use std::ffi::CStr;
 
-/// What a symbol names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
     /// A function.
@@ -22,14 +21,12 @@ pub(crate) enum Kind {
     PerThread,
 }
 
-/// A function or variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Symbol {
     /// Its address, as the file counts.
     pub(crate) address: u64,
     /// Its length in bytes; 0 where it is not stated.
     pub(crate) size: u64,
-    /// What it is.
     pub(crate) kind: Kind,
     /// Whether other files can use it.
     pub(crate) reach: Reach,
@@ -38,7 +35,6 @@ pub(crate) struct Symbol {
     source: u32,
 }
 
-/// Who can use a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Reach {
     /// Everybody.
@@ -47,7 +43,6 @@ pub(crate) enum Reach {
     Local,
 }
 
-/// The symbols of a file.
 #[derive(Default, Debug)]
 pub(crate) struct SymbolTable {
     /// By address.
@@ -58,7 +53,6 @@ pub(crate) struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// Adds the symbols of a table.
     pub(super) fn add<E: FileHeader<Endian = Endianness>>(
         &mut self,
         entries: &[E::Sym],

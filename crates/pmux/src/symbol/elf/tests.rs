@@ -1,5 +1,4 @@
 //! Files that are whole, cut off, and changed at random.
-#![allow(clippy::unwrap_used)]
 
 use super::super::debug::{Debug, LineHit};
 use super::*;
@@ -7,7 +6,6 @@ use proptest::prelude::*;
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// A small program.
 struct Program {
     bytes: Vec<u8>,
     /// Whether it is ours, with debugging information; otherwise it is the usual `true`.

@@ -199,7 +199,6 @@ pub(super) fn beyond(name: &str, size: u64, end: u64) -> FindError {
     FindError::Other(format!("'{}' has {size} bytes: byte {end} is beyond its end", printable(name)))
 }
 
-/// A length was given for code.
 pub(super) fn code_length(name: &str) -> FindError {
     let name = printable(name);
     FindError::Other(format!("'{name}' is a function, which has no length to watch: leave out /LEN, or say :w"))

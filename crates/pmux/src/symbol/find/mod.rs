@@ -148,7 +148,6 @@ impl Symbolizer {
             || matches!(scope, Scope::Kernel) && self.kernel().is_ok_and(|kernel| kernel.has_module(module))
     }
 
-    /// A plain address.
     fn plain(&mut self, address: u64, wanted: &Wanted, scope: Scope<'_>) -> Result<Found, FindError> {
         let mut notes = Vec::new();
         let mut module = None;

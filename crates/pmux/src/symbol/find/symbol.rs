@@ -23,7 +23,6 @@ const WORD_BYTES: u64 = 8;
 /// So many lines of inlined functions are named.
 const MOST_LINES: usize = 4;
 
-/// A symbol that fits.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
     fit: Fit,
@@ -46,7 +45,6 @@ fn is_plain(name: &str) -> bool {
     name.split("::").all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_'))
 }
 
-/// Whether a kind of symbol is executed.
 pub(super) fn is_code(kind: Kind) -> bool {
     matches!(kind, Kind::Code | Kind::Chooser)
 }
@@ -137,7 +135,6 @@ impl Symbolizer {
         self.modules[hit.mapped.module].elf.symbols.source(&hit.symbol)
     }
 
-    /// Takes the one that is meant, or lists all.
     fn choose(
         &mut self,
         mut hits: Vec<Hit>,

@@ -65,7 +65,6 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text);
 }
 
-/// The bytes of what is kept.
 pub(super) fn encode(kept: &Kept) -> Vec<u8> {
     let mut texts = Texts::default();
     let (mut functions, mut lines) = (Vec::new(), Vec::new());

@@ -25,7 +25,6 @@ pub(crate) fn usual_folder() -> Option<PathBuf> {
     Some(home.join("pmux"))
 }
 
-/// The file for a build id.
 pub(super) fn path(cache: &Path, build_id: &[u8]) -> Option<PathBuf> {
     (build_id.len() >= 4).then(|| home(cache).join(hex(build_id)))
 }
@@ -105,7 +104,6 @@ fn make_room(folder: &Path, bytes: u64) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -20,7 +20,6 @@ pub(crate) use folder::usual_folder;
 /// So many answers of one file are kept; more are not worth the time to read them.
 const MOST_ANSWERS: usize = 1 << 20;
 
-/// The function at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     /// Where it begins, as the asker counts.
@@ -81,7 +80,6 @@ impl Kept {
         self.functions.get(&address).map(Option::as_ref)
     }
 
-    /// Keeps the function at an address.
     pub(crate) fn set_function(&mut self, address: u64, function: Option<Named>) {
         if self.functions.len() < MOST_ANSWERS {
             self.is_changed = true;
@@ -94,7 +92,6 @@ impl Kept {
         self.lines.get(&address)
     }
 
-    /// Keeps the lines at an address.
     pub(crate) fn set_lines(&mut self, address: u64, lines: Arc<[Frame]>) {
         if self.lines.len() < MOST_ANSWERS {
             self.is_changed = true;
@@ -112,7 +109,6 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn some() -> Kept {

@@ -20,7 +20,6 @@ fn out_of_range(at: usize, what: &str) -> Fault {
     Fault(at, format!("{what} is out of range"))
 }
 
-/// Takes a text apart.
 pub(super) fn parse(text: &str) -> Result<Wanted, TextError> {
     whole(text).map_err(|Fault(at, problem)| TextError::new(text, at, problem))
 }
@@ -97,7 +96,6 @@ fn take_access(parts: &mut Vec<Piece<'_>>) -> Result<Option<Access>, Fault> {
     Ok(Some(access))
 }
 
-/// A target of one part.
 fn single(part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
     if is_hex(part.text) {
         let (number, len) = take_len(part)?;

@@ -1,5 +1,4 @@
 //! Texts and what they mean; what prints, reads back.
-#![allow(clippy::unwrap_used)]
 
 use super::*;
 use proptest::prelude::*;

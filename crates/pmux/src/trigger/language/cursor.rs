@@ -10,7 +10,6 @@ const KEYWORDS: [&str; 5] = ["and", "for", "per", "every", "once"];
 const LONGEST_S: f64 = 366.0 * 86400.0;
 
 impl<'t> Cursor<'t> {
-    /// Something else had to stand here.
     pub(super) fn expected(&mut self, what: &str) -> TextError {
         self.skip_blanks();
         let found = self.rest().split_whitespace().next().map(printable);
@@ -18,7 +17,6 @@ impl<'t> Cursor<'t> {
         self.error(self.at, format!("expected {what}, found {found}"))
     }
 
-    /// The next word, if it is this one.
     pub(super) fn take_word(&mut self, word: &str) -> bool {
         self.skip_blanks();
         let behind = self.rest().strip_prefix(word);
@@ -138,7 +136,6 @@ impl<'t> Cursor<'t> {
         self.span(number * unit, begin)
     }
 
-    /// So many seconds, as a time.
     pub(super) fn span(&self, seconds: f64, at: usize) -> Result<Duration, TextError> {
         if seconds > LONGEST_S {
             return Err(self.error(at, "this is longer than a year"));

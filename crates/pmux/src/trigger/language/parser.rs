@@ -373,7 +373,6 @@ fn exit(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Whose, TextError> {
     command(cursor, piece).map(Whose::Named)
 }
 
-/// The name of a command.
 fn command(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<String, TextError> {
     let name = unquoted(cursor, piece, "the name of a command")?;
     if name.contains(['"', '/']) || name.chars().any(char::is_control) {

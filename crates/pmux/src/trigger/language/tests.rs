@@ -1,5 +1,4 @@
 //! What is read, and what is refused and where.
-#![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::event::Access;

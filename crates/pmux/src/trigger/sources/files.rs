@@ -44,7 +44,6 @@ impl Live for Stalls {
     }
 }
 
-/// The end of a process.
 pub(in crate::trigger) struct Ending {
     pub(in crate::trigger) end: ProcessEnd,
     pub(in crate::trigger) pid: i32,
@@ -64,7 +63,6 @@ impl Live for Ending {
     }
 }
 
-/// Signals to this process.
 pub(in crate::trigger) struct Signalled {
     pub(in crate::trigger) signals: Signals,
     pub(in crate::trigger) number: i32,
@@ -93,7 +91,6 @@ enum Matcher {
     Pattern(regex_lite::Regex),
 }
 
-/// The lines of a file.
 pub(in crate::trigger) struct Lines {
     file: File,
     ears: Vec<(Ear, Matcher)>,

@@ -57,7 +57,6 @@ impl Origin {
     }
 }
 
-/// A tracepoint.
 pub(in crate::trigger) struct Tracepoint {
     pub(in crate::trigger) counter: OverflowCounter,
     /// As the trigger calls it.
@@ -251,7 +250,6 @@ impl Live for Tracepoint {
     }
 }
 
-/// A watched address.
 pub(in crate::trigger) struct Address {
     wanted: Wanted,
     pub(in crate::trigger) ears: Vec<Ear>,

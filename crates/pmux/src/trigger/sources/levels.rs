@@ -212,7 +212,6 @@ impl Levels {
     }
 }
 
-/// Whether a scope goes with a target.
 fn fits(scope: Scope, target: &Target<'_>) -> Result<(), &'static str> {
     match (scope, target) {
         (Scope::All, _) | (Scope::PerCpu, Target::Cpus(_) | Target::Cgroups { .. }) => Ok(()),

@@ -16,7 +16,6 @@ use crate::target::Target;
 use pmux_engine::Nanos;
 use pmux_linux::wait::{Token, Waiter};
 
-/// Whether a source goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
     /// It does.
@@ -25,9 +24,7 @@ pub(super) enum After {
     Ended,
 }
 
-/// Something that wakes.
 pub(super) trait Live: Send {
-    /// Has a waiter wait for it.
     fn watch(&self, waiter: &mut Waiter, token: Token);
 
     /// Tells the board what has happened. `hangup`: the other end has gone.

@@ -1,5 +1,4 @@
 //! What conditions say of hits, and what is no condition.
-#![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::watch::hit::{Side, Value};

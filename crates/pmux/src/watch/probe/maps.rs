@@ -41,7 +41,6 @@ pub(in crate::watch) struct Piece {
     pub(in crate::watch) mask: u64,
 }
 
-/// Whether the condition is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Judged {
     NotYet,
@@ -59,7 +58,6 @@ impl Piece {
     }
 }
 
-/// The maps.
 #[derive(Debug)]
 pub(in crate::watch) struct Maps {
     /// Pieces by the address of their register.

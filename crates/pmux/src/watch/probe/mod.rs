@@ -60,7 +60,6 @@ pub(super) fn moment() -> Moment {
     if stands_behind(Access::WRITE) { Moment::Behind } else { Moment::InFront }
 }
 
-/// Whether there are threads that may be armed twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ArmedTwice {
     Nobody,
@@ -75,7 +74,6 @@ enum Judge {
     Us,
 }
 
-/// What a program is wanted for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose<'c> {
     /// To look at each hit, and to write those for which the condition holds.
@@ -84,7 +82,6 @@ pub(super) enum Purpose<'c> {
     Count,
 }
 
-/// What the programs do.
 enum Work {
     Look {
         numbers: Numbers,
@@ -96,7 +93,6 @@ enum Work {
     Count(Table),
 }
 
-/// The programs of a watch.
 pub(super) struct Probe {
     session: Session,
     maps: Maps,
@@ -256,7 +252,6 @@ impl Probe {
         }
     }
 
-    /// Whether its programs look at values.
     pub(super) fn looks(&self) -> bool {
         matches!(self.work, Work::Look { .. })
     }

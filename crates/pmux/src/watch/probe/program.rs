@@ -40,7 +40,6 @@ const CPU: i16 = -96;
 const IP: i16 = -104;
 const SCRATCH: i16 = -112;
 
-/// What a program is made for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look<'c> {
     pub(super) tag: u32,

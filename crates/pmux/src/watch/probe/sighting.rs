@@ -8,7 +8,6 @@
 use super::maps::Maps;
 use pmux_linux::bpf::{Alu, Assembler, Compare, Helper, Label, Reg, Size};
 
-/// What a program says of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::watch) struct Sighting {
     /// Which generation of programs it was.
@@ -23,13 +22,10 @@ pub(in crate::watch) struct Sighting {
     pub(in crate::watch) stands_for: u64,
 }
 
-/// There is a value.
 pub(super) const HAS_VALUE: u32 = 1;
-/// There is an old one.
 pub(super) const HAS_OLD: u32 = 2;
 /// In the place of the value is the number of hits for which it stands.
 pub(super) const STANDS_FOR: u32 = 4;
-/// Bytes of a sighting.
 const SIGHTING_BYTES: usize = 40;
 
 // The upper end of a program's stack: the sighting, in its order.
@@ -98,7 +94,6 @@ pub(super) fn write_and_end<'m>(asm: &mut Assembler<'m>, here: Label, maps: &'m 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -64,7 +64,6 @@ pub(super) fn tag_bits(tag: u32) -> i32 {
     ((tag % TAGS) << TID_BITS).cast_signed()
 }
 
-/// How large a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
     pub(super) cpus: u32,
@@ -85,7 +84,6 @@ impl Shape {
     }
 }
 
-/// A slot that is read.
 #[derive(Debug)]
 struct Known {
     number: usize,
@@ -129,7 +127,6 @@ impl Counted {
     }
 }
 
-/// The table.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) map: Map,

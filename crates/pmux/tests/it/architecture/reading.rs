@@ -12,7 +12,6 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a file.
     pub(crate) fn read(path: &Path) -> Self {
         Self::parse(&std::fs::read_to_string(path).unwrap())
     }
@@ -31,13 +30,11 @@ impl Manifest {
         Self { tables }
     }
 
-    /// The value of a key, as written.
     pub(crate) fn value(&self, table: &str, key: &str) -> Option<&str> {
         let tables = self.tables.iter().filter(|(name, _)| name == table);
         tables.flat_map(|(_, lines)| lines).find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a key has this value.
     pub(crate) fn has(&self, table: &str, key: &str, value: &str) -> bool {
         self.value(table, key) == Some(value)
     }
@@ -72,16 +69,12 @@ impl Manifest {
     }
 }
 
-/// A source file.
 pub(crate) struct Source {
-    /// Where it is.
     pub(crate) path: PathBuf,
-    /// As it is.
     pub(crate) text: String,
 }
 
 impl Source {
-    /// Reads a file.
     pub(crate) fn read(path: &Path) -> Self {
         Self { path: path.to_owned(), text: std::fs::read_to_string(path).unwrap() }
     }

@@ -13,7 +13,7 @@ use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
 };
-pub use pmux_testkit::{Door, debug_registers, hotplug, needs, own_process, own_process_with, role};
+pub use pmux_testkit::{Door, debug_registers, hotplug, needs, own_process, own_process_with, role, skip_unless};
 use std::ffi::OsString;
 use std::time::Instant;
 
@@ -22,6 +22,12 @@ pub fn session() -> Option<Session> {
     let session = Session::new().unwrap();
     let kernel = matches!(session.backend(), Backend::Kernel);
     needs("kernel", "performance events", kernel).then_some(session)
+}
+
+/// The same, where this user may count whole CPUs.
+pub fn cpu_session() -> Option<Session> {
+    let session = session()?;
+    needs("root", "the right to count CPUs", may_count_cpus(&session)).then_some(session)
 }
 
 /// A session over a kernel whose tasks report what they have counted when they exit.
@@ -63,6 +69,21 @@ pub fn as_nobody(role: &str) -> Option<(tempfile::TempDir, std::process::Command
 
 pub fn events(session: &Session, text: &str) -> EventList {
     EventList::parse(&[text], session.catalog()).unwrap()
+}
+
+/// Many page faults.
+pub fn storm() {
+    // More than any allocator keeps: fresh pages each time.
+    let mut pages = vec![0_u8; 64 << 20];
+    pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    std::hint::black_box(&pages);
+}
+
+/// How many events of the kernel this process has open.
+pub fn open_events() -> usize {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
 }
 
 /// Counting from the exec of the command on.

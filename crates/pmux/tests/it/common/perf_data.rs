@@ -7,7 +7,6 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::Command;
 
-/// A sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// By number of the events of the file.
@@ -28,7 +27,6 @@ impl Seen {
     }
 }
 
-/// A file.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Content {
     pub events: Vec<String>,

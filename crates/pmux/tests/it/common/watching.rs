@@ -49,6 +49,10 @@ pub fn values() -> WatchOptions {
     WatchOptions { detail: Detail::Values { max_stack: 8 }, ..WatchOptions::default() }
 }
 
+pub fn rows() -> WatchOptions {
+    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
+}
+
 pub fn hits(news: Vec<News>) -> Vec<Hit> {
     let hit = |news| match news {
         News::Hit(hit) => Some(hit),

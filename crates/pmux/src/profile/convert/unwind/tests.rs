@@ -1,5 +1,4 @@
 //! Registers and stacks that are anything.
-#![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::profile::convert::Converter;

@@ -62,7 +62,6 @@ struct Family {
     root: oracle::Token,
     place: oracle::Request,
     heirs: Heirs,
-    /// The task that it was opened on.
     of: Option<TaskId>,
     /// Children that live, each by what it holds.
     children: Vec<(TaskId, oracle::Token, oracle::Request)>,
