@@ -7,6 +7,7 @@
 
 use crate::common;
 use crate::common::{Cgroup, Door, Ran, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, start, stat};
+use pmux_testkit::state_of;
 use std::process::{Child, Command};
 
 /// Events that are counted always, and one that no machine has in a plain run.
@@ -243,7 +244,10 @@ fn a_process_that_does_something() {
             let mut child =
                 Command::new(&words[0]).args(&words[1..]).stdout(std::process::Stdio::null()).spawn().unwrap();
             let pid = door.read("here");
-            // Its work is that of a thread of the process.
+            // Its work is that of a thread of the process, and its first thread waits for that.
+            common::eventually("the first thread's sleep", || {
+                (state_of(child.id().cast_signed()) == Some('S')).then_some(())
+            });
             let during =
                 format!("echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done", door.text("go"), door.text("done"));
             let ran = start(program, ["stat", "-j", "-e", "page-faults:u,task-clock"])
