@@ -44,12 +44,10 @@ struct Hosted {
     config: RecorderConfig,
     groups: Vec<u32>,
     status: Arc<Mutex<Value>>,
-    /// Dropped, it is told to stop.
     _stop: PipeWriter,
     thread: JoinHandle<()>,
 }
 
-/// A recorder's own side.
 struct Work {
     config: RecorderConfig,
     groups: Vec<u32>,
@@ -134,7 +132,6 @@ fn tell_to_stop(all: Vec<Hosted>) -> Vec<JoinHandle<()>> {
     all.into_iter().map(|of| of.thread).collect()
 }
 
-/// Waits until these have ended.
 fn wait_for(leaving: &[Leaving]) {
     for threads in leaving {
         for thread in threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {

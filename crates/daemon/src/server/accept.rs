@@ -14,7 +14,6 @@ use pmux::serving::{Asker, Connected};
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Server {
-    /// Takes in clients that wait, some at a time.
     pub(super) fn accept(&mut self, now: u64) {
         for _ in 0..ACCEPTS {
             self.reserve.give_up();
@@ -81,7 +80,6 @@ impl Server {
         }
     }
 
-    /// Looks at a client, as it is now.
     fn gather(&self, connected: Connected, process: Option<&OwnedFd>) -> Asker {
         let user = connected.user;
         let namespace = |process| self.counters.session().user_namespace_of(process, user);

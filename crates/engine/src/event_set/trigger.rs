@@ -100,7 +100,6 @@ pub enum Happening {
     },
 }
 
-/// Whether the condition holds at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Ready,
@@ -114,7 +113,6 @@ struct PlaceState {
     stage: Stage,
     /// How many there were since it last fired.
     occurrences: u32,
-    /// When there was one last.
     last: Option<Nanos>,
     /// When something changes here by itself: as it stands among the dates of the trigger.
     due: Option<Nanos>,
@@ -129,7 +127,6 @@ pub struct Trigger {
     places: BTreeMap<Place, PlaceState>,
     /// When something changes by itself, and where.
     dates: BTreeSet<(Nanos, Place)>,
-    /// At how many places it holds.
     holding: usize,
     cool_until: Nanos,
     fired: u64,

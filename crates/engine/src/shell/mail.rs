@@ -14,12 +14,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-/// A step.
 pub(super) type Work = Box<dyn FnMut(&mut Context, Step<'_>) + Send>;
 
 /// What is to be done on a core, with one of its contexts.
 pub(super) enum Errand {
-    /// Take a step.
     Step(Work),
     /// Its task is on the CPU: let it in.
     Enter,
@@ -27,7 +25,6 @@ pub(super) enum Errand {
     Leave,
 }
 
-/// Letters, in the order in which they came.
 pub(super) struct Mailbox<H: Host> {
     sent: u64,
     letters: VecDeque<Letter<H>>,

@@ -170,7 +170,6 @@ impl Helper {
     }
 }
 
-/// One instruction, or half of a wide one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
     opcode: u8,

@@ -40,19 +40,16 @@ impl CpuMask {
         }
     }
 
-    /// Whether the CPU is in the set.
     pub(crate) fn contains(&self, cpu: u32) -> bool {
         let Ok(cpu) = usize::try_from(cpu) else { return false };
         self.0.get(cpu / WORD_BITS).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
     }
 
-    /// The CPUs of the set, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let bits = u32::try_from(self.0.len() * WORD_BITS).unwrap_or(u32::MAX);
         (0..bits).filter(|&cpu| self.contains(cpu))
     }
 
-    /// How many CPUs the set has.
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }

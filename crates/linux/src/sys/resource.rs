@@ -7,13 +7,11 @@ use super::{Errno, check};
 /// How many descriptors the process may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileLimits {
-    /// The limit that holds now.
     pub(crate) soft: u64,
     /// Up to where the process may raise it.
     pub(crate) hard: u64,
 }
 
-/// The limits of open files.
 pub(crate) fn file_limits() -> Result<FileLimits, Errno> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: (1) `limit` is a valid, writable `rlimit`.

@@ -32,7 +32,6 @@ fn is_older_than(earlier: &Tally, later: &Tally) -> bool {
 pub(super) struct Process {
     start_ticks: u64,
     parent: i32,
-    /// What it used itself.
     own: Tally,
     /// What the children used that it has waited for.
     waited: Tally,
@@ -67,7 +66,6 @@ impl Reader {
         ticks.saturating_mul(self.ns_per_tick)
     }
 
-    /// Reads one thread alone, and when it began.
     pub(super) fn thread(&self, tid: i32) -> Result<(u64, Tally), ProcError> {
         let stat = self.proc.thread_stat(tid)?;
         let counts = self.thread_counts(tid)?;

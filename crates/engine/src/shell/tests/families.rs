@@ -22,8 +22,7 @@ fn values(engine: &Engine<Machine>, events: &[EventId]) -> Vec<u64> {
 fn children_fold_into_their_root() {
     for pmu in [SCARCE, PLENTY] {
         let engine = Machine::engine(1);
-        let root = engine.open(&group(pmu, &[inherited(1), inherited(10)]), Target::task(TaskId(1))).unwrap();
-        engine.enable_group(root.group).unwrap();
+        let root = engine.open_enabled(&group(pmu, &[inherited(1), inherited(10)]), Target::task(TaskId(1)));
         engine.host().run_task(1, 1);
         engine.task_fork(TaskId(1), TaskId(2)).unwrap();
         engine.host().run_task(2, 2);
@@ -47,8 +46,7 @@ fn children_fold_into_their_root() {
 #[test]
 fn only_events_that_inherit_are_inherited() {
     let engine = Machine::engine(1);
-    let own = engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(own.group).unwrap();
+    let own = engine.open_enabled(&group(PLENTY, &[event(1)]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.host().run_task(2, 5);
     assert_eq!((values(&engine, &own.events), engine.census().events), (vec![0], 1));
@@ -67,8 +65,7 @@ fn a_child_gets_events_as_they_are_in_its_parent() {
 #[test]
 fn a_root_that_is_closed_takes_its_live_children_along() {
     let engine = Machine::engine(1);
-    let root = engine.open(&group(SCARCE, &[inherited(1)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(SCARCE, &[inherited(1)]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.task_fork(TaskId(2), TaskId(3)).unwrap();
     assert_eq!(engine.census().events, 3);
@@ -82,8 +79,7 @@ fn a_root_that_is_closed_takes_its_live_children_along() {
 #[test]
 fn a_second_exit_counts_nothing_twice() {
     let engine = Machine::engine(1);
-    let root = engine.open(&group(PLENTY, &[inherited(1)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(PLENTY, &[inherited(1)]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     // An event of the child itself keeps its context there.
     let own = engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(2))).unwrap();
@@ -143,8 +139,7 @@ fn refused_children_do_not_stop_a_fork() {
 /// A root that counts, with a child and a grandchild.
 fn three_generations(spec: &crate::GroupSpec) -> (Engine<Machine>, Opened) {
     let engine = Machine::engine(1);
-    let root = engine.open(spec, Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(spec, Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.task_fork(TaskId(2), TaskId(3)).unwrap();
     (engine, root)
@@ -287,8 +282,7 @@ fn a_task_that_is_counted_on_each_cpu_is_enabled_once() {
     let on = |cpu| {
         let filter = crate::context::Filter::OnCpu(crate::CpuId(cpu));
         let target = Target { context: ContextKey::Task(TaskId(1)), filter };
-        let opened = engine.open(&group(KERNEL, &[inherited(1)]), target).unwrap();
-        engine.enable_group(opened.group).unwrap();
+        let opened = engine.open_enabled(&group(KERNEL, &[inherited(1)]), target);
         opened.events[0]
     };
     let roots = vec![vec![on(0), on(1)]];
@@ -322,8 +316,7 @@ fn a_child_in_error_has_counted_what_it_had() {
     for task in [2, 3] {
         engine.host().place(ContextKey::Task(TaskId(task)), Presence::Out);
     }
-    let root = engine.open(&group(SCARCE, &[pinned]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(SCARCE, &[pinned]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.switch_in(TaskId(2), crate::CpuId(0));
     engine.host().run_task(2, 5);

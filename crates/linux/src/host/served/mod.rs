@@ -205,7 +205,6 @@ impl ServedSlots {
         })
     }
 
-    /// Whether it has this slot.
     pub(super) fn has(&self, lease: Lease) -> bool {
         self.slot(lease).is_some()
     }
@@ -270,7 +269,6 @@ impl ServedSlots {
         group.modify(service, opener, at, bytes).map_err(error_of)
     }
 
-    /// Reads a slot; `None` where it has no such one.
     #[inline]
     pub(super) fn read(&mut self, lease: Lease) -> Option<Result<SlotReading, BankError>> {
         let what = self.slot(lease)?;

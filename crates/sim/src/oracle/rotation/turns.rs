@@ -27,7 +27,6 @@ impl Core {
         self.clock.now_ns += ns;
     }
 
-    /// Whether some flexible group of a side waits in a plan.
     fn waits(&self, side: Side, plan: &[Fate]) -> bool {
         self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == Fate::Waits)
     }
@@ -124,7 +123,6 @@ impl Core {
         next.come();
     }
 
-    /// Whether the task has flexible groups, and is here.
     fn has_flexible_task(&self) -> bool {
         let flexible = self.groups.iter().any(|it| it.side == Side::Task && it.priority == Priority::Flexible);
         flexible && self.task == Whereabouts::Here

@@ -11,7 +11,6 @@ use pmux_engine::event_set::{Position, Rounds};
 const POSITIONS: [(&str, Position); 2] = [("on", Position::On), ("off", Position::Off)];
 
 impl Parser<'_> {
-    /// Takes what stands behind `set`.
     pub(super) fn event_set(&mut self) -> Parsed<Statement> {
         let name = self.name("the name of the set")?;
         self.sign("=")?;
@@ -19,7 +18,6 @@ impl Parser<'_> {
         Ok(Statement::Set(EventSet { name, members }))
     }
 
-    /// Takes `fine on for 5ms`.
     pub(super) fn switching(&mut self) -> Parsed<Switching> {
         let set = self.name("the name of an event set")?;
         let to = self.choice("on or off", &POSITIONS)?;
@@ -27,7 +25,6 @@ impl Parser<'_> {
         Ok(Switching { set, to, span })
     }
 
-    /// Takes what stands behind `trigger`.
     pub(super) fn trigger(&mut self) -> Parsed<Statement> {
         let name = self.name("the name of the trigger")?;
         self.sign("=")?;

@@ -12,7 +12,6 @@ use super::super::lex::Token;
 use super::{Parsed, Parser};
 use pmux_engine::share::Sharing;
 
-/// What was said already.
 #[derive(Default)]
 pub(super) struct Said(BTreeSet<&'static str>);
 
@@ -60,7 +59,6 @@ const SIGNALS: [(&str, OverflowSignal); 3] =
 const SHARING: [(&str, Sharing); 2] = [("on", Sharing::On), ("off", Sharing::Off)];
 const CALLERS: [(&str, Callers); 2] = [("everywhere", Callers::Everywhere), ("own-cpu", Callers::OwnCpu)];
 
-/// The words of the `requires:` line.
 #[derive(Clone, Copy)]
 enum Need {
     Pmu,
@@ -156,7 +154,6 @@ impl Parser<'_> {
         Ok(u32::try_from(cpus).unwrap_or(MAX_CPUS))
     }
 
-    /// Takes `cache-misses:0-1+3`.
     fn constraint(&mut self) -> Parsed<Constraint> {
         let (event, _) = self.any_word("the name of an event")?;
         self.sign(":")?;
@@ -171,7 +168,6 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes `4` or `6x+4rw`.
     fn debug_registers(&mut self) -> Parsed<DebugRegisters> {
         const EXPECTED: &str = "a number of debug registers, such as 4 or 6x+4rw,";
         let split = match self.lexer.peek() {

@@ -107,7 +107,6 @@ impl Beside {
         Holder::Outside(OutsideId(self.next))
     }
 
-    /// Asks both; whether it was granted.
     fn reserve(&mut self, wish: &Wish) -> bool {
         let said = self.model.reserve(wish.request());
         let holder = self.holder();
