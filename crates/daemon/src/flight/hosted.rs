@@ -44,6 +44,7 @@ struct Hosted {
     config: RecorderConfig,
     groups: Vec<u32>,
     status: Arc<Mutex<Value>>,
+    /// Dropped, it is told to stop.
     _stop: PipeWriter,
     thread: JoinHandle<()>,
 }

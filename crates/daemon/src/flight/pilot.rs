@@ -95,6 +95,7 @@ pub struct Pilot {
     online: CpuList,
     /// Who asked since the last snapshot was asked for.
     askers: Vec<AskerId>,
+    /// What waits for each snapshot, by its number.
     waiting: HashMap<u64, Waiting>,
     directory: PathBuf,
     keep: String,

@@ -14,6 +14,7 @@ use pmux::serving::{Asker, Connected};
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Server {
+    /// Takes in clients that wait, some at a time.
     pub(super) fn accept(&mut self, now: u64) {
         for _ in 0..ACCEPTS {
             self.reserve.give_up();

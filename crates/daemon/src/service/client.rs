@@ -241,6 +241,7 @@ impl<C: Counting> Client<C> {
         }
     }
 
+    /// The group of a handle, and which of its events it is.
     pub(super) fn find(&mut self, handle: Handle) -> Option<(u64, usize, &mut HeldGroup<C>)> {
         let (&leader, held) = self.groups.range_mut(..=handle.0).next_back()?;
         let index = usize::try_from(handle.0 - leader).ok()?;

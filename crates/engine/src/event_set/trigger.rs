@@ -113,6 +113,7 @@ struct PlaceState {
     stage: Stage,
     /// How many there were since it last fired.
     occurrences: u32,
+    /// When there was one last.
     last: Option<Nanos>,
     /// When something changes here by itself: as it stands among the dates of the trigger.
     due: Option<Nanos>,

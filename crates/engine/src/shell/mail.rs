@@ -25,6 +25,7 @@ pub(super) enum Errand {
     Leave,
 }
 
+/// Letters, in the order in which they came.
 pub(super) struct Mailbox<H: Host> {
     sent: u64,
     letters: VecDeque<Letter<H>>,

@@ -167,6 +167,7 @@ impl<H: Host> Engine<H> {
         cells
     }
 
+    /// Attaches all groups to one target, or none.
     #[allow(clippy::too_many_arguments)] // all of it is of one caller
     fn attach_each(
         &self,
@@ -325,6 +326,7 @@ impl<H: Host> Engine<H> {
     }
 }
 
+/// Switches groups of one context in one step.
 fn switch<H: Host>(
     engine: &Engine<H>,
     cell: &ContextCell<H>,

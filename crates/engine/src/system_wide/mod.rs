@@ -157,6 +157,7 @@ impl SystemWideSet {
         self.coverage.stop(now);
     }
 
+    /// It ends. Gives back what is open.
     pub(crate) fn close(&mut self) -> Vec<Opened> {
         self.state = SetState::Closed;
         core::mem::take(&mut self.cpus).into_values().flat_map(|state| state.groups).collect()

@@ -170,6 +170,7 @@ impl Helper {
     }
 }
 
+/// One instruction, or half of a wide one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
     opcode: u8,

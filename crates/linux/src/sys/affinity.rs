@@ -45,6 +45,7 @@ impl CpuMask {
         self.0.get(cpu / WORD_BITS).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
     }
 
+    /// The CPUs of the set, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let bits = u32::try_from(self.0.len() * WORD_BITS).unwrap_or(u32::MAX);
         (0..bits).filter(|&cpu| self.contains(cpu))

@@ -21,6 +21,7 @@ const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'fd> {
+    /// One task (a thread) by its number.
     Task(u32),
     /// Everything that runs on the CPU, which must be given.
     EveryTask,

@@ -19,6 +19,7 @@ pub(crate) struct Reaped {
     pub(crate) system: Duration,
     /// Largest resident memory, in KiB.
     pub(crate) max_rss_kib: u64,
+    /// Page faults without input.
     pub(crate) minor_faults: u64,
     /// Page faults with input.
     pub(crate) major_faults: u64,

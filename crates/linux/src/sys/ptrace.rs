@@ -128,6 +128,7 @@ pub(crate) enum SyscallStop {
     Entry {
         /// Of which set of calls, as `AUDIT_ARCH_*` counts them.
         arch: u32,
+        /// Its number in that set.
         number: u64,
         arguments: [u64; 6],
     },

@@ -7,6 +7,7 @@ use super::{Errno, check};
 /// How many descriptors the process may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileLimits {
+    /// The limit that holds now.
     pub(crate) soft: u64,
     /// Up to where the process may raise it.
     pub(crate) hard: u64,

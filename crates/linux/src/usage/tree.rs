@@ -66,6 +66,7 @@ impl Reader {
         ticks.saturating_mul(self.ns_per_tick)
     }
 
+    /// Reads one thread alone, and when it began.
     pub(super) fn thread(&self, tid: i32) -> Result<(u64, Tally), ProcError> {
         let stat = self.proc.thread_stat(tid)?;
         let counts = self.thread_counts(tid)?;

@@ -47,6 +47,7 @@ pub(super) fn on_cpu(world: &World, cpu: CpuId) -> Result<(), Violation> {
     waiting.into_iter().try_for_each(|(number, only_on, place)| finds_no_room(world, (number, only_on), place, cpu))
 }
 
+/// The groups that are counted in a place, by number.
 pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<CpuId>)> {
     let mut groups: Vec<_> = world.state(|state| {
         let Some(shelf) = state.shelf(place) else { return Vec::new() };

@@ -115,6 +115,7 @@ impl Host for Machine {
 }
 
 impl Machine {
+    /// Runs `f` as if the caller were on a CPU.
     pub(super) fn on_cpu<R>(&self, cpu: CpuId, f: impl FnOnce() -> R) -> R {
         let before = self.shared.here.swap(cpu.0, Relaxed);
         let result = f();

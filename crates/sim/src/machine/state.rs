@@ -27,6 +27,7 @@ pub(crate) struct RateTable {
     by_rates: HashMap<Rates, u32>,
 }
 
+/// Rates, as an index into the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RatesId(u32);
 
@@ -127,6 +128,7 @@ pub(crate) struct Task {
     base: [u64; KINDS],
     /// For how long it has run at its rates, while it is no CPU's `current`.
     elapsed: u64,
+    /// Which CPU it is `current` on.
     runs_on: Option<CpuId>,
     /// At which of its own times its turn ends.
     pub(crate) turn_end: Option<u64>,

@@ -28,6 +28,7 @@ pub(super) struct Planned {
     effect: Effect,
 }
 
+/// What a statement changes, if it succeeds.
 pub(super) enum Effect {
     Nothing,
     Task(Name),

@@ -91,6 +91,7 @@ impl Opened {
         matches!(self.target, Target::Cpus(_) | Target::SystemWide(_))
     }
 
+    /// The breakpoints that can become others.
     pub(super) fn changeable(&self) -> &[Name] {
         let is_one = match &self.target {
             Target::Cpus(cpus) => cpus.as_slice().len() == 1,

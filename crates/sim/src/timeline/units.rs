@@ -78,6 +78,7 @@ pub(super) fn several(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
+/// How many columns a text takes.
 pub(super) fn width(text: &str) -> usize {
     text.chars().count()
 }

@@ -115,6 +115,7 @@ impl<H: Host> GroupView<H> {
         })
     }
 
+    /// Takes a step with the share's turn.
     pub(super) fn in_turn<R>(&self, f: impl FnOnce(&mut Life<H>) -> R) -> R {
         self.share.turn.with(f)
     }

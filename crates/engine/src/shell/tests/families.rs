@@ -1,5 +1,6 @@
 //! Fork, exit, and whose counts they are.
 
+use super::close_all;
 use crate::context::ContextKey;
 use crate::context::Presence;
 use crate::family::{Attribution, KinError};
@@ -38,8 +39,7 @@ fn children_fold_into_their_root() {
         engine.task_exit(TaskId(3));
         assert_eq!(values(&engine, &root.events), [31, 310]);
         assert_eq!(engine.state(root.events[0]), Ok(EventState::Dead));
-        engine.close(root.group);
-        assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+        close_all(&engine, &[&root]);
     }
 }
 
@@ -69,8 +69,7 @@ fn a_root_that_is_closed_takes_its_live_children_along() {
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.task_fork(TaskId(2), TaskId(3)).unwrap();
     assert_eq!(engine.census().events, 3);
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
     engine.task_fork(TaskId(2), TaskId(4)).unwrap();
     engine.task_exit(TaskId(2));
     assert_eq!(engine.census(), Census::default());
@@ -132,8 +131,7 @@ fn refused_children_do_not_stop_a_fork() {
     engine.host().run_task(2, 5);
     engine.task_exit(TaskId(2));
     assert_eq!(engine.read(root.events[0]).unwrap().running, Nanos::ZERO);
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
 }
 
 /// A root that counts, with a child and a grandchild.
@@ -169,8 +167,7 @@ fn a_root_is_switched_and_reset_with_its_children() {
         run_all(&engine, 100);
         let counts = engine.read_group(root.group).unwrap();
         assert_eq!(counts.iter().map(|count| count.unwrap().value).collect::<Vec<_>>(), [3, 33]);
-        engine.close(root.group);
-        assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+        close_all(&engine, &[&root]);
     }
 }
 
@@ -201,8 +198,7 @@ fn a_family_says_who_counted_what_where_the_engine_counts() {
     let expected: Vec<(u64, Vec<u64>, u32)> = vec![(1, vec![0, 0], 0), (2, vec![5, 10], 2), (3, vec![10, 20], 2)];
     assert_eq!(who(&engine), expected);
     assert_eq!(engine.found_family(TaskId(1), roots, Attribution::Totals), None, "it has children");
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
 }
 
 #[test]
@@ -249,8 +245,7 @@ fn a_child_that_is_refused_is_counted_as_missing_and_forgotten() {
     engine.task_exit(TaskId(5));
     engine.task_exit(TaskId(4));
     assert_eq!(seen(&engine), (3, 3, 1));
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod sharing;
 mod taps;
 mod threads;
 
+use super::Census;
 use crate::family::KinError;
 use crate::testing::Machine;
 use crate::{Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
@@ -33,6 +34,12 @@ fn open_events(engine: &Engine<Machine>) -> Vec<EventId> {
 /// How many claims the ledger has.
 fn held(engine: &Engine<Machine>) -> usize {
     engine.ledger().map_or(0, |ledger| ledger.len())
+}
+
+/// Closes these groups, after which nothing may be left.
+fn close_all(engine: &Engine<Machine>, groups: &[&Opened]) {
+    groups.iter().for_each(|opened| engine.close(opened.group));
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
 impl Engine<Machine> {

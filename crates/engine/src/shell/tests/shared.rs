@@ -1,9 +1,9 @@
 //! CPUs whose counters are shared by their own events and those of the task on them.
 
+use super::close_all;
 use crate::context::{ContextKey, Presence};
 use crate::error::ReadError;
 use crate::pmu::BankError;
-use crate::shell::Census;
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
 use crate::{Count, CpuId, Engine, EventId, EventState, Nanos, Opened, Target, TaskId};
 use alloc::sync::Arc;
@@ -45,12 +45,6 @@ fn leave(engine: &Engine<Machine>, task: u64) {
 
 fn read(engine: &Engine<Machine>, event: EventId) -> Count {
     engine.read(event).unwrap()
-}
-
-fn close_all(engine: &Engine<Machine>, groups: &[&Opened]) {
-    groups.iter().for_each(|opened| engine.close(opened.group));
-    assert_eq!(engine.census(), Census::default());
-    assert_eq!(engine.host().leased(), 0);
 }
 
 #[test]

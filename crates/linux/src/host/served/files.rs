@@ -23,6 +23,7 @@ const TRIES: u32 = 8;
 #[derive(Default)]
 pub(super) struct Files {
     read: Vec<File>,
+    /// Those that are only held.
     _held: Vec<OwnedFd>,
 }
 

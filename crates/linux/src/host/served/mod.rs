@@ -269,6 +269,7 @@ impl ServedSlots {
         group.modify(service, opener, at, bytes).map_err(error_of)
     }
 
+    /// Reads a slot; `None` where it has no such one.
     #[inline]
     pub(super) fn read(&mut self, lease: Lease) -> Option<Result<SlotReading, BankError>> {
         let what = self.slot(lease)?;

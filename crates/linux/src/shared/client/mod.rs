@@ -338,6 +338,7 @@ impl Service {
         self.life.store(0, Ordering::Release);
     }
 
+    /// Connects again, if it is time to try.
     fn revive(&self, state: &mut State) {
         if state.connection.is_some() || Instant::now() < state.next_try {
             return;

@@ -127,6 +127,7 @@ pub(crate) struct Answer {
     /// The fresh pages that it has touched in this order.
     pub(crate) pages: u64,
     pub(crate) accesses: u64,
+    /// Its effective user.
     pub(crate) user: u32,
 }
 

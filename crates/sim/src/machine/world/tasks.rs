@@ -314,6 +314,7 @@ impl World {
 }
 
 impl State {
+    /// A place is counted no more.
     pub(super) fn drop_kin(&mut self, kin: u32) {
         self.part(kin);
         if let Some(gone) = self.ledger.take_kin(kin)

@@ -123,6 +123,7 @@ impl Core {
         next.come();
     }
 
+    /// Whether the task has flexible groups, and is here.
     fn has_flexible_task(&self) -> bool {
         let flexible = self.groups.iter().any(|it| it.side == Side::Task && it.priority == Priority::Flexible);
         flexible && self.task == Whereabouts::Here

@@ -50,6 +50,7 @@ impl FromIterator<Requirement> for Requirements {
     }
 }
 
+/// Prints `pmu, cpus=2`.
 impl fmt::Display for Requirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.0.iter().enumerate() {

@@ -18,6 +18,7 @@ impl Parser<'_> {
         Ok(Statement::Set(EventSet { name, members }))
     }
 
+    /// Takes `fine on for 5ms`.
     pub(super) fn switching(&mut self) -> Parsed<Switching> {
         let set = self.name("the name of an event set")?;
         let to = self.choice("on or off", &POSITIONS)?;

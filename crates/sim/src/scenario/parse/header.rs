@@ -154,6 +154,7 @@ impl Parser<'_> {
         Ok(u32::try_from(cpus).unwrap_or(MAX_CPUS))
     }
 
+    /// Takes `cache-misses:0-1+3`.
     fn constraint(&mut self) -> Parsed<Constraint> {
         let (event, _) = self.any_word("the name of an event")?;
         self.sign(":")?;
@@ -168,6 +169,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Takes `4` or `6x+4rw`.
     fn debug_registers(&mut self) -> Parsed<DebugRegisters> {
         const EXPECTED: &str = "a number of debug registers, such as 4 or 6x+4rw,";
         let split = match self.lexer.peek() {

@@ -96,6 +96,7 @@ fn span(text: &str) -> Option<Nanos> {
 }
 
 impl<'a> Parser<'a> {
+    /// Takes a sign if it comes next.
     pub(super) fn eat_sign(&mut self, sign: &str) -> bool {
         let comes = matches!(self.lexer.peek().0, Token::Sign(next) if next == sign);
         if comes {
@@ -104,10 +105,12 @@ impl<'a> Parser<'a> {
         comes
     }
 
+    /// Takes a sign that must come next.
     pub(super) fn sign(&mut self, sign: &str) -> Parsed<()> {
         if self.eat_sign(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
     }
 
+    /// Takes a word if it comes next.
     pub(super) fn eat_word(&mut self, word: &str) -> bool {
         let comes = matches!(self.lexer.peek().0, Token::Word(next) if next == word);
         if comes {
@@ -116,6 +119,7 @@ impl<'a> Parser<'a> {
         comes
     }
 
+    /// Takes a word that must come next.
     pub(super) fn word(&mut self, word: &str) -> Parsed<()> {
         if self.eat_word(word) { Ok(()) } else { Err(self.unexpected_word(&format!("`{word}`"), [word])) }
     }

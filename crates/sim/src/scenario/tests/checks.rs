@@ -7,6 +7,7 @@ fn problems(text: &str) -> Vec<Problem> {
     check(&read(text))
 }
 
+/// Each text, what is said of it, and where that matters.
 fn says(bearing: Bearing, table: &[(&str, &str, &str)]) {
     for (text, place, said) in table {
         let problems = problems(text);

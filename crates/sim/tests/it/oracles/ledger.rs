@@ -107,6 +107,7 @@ impl Beside {
         Holder::Outside(OutsideId(self.next))
     }
 
+    /// Asks both; whether it was granted.
     fn reserve(&mut self, wish: &Wish) -> bool {
         let said = self.model.reserve(wish.request());
         let holder = self.holder();
