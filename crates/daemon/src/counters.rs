@@ -49,7 +49,6 @@ pub struct Counters {
     round_ns: u64,
     readings: Vec<Reading>,
     pub(crate) streams: Streams,
-    /// What is known of the events of a group.
     seen: Vec<Option<Seen>>,
 }
 

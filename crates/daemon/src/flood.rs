@@ -11,7 +11,6 @@ const BURST: u64 = 64;
 /// After them, one more line in so long.
 const PACE_NS: u64 = 500_000_000;
 
-/// Which users have caused how many lines.
 #[derive(Debug, Default)]
 pub(crate) struct Flood(HashMap<u32, Bucket>);
 

@@ -15,7 +15,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Lines that wait to be written.
 const WAITING: usize = 4096;
 /// How long the end waits until the last lines are written.
 const LAST_LINES: Duration = Duration::from_millis(500);
@@ -38,7 +37,6 @@ struct Inner {
     style: Style,
 }
 
-/// How a line begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
     /// With the number of its level, for the journal.

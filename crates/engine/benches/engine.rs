@@ -25,10 +25,8 @@ use testing::{Machine, Near, PLENTY, event, flagged, group};
 
 type Bench = Engine<Machine<Plain>>;
 
-/// How much is done.
 struct Size {
     rounds: usize,
-    /// Operations in a round.
     batch: usize,
     tasks: &'static [u64],
     exited: &'static [u64],

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Locks of the standard library.
 struct Std;
 
 struct SleepLock<T>(Mutex<T>);
@@ -196,7 +195,6 @@ fn refused(ledger: &Ledger<Std>, all: &Place) {
     assert!(ledger.reserve(claim, all.clone(), Holder::Opening).is_err());
 }
 
-/// What the threads have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Common {
     Ledger,

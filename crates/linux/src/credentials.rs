@@ -200,7 +200,6 @@ impl Openers {
         self.state().registered.get(&cred).map(|registered| registered.credentials.user)
     }
 
-    /// Opens an event with registered credentials.
     pub(crate) fn open(
         &self,
         cred: Cred,
@@ -294,7 +293,6 @@ enum Account {
     Reader(u32),
 }
 
-/// Who is asked.
 #[derive(Clone, Copy)]
 enum Who {
     Registered(Cred),
@@ -440,7 +438,6 @@ impl Budget {
     }
 }
 
-/// Why there is no answer.
 #[derive(Debug)]
 enum Trouble {
     /// The process has ended.
@@ -515,7 +512,6 @@ fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), 
     sys::send_packet(socket.as_fd(), bytes, files).map_err(|_| Trouble::Dead)
 }
 
-/// Waits for the answer of a process.
 fn receive(socket: &OwnedFd, pid: i32, most_files: usize) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
     let started = Instant::now();
     let mut until = PATIENCE;

@@ -193,7 +193,6 @@ fn wrong(file: &str, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("selinuxfs says {text:?} in {file}"))
 }
 
-/// What the policy says of a class.
 struct Decision {
     /// A bit for each permission.
     allowed: u32,

@@ -42,10 +42,8 @@ pub struct Waiter {
     entries: Vec<PollEntry>,
 }
 
-/// How a child is watched.
 #[derive(Debug)]
 enum Watched {
-    /// By its descriptor.
     Pidfd(RawFd),
     /// By the signal that the end of any child sends.
     Pid(i32, SignalDoor),

@@ -212,7 +212,7 @@ impl Session {
             SharedChoice::Never => Ok(()),
             _ if backend == BackendChoice::Usage => Ok(()),
             SharedChoice::Auto => {
-                let Ok(place) = Place::of_environment() else { return Ok(()) };
+                let place = Place::of_environment();
                 if kernel {
                     self.engine().host().share_if_possible(place, AUTO_PATIENCE);
                 } else if let Ok(service) = Service::connect(place, AUTO_PATIENCE)
@@ -222,7 +222,7 @@ impl Session {
                 }
                 Ok(())
             }
-            SharedChoice::Always => self.share_at(Place::of_environment().map_err(Error::Service)?),
+            SharedChoice::Always => self.share_at(Place::of_environment()),
         }
     }
 

@@ -13,11 +13,9 @@ use pmux_sim::machine::{Event, Start, World, profiles};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// How much is done.
 struct Size {
     rounds: usize,
     cpus: u32,
-    /// In each round.
     operations: usize,
     steps: usize,
     tasks: &'static [usize],
@@ -31,7 +29,6 @@ struct Bench {
     world: World,
     random: fastrand::Rng,
     tasks: Vec<TaskId>,
-    /// Two events of each task.
     events: Vec<Event>,
 }
 

@@ -32,7 +32,6 @@ What is found is printed with the command that does it again and with a small sc
 found, 1 if something was, 2 if the command makes no sense. In a release build a panic ends the program: `--print` shows
 where it was.";
 
-/// What is asked for.
 #[derive(Default)]
 struct Asked {
     seconds: Option<u64>,

@@ -31,7 +31,7 @@ pub(crate) fn status(options: &StatusOptions) -> u8 {
 /// Who holds debug registers through the service, a line each, as far as this user may know; nothing without a service.
 pub(crate) fn breakpoint_holders() -> Vec<String> {
     let status = || {
-        let service = Service::connect(Place::of_environment().ok()?, SHORT_PATIENCE).ok()?;
+        let service = Service::connect(Place::of_environment(), SHORT_PATIENCE).ok()?;
         ask(&service).ok()
     };
     let holders = status().map(|status| status["breakpoint_holders"].clone()).unwrap_or_default();
@@ -41,7 +41,7 @@ pub(crate) fn breakpoint_holders() -> Vec<String> {
 fn show(options: &StatusOptions) -> Result<u8, String> {
     let place = match &options.socket {
         Some(path) => Place::Named(path.clone()),
-        None => Place::of_environment().map_err(|error| error.to_string())?,
+        None => Place::of_environment(),
     };
     let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
     let style = Style::of_stdout(options.color);

@@ -6,9 +6,7 @@ use super::{CgroupPattern, Config, Listen, Mode, Named};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Most entries of a page.
 const MOST_ENTRIES: u32 = 16 * 1024;
-/// The largest ring of one event.
 const MOST_KERNEL_RING_KIB: u32 = 1024 * 1024;
 
 impl TryFrom<String> for Mode {
@@ -47,7 +45,6 @@ impl TryFrom<String> for Listen {
     }
 }
 
-/// What makes no sense, and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wrong {
     /// The key with its table, as `limits.clients`.

@@ -29,7 +29,6 @@ pub enum Question {
     Status,
 }
 
-/// A packet that asks.
 #[derive(Serialize, Deserialize)]
 struct Packet {
     ask: Question,
@@ -83,7 +82,6 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
-/// Connects, once.
 pub(super) fn connect(socket: &Path) -> Result<Channel, AskError> {
     Channel::connect(socket).map_err(|errno| match errno.raw() {
         ENOENT => AskError::NotThere,

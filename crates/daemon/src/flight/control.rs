@@ -220,7 +220,6 @@ fn packet(answer: &Value) -> String {
     shorter.to_string()
 }
 
-/// The user as whom this process acts.
 fn own_user() -> u32 {
     pmux::serving::Proc::system().own_status().map_or(u32::MAX, |status| status.users.effective)
 }
@@ -239,7 +238,6 @@ mod tests {
         Control::listen(&Folder::beside(&folder.join("p.sock")), Called::Name("x".to_owned()), may).unwrap()
     }
 
-    /// One turn of a recorder's loop.
     fn turn(control: &mut Control) -> Vec<Asked> {
         let mut waiter = Waiter::new();
         control.watch(&mut waiter, TOKEN);

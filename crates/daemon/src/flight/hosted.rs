@@ -49,7 +49,6 @@ struct Hosted {
     thread: JoinHandle<()>,
 }
 
-/// A recorder's own side.
 struct Work {
     config: RecorderConfig,
     groups: Vec<u32>,
@@ -134,7 +133,6 @@ fn tell_to_stop(all: Vec<Hosted>) -> Vec<JoinHandle<()>> {
     all.into_iter().map(|of| of.thread).collect()
 }
 
-/// Waits until these have ended.
 fn wait_for(leaving: &[Leaving]) {
     for threads in leaving {
         for thread in threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {

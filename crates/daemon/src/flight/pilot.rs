@@ -29,7 +29,6 @@ const CONTROL: u64 = 1;
 const TRIGGERS: u64 = 2;
 /// How often it is looked whether commands have ended.
 const REAP: Duration = Duration::from_millis(100);
-/// So many commands run at once.
 const MOST_COMMANDS: usize = 16;
 
 /// What a recorder is to do.
@@ -75,7 +74,6 @@ impl fmt::Display for PilotError {
 
 impl std::error::Error for PilotError {}
 
-/// What waits for a snapshot.
 #[derive(Default)]
 struct Waiting {
     askers: Vec<AskerId>,
@@ -106,14 +104,12 @@ pub struct Pilot {
     last: Option<PathBuf>,
     taken: u64,
     failed: u64,
-    /// Commands that were not run.
     not_run: u64,
     began: Instant,
     /// What was told last of what is wrong.
     trouble: Option<String>,
     /// How many of the flight's notes are told.
     notes: usize,
-    /// What is told next.
     told: Vec<Told>,
 }
 
@@ -396,7 +392,6 @@ impl Pilot {
         })
     }
 
-    /// What news lead to.
     fn heed(&mut self, news: News) {
         for switched in self.sets.follow(&self.rules, &news) {
             self.told.push(Told::Switched(switched));
@@ -487,7 +482,6 @@ impl Pilot {
         }
     }
 
-    /// A snapshot is there, or is not.
     fn land(&mut self, snapshot: Result<Snapshot, SnapshotError>) {
         let number = match &snapshot {
             Ok(snapshot) => snapshot.number,

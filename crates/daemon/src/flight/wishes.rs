@@ -15,14 +15,12 @@ const NAMED: usize = 8;
 const TOLD: u32 = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A snapshot that is to be taken.
 pub(super) struct Wanted {
     pub(super) cause: Cause,
     /// What is run when it is there.
     pub(super) runs: Vec<(String, Fired)>,
 }
 
-/// A rule, as far as it is told of.
 struct Line {
     trigger: String,
     /// Whether somebody asks himself: nothing holds him back.
@@ -34,7 +32,6 @@ struct Line {
     left_out: u64,
 }
 
-/// What is wanted.
 pub(super) struct Wishes {
     lines: Vec<Line>,
     cool_down: Duration,
@@ -66,12 +63,10 @@ impl Wishes {
         Self { lines, cool_down, begun: None, causes, more: 0, runs, held_back: 0, unsaid: 0, said: false }
     }
 
-    /// How often a trigger was held back.
     pub(super) fn held_back(&self) -> u64 {
         self.held_back
     }
 
-    /// Whether a rule is told of now.
     pub(super) fn tells(&mut self, rule: usize) -> bool {
         let Some(line) = self.lines.get_mut(rule) else { return false };
         let now = Instant::now();
@@ -111,7 +106,6 @@ impl Wishes {
         Some(Told::HeldBack { trigger, cool_down: self.cool_down })
     }
 
-    /// What is left of the cool-down.
     fn cools_down(&self) -> Option<Duration> {
         self.cool_down.checked_sub(self.begun?.elapsed()).filter(|left| !left.is_zero())
     }
@@ -122,7 +116,6 @@ impl Wishes {
         self.cools_down()
     }
 
-    /// Somebody asks for a snapshot.
     pub(super) fn ask(&mut self, who: &str) {
         self.add(Cause::now(format!("asked by {who}")));
     }

@@ -16,7 +16,6 @@ use std::time::SystemTime;
 /// Sentences are logged when they are new, and the last so many are known.
 const TROUBLES: usize = 64;
 
-/// Which number it is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Series {
     pub(super) event: String,
@@ -29,7 +28,6 @@ pub(super) struct Series {
 /// What was counted under former configurations.
 pub(super) type Carried = HashMap<Series, Count>;
 
-/// Why an event is not counted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Refused {
     pub(super) event: String,
@@ -144,7 +142,6 @@ impl Collector {
         self.by_cgroup.as_ref().map(ByCgroup::way)
     }
 
-    /// CPUs have come or gone.
     pub(super) fn follow_cpus(&mut self) {
         if let Some(by_cgroup) = &mut self.by_cgroup {
             by_cgroup.follow_cpus();
@@ -179,7 +176,6 @@ impl Collector {
         self.carried
     }
 
-    /// Reads everything now.
     pub(super) fn collect(&mut self, health: Health) -> Sample {
         let started = pmux::serving::now_ns();
         let mut sample = Sample { health, ..Sample::default() };

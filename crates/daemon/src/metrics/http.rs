@@ -6,13 +6,10 @@
 use super::text::Format;
 use std::fmt::Write as _;
 
-/// A request is at most so long.
 pub(super) const MOST_BYTES: usize = 8192;
 
-/// What was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
-    /// There is more to come.
     NotYet,
     /// The numbers, or for `HEAD` only what would be sent in front of them.
     Metrics(Format, Body),
@@ -20,14 +17,12 @@ pub(super) enum Asked {
     Wrong(Status),
 }
 
-/// Whether a body is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Body {
     Sent,
     LeftOut,
 }
 
-/// How it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status {
     Good,
@@ -99,7 +94,6 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// Understands what has come so far.
 pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> Asked {
     let Some(end) = end_of_head(bytes) else {
         return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
@@ -151,7 +145,6 @@ pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> Asked {
     }
 }
 
-/// Where the empty line is.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     let at = |end: &[u8]| bytes.windows(end.len()).position(|window| window == end);
     match (at(b"\r\n\r\n"), at(b"\n\n")) {
@@ -174,7 +167,6 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_letter)
 }
 
-/// An answer, whole.
 pub(super) fn answer(status: Status, content_type: &str, text: &str, body: Body) -> Vec<u8> {
     let mut head =
         format!("HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n", status.line(), text.len());
@@ -190,7 +182,6 @@ pub(super) fn answer(status: Status, content_type: &str, text: &str, body: Body)
     bytes
 }
 
-/// An answer that says what was wrong.
 pub(super) fn refusal(status: Status) -> Vec<u8> {
     answer(status, "text/plain; charset=utf-8", status.sentence(), Body::Sent)
 }

@@ -37,7 +37,6 @@ pub struct Health {
     pub tallies: Tallies,
 }
 
-/// What the thread and others share.
 #[derive(Default)]
 struct Shared {
     health: Mutex<Health>,

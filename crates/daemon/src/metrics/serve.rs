@@ -117,7 +117,6 @@ impl Connection {
     }
 }
 
-/// Whether a connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Stays,

@@ -16,10 +16,8 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 
-/// How a text is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
-    /// `text/plain; version=0.0.4`.
     Prometheus,
     /// `application/openmetrics-text; version=1.0.0`.
     OpenMetrics,
@@ -34,7 +32,6 @@ impl Format {
     }
 }
 
-/// The text of a sample.
 pub(super) fn text(sample: &Arc<Sample>, format: Format) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Exposition(Arc::clone(sample))));

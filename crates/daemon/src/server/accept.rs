@@ -81,7 +81,6 @@ impl Server {
         }
     }
 
-    /// Looks at a client, as it is now.
     fn gather(&self, connected: Connected, process: Option<&OwnedFd>) -> Asker {
         let user = connected.user;
         let namespace = |process| self.counters.session().user_namespace_of(process, user);

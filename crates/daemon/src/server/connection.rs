@@ -11,10 +11,8 @@ use pmux::serving::shared::{Flushed, Outbox, OutboxError};
 use pmux::serving::{Asker, Connected};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What the loop waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waits {
-    /// The next request.
     Request,
     /// Room for what it has to be told.
     Room,
@@ -36,7 +34,6 @@ pub(super) struct Connection {
     pub(super) greeted: bool,
     /// Everything has been said; it is closed when that has got away.
     pub(super) leaving: bool,
-    /// Its user.
     pub(super) user: u32,
     /// What it was reported ready for, while it waits for its turn.
     pub(super) ready: Option<Ready>,
@@ -47,7 +44,6 @@ pub(super) struct Connection {
     pub(super) who: String,
 }
 
-/// Whether a connection goes on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Stays,
@@ -154,13 +150,11 @@ impl Connection {
         }
     }
 
-    /// Drops the answers that wait.
     pub(super) fn without_answers(mut self) -> Self {
         self.outbox = Outbox::new(0);
         self
     }
 
-    /// Whether answers wait.
     pub(super) fn is_blocked(&self) -> bool {
         self.outbox.bytes() > 0
     }
@@ -175,7 +169,6 @@ impl Connection {
     }
 }
 
-/// Who it is, for the log.
 fn who(number: u64, asker: &Asker) -> String {
     let connected = &asker.connected;
     let name = if asker.command.is_empty() { "?" } else { &asker.command };

@@ -60,7 +60,6 @@ const TRIM_EVENTS: u64 = 32_768;
 const NO_FILES_NS: u64 = 100_000_000;
 /// That files are wanting is said once in so long.
 const SAY_AGAIN_NS: u64 = 60_000_000_000;
-/// How long a goodbye may take.
 const GOODBYE_NS: u64 = 500_000_000;
 /// Pages take at most this part of the time where many have them: they are written so many times later as writing took.
 const PAGE_SHARE: u64 = 200;
@@ -103,7 +102,6 @@ pub struct Server {
     system_wide: Vec<u32>,
     buffer: PacketBuffer,
     log: Log,
-    /// Lines that clients cause.
     flood: Flood,
     proc: Proc,
     next_refresh_ns: u64,

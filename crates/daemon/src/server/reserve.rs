@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The connection, its process, and a file of `/proc` at a time; one for chance.
 const KEPT: usize = 4;
 
-/// Files that nobody uses.
 #[derive(Debug)]
 pub(super) struct Reserve(Vec<OwnedFd>);
 

@@ -74,7 +74,6 @@ impl StatusJob {
         Some((self.number, Reply::StatusReport { part, text }))
     }
 
-    /// Writes a value of a list.
     fn item(&mut self, value: &Value) {
         if !std::mem::replace(&mut self.first, false) {
             self.text.push(b',');
@@ -82,7 +81,6 @@ impl StatusJob {
         self.text.extend(value.to_string().into_bytes());
     }
 
-    /// Writes text as it is.
     fn raw(&mut self, text: &str) {
         self.text.extend(text.as_bytes());
     }

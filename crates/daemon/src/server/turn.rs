@@ -57,7 +57,6 @@ impl Server {
         self.go_on_with_status(id);
     }
 
-    /// It has waited long enough.
     pub(super) fn resume(&mut self, id: ClientId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let token = Token(id.0 + FIRST_CLIENT);
@@ -272,7 +271,6 @@ const fn needs_rights(request: &Request) -> bool {
     )
 }
 
-/// How much a note matters.
 fn level(connection: &mut Connection, note: &Note) -> Level {
     match note {
         Note::Welcomed | Note::Closed(_) => Level::Debug,

@@ -30,7 +30,6 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The charge of a group of these events.
     pub(super) fn of_group(attrs: &[Attr]) -> Self {
         // Beside an event that children inherit, forks are counted.
         let inherit = attrs.iter().filter(|attr| attr.flags.contains(AttrFlags::INHERIT)).count();
@@ -72,7 +71,6 @@ pub struct Usage {
     pub bound: bool,
 }
 
-/// One user's account.
 pub(super) struct User {
     /// Connections, those among them whose events are still being closed.
     pub(super) clients: u32,
@@ -122,7 +120,6 @@ impl User {
         self.clients == 0 && self.closing(closed) == 0
     }
 
-    /// Descriptors that this user costs.
     pub(super) fn files(&self) -> u64 {
         self.charge.files + u64::from(self.clients) * FILES_OF_CLIENT
     }

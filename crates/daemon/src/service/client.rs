@@ -30,7 +30,6 @@ pub struct HeldGroup<C: Counting> {
     pub target: Target,
     /// What it counts, the leader first.
     pub attrs: Vec<Attr>,
-    /// Why the client has it.
     pub(super) grant: Grant,
     /// The events that the client has closed by themselves, a bit for each.
     closed: u64,
@@ -97,7 +96,6 @@ pub struct Account<'a, C: Counting> {
     pub streams: &'a BTreeMap<u64, HeldStream<C>>,
 }
 
-/// What a client has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Closed {
     /// Events, those of a group that stays among them.
@@ -176,7 +174,6 @@ impl<C: Counting> Client<C> {
         &self.asker
     }
 
-    /// What its rights are decided by.
     pub(super) const fn who(&self) -> Who<'_> {
         Who { asker: &self.asker, membership: self.membership }
     }
@@ -220,7 +217,6 @@ impl<C: Counting> Client<C> {
         self.groups.insert(leader, held);
     }
 
-    /// Takes a subscription in.
     pub(super) fn take_in_stream(&mut self, handle: Handle, held: HeldStream<C>) {
         self.charge = self.charge.plus(held.charge);
         self.streams.insert(handle.0, held);
@@ -230,7 +226,6 @@ impl<C: Counting> Client<C> {
         self.streams.get(&handle.0)
     }
 
-    /// Closes a subscription.
     pub(super) fn close_stream(&mut self, handle: Handle, counting: &mut C) -> Option<Closed> {
         let held = self.streams.remove(&handle.0)?;
         self.charge = self.charge.less(held.charge);
@@ -325,7 +320,6 @@ impl<C: Counting> Client<C> {
     }
 }
 
-/// Which entries of a page are free.
 #[derive(Default)]
 struct EntryPool {
     most: u32,

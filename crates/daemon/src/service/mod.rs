@@ -446,7 +446,6 @@ impl<C: Counting> Service<C> {
         }
     }
 
-    /// Whether a client may have so much more.
     fn has_room(&mut self, id: ClientId, counting: &C, more: Charge) -> Result<(), Refusal> {
         let rules = self.rules;
         let client = self.client(id)?;
@@ -530,7 +529,6 @@ fn out_of_order(text: &str) -> Refusal {
     Refusal::new(RefusalKind::Request, 0, errno::EPROTO, text)
 }
 
-/// The numbers of Linux that are said here.
 pub(crate) mod errno {
     pub(crate) const EPERM: i32 = 1;
     pub(crate) const EBADF: i32 = 9;

@@ -14,7 +14,6 @@ use pmux::serving::shared::wire::{
 
 /// The smallest ring: a page.
 const LEAST_RING_BYTES: u64 = 4096;
-/// The largest one.
 const MOST_RING_BYTES: u64 = pmux::serving::MOST_RING_BYTES as u64;
 /// The smallest ring of the kernel's that is of any use.
 const LEAST_KERNEL_RING: u64 = 16 * KIB;

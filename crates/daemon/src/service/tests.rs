@@ -22,7 +22,6 @@ const ALL_EVENTS: u32 = 12;
 const ENTRIES: u32 = 6;
 const KERNEL_RING_BYTES: u64 = 16 * 1024;
 
-/// Counters that are a list.
 #[derive(Default)]
 struct List {
     next: u64,
@@ -39,7 +38,6 @@ struct List {
     rounds: u64,
     /// For which users groups were opened.
     askers: Vec<u32>,
-    /// How many events were changed.
     modified: u32,
     streams: records::Streamed,
     closing: Closing,
@@ -205,7 +203,6 @@ impl Scene {
         out
     }
 
-    /// The one reply.
     fn ask(&mut self, id: ClientId, request: Request) -> Reply {
         let mut replies = self.effects(id, request).into_iter().filter_map(|effect| match effect {
             Effect::Send { number: 7, reply, .. } => Some(reply),

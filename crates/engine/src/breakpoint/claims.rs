@@ -15,11 +15,9 @@ use alloc::vec::Vec;
 /// So many stand with the task.
 const FEW: usize = 4;
 
-/// See the module.
 #[derive(Default, Debug)]
 #[repr(C)]
 pub(super) struct Claims {
-    /// How many there are in all.
     len: usize,
     #[allow(clippy::box_collection)] // hardly anybody has it: its place must be small
     more: Option<Box<Vec<TaskClaim>>>,
@@ -40,7 +38,6 @@ impl Claims {
         self.len == 0
     }
 
-    /// Where a claim stands.
     fn position(&self, number: ClaimNumber) -> Option<usize> {
         let is_it = |claim: &Option<TaskClaim>| claim.as_ref().is_some_and(|claim| claim.number == number);
         let few = self.few.iter().take(self.len).position(is_it);

@@ -12,10 +12,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 
-/// One CPU.
 #[derive(Debug)]
 struct Cpu {
-    /// What it holds itself.
     own: [u8; SORTS],
     /// What tasks need here that hold something for this CPU: that, and what they need wherever they are.
     needs: [Histogram; SORTS],
@@ -26,7 +24,6 @@ struct Cpu {
 pub(super) enum ClaimTag {}
 pub(super) type ClaimId = Id<ClaimTag>;
 
-/// A claim that was granted to CPUs.
 #[derive(Debug)]
 pub(super) struct CpuClaim {
     pub(super) claim: Claim,
@@ -34,7 +31,6 @@ pub(super) struct CpuClaim {
     pub(super) cpus: CpuMask,
 }
 
-/// What is held on CPUs.
 pub(super) struct CpuBook {
     registers: Registers,
     cpus: Vec<Cpu>,
@@ -180,9 +176,7 @@ impl CpuBook {
 /// In which direction an account changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// More is held.
     More,
-    /// Less is held.
     Less,
 }
 

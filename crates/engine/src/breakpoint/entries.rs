@@ -11,13 +11,11 @@ use crate::id::TaskId;
 use alloc::boxed::Box;
 use hashbrown::HashTable;
 
-/// What tasks hold, by task.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Entries {
     /// The one that came last, if it has not gone.
     latest: Option<(TaskId, Box<Entry>)>,
-    /// The others.
     others: HashTable<Apart>,
 }
 
@@ -26,7 +24,6 @@ pub(super) struct Entries {
 struct Apart(Entry);
 
 impl Entries {
-    /// Where the others begin.
     #[cfg(test)]
     pub(super) const OTHERS: usize = core::mem::offset_of!(Self, others);
 
@@ -52,7 +49,6 @@ impl Entries {
         &mut self.latest.insert((task, Box::new(Entry::new(task)))).1
     }
 
-    /// A task goes.
     pub(super) fn remove(&mut self, task: TaskId) {
         if self.latest.as_ref().is_some_and(|(latest, _)| *latest == task) {
             self.latest = None;

@@ -42,14 +42,12 @@ impl Histogram {
 }
 
 impl Few {
-    /// See [`Histogram::top`].
     pub(super) fn top(&self, many: &[u32]) -> u8 {
         let highest = |having: &[u32]| having.iter().rposition(|&having| having > 0).map(|at| at + 1);
         let top = highest(many).map(|above| FEW + above).or_else(|| highest(&self.0));
         top.map_or(0, |top| u8::try_from(top).unwrap_or(u8::MAX))
     }
 
-    /// See [`Histogram::change`].
     pub(super) fn change(&mut self, many: &mut [u32], before: u8, after: u8) {
         if let Some(having) = self.having(many, after) {
             *having += 1;

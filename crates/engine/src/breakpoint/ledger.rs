@@ -306,7 +306,6 @@ impl<L: Locks> Ledger<L> {
         self.len() == 0
     }
 
-    /// The book in which a task stands.
     fn book(&self, task: TaskId) -> &L::Cell<TaskBook> {
         // Its table of the book looks at the lowest and the highest bits.
         let middle = (mixed(task) >> 32) as usize;

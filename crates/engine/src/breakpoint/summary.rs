@@ -67,7 +67,6 @@ impl Levels {
     }
 }
 
-/// See the module.
 pub(super) struct Summary<W> {
     all: W,
     /// Only *most* is used.
@@ -154,7 +153,6 @@ impl<W: Word> Summary<W> {
         update(&self.shelves[shelf], forget).is_some_and(more)
     }
 
-    /// What tasks need at most.
     pub(super) fn most(&self, sort: usize) -> u8 {
         Levels::decode(self.all.load()).most[sort]
     }

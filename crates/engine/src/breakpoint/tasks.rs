@@ -22,7 +22,6 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ClaimNumber(pub(super) u32);
 
-/// A claim that was granted to a task.
 #[derive(Debug)]
 pub(super) struct TaskClaim {
     pub(super) number: ClaimNumber,
@@ -41,7 +40,6 @@ impl TaskClaim {
     }
 }
 
-/// What one task holds.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -79,7 +77,6 @@ impl Entry {
 /// the tests.
 #[repr(C)]
 pub(super) struct TaskBook {
-    /// How many tasks need so many wherever they are.
     few: [Few; SORTS],
     entries: Entries,
     /// Needs above those, where there are so many registers.
@@ -117,7 +114,6 @@ impl TaskBook {
         self.shelf
     }
 
-    /// What a task needs wherever it is.
     pub(super) fn everywhere(&self, task: TaskId, sort: usize) -> u8 {
         self.entries.get(task).map_or(0, |entry| entry.everywhere[sort])
     }

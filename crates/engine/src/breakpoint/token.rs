@@ -9,7 +9,6 @@ use crate::id::TaskId;
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-/// Where a claim stands that was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Entry {
     Task(TaskId, ClaimNumber),

@@ -35,13 +35,11 @@ struct Circle<'n, T> {
     groups: BySpot,
     /// Of each spot, the longest path from there on: how many groups it has, and where it goes next.
     longest: Vec<(u64, Option<Spot>)>,
-    /// Where the turn begins.
     begin: u64,
     /// How many spots of the limb at hand are above the group that holds a place, by place.
     held: Vec<usize>,
     /// The places that somebody has left, in their order.
     left: Vec<Vec<u64>>,
-    /// Who stands where.
     places: Vec<(u64, Standing)>,
 }
 

@@ -22,7 +22,6 @@ pub(super) struct Leaving {
     pub(super) fate: Fate,
 }
 
-/// What becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// It stops, unless somebody takes it over.

@@ -8,7 +8,6 @@
 use super::{GroupKey, GroupState};
 use crate::arena::Arena;
 
-/// The neighbours of a group in its lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
     before: Option<GroupKey>,

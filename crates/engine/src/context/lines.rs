@@ -40,7 +40,6 @@ impl Held {
     }
 }
 
-/// The lines of one PMU.
 #[derive(Default)]
 pub(super) struct LinesByPath {
     pub(super) nest: Nest<Lines>,

@@ -97,7 +97,6 @@ pub struct GroupState {
     pub demand: Demand,
     /// When it counts.
     pub filter: Filter,
-    /// The scarce PMU that some of its events need.
     scarce: Option<PmuId>,
     /// How many of its members are enabled but not on a counter.
     waiting: usize,
@@ -222,7 +221,6 @@ pub struct Context {
     waiting: usize,
     /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
-    /// The orders for those.
     orders: VecDeque<Order>,
     /// Its own desk, or that of the core that it is a guest of, while it takes a step there.
     desk: Desk,
@@ -270,7 +268,6 @@ impl Context {
         self.flexible.iter().position(|queue| queue.scarce == scarce).unwrap_or(self.flexible.len())
     }
 
-    /// The lane that a group is in.
     fn lane(&mut self, demand: Demand, scarce: Option<PmuId>) -> &mut Lane {
         if demand.pinned {
             return &mut self.pinned;
@@ -413,7 +410,6 @@ impl Context {
         }
     }
 
-    /// Where slots of that kind are kept.
     fn table(&mut self, slots: Slots) -> &mut SlotTable {
         match slots {
             Slots::Scarce(_) => &mut self.desk.slots,

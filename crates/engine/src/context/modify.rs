@@ -41,7 +41,6 @@ impl Context {
         }
     }
 
-    /// Takes the bank's answer.
     pub(super) fn modified(&mut self, key: MemberKey, answer: Result<(), BankError>) {
         let Some(member) = self.members.get_mut(key) else { return };
         let Change::UnderWay(before) = core::mem::take(&mut member.change) else { return };

@@ -309,7 +309,6 @@ impl Context {
         }
     }
 
-    /// Puts on whoever has found room.
     fn move_in(&mut self, side: Side, step: Step<'_>) {
         let mut next = self.first().filter(|_| self.waiting > 0);
         while let Some(key) = next {

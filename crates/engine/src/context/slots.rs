@@ -14,7 +14,6 @@ use crate::pmu::{Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots, S
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Whose a scarce slot is.
 pub(super) type Tenant = (Side, MemberKey);
 
 #[derive(Default)]
@@ -182,7 +181,6 @@ impl SlotTable {
         Some((PmuId(index as u16), slots.polled))
     }
 
-    /// Whose this scarce slot is.
     pub(super) fn tenant(&self, pmu: PmuId, slot: Slot) -> Option<Tenant> {
         self.pmus.get(usize::from(pmu.0))?.places.get(slot.0 as usize)?.tenant
     }
@@ -240,7 +238,6 @@ impl SlotTable {
         }
     }
 
-    /// Every line of every work sheet.
     pub(super) fn sheet_lines(&self) -> impl Iterator<Item = (PmuId, Side, GroupKey, MemberKey, Slot)> {
         self.pmus.iter().enumerate().flat_map(|(index, slots)| {
             let line = move |(&(side, group, member), &slot)| (PmuId(index as u16), side, group, member, slot);

@@ -61,13 +61,11 @@ impl Context {
     }
 }
 
-/// A group that takes part in a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) key: GroupKey,
     /// Where it stands among the cgroups.
     pub(super) spot: Spot,
-    /// The slots that it wants.
     pub(super) slots: SlotMask,
 }
 

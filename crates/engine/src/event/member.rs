@@ -32,7 +32,6 @@ pub struct NewMember {
     pub lineage: Option<Lineage>,
 }
 
-/// What went wrong last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// It was not given a slot, or its slot was not programmed or started. It goes when the event is on a counter again,
@@ -42,7 +41,6 @@ pub(crate) enum Fault {
     Unread(BankError),
 }
 
-/// Whether time passes for an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clock {
     /// Its context is there, and the leader of its group is enabled.

@@ -66,11 +66,9 @@ pub struct Term {
     pub reach: Reach,
 }
 
-/// Where a term is, at one place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TermState {
     verdict: Verdict,
-    /// Since when it is so.
     since: Nanos,
     /// For how long it had held before, since it last failed.
     held: Nanos,
@@ -122,7 +120,6 @@ impl TermState {
         Nanos(self.since.0.saturating_add(term.held.0.saturating_sub(self.held.0)))
     }
 
-    /// What it says now.
     pub(super) fn says(&self, term: Term, now: Nanos) -> Verdict {
         match self.verdict {
             Verdict::Holds if self.complete_at(term) > now => Verdict::Fails,

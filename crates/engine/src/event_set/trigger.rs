@@ -100,7 +100,6 @@ pub enum Happening {
     },
 }
 
-/// Whether the condition holds at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Ready,
@@ -129,7 +128,6 @@ pub struct Trigger {
     places: BTreeMap<Place, PlaceState>,
     /// When something changes by itself, and where.
     dates: BTreeSet<(Nanos, Place)>,
-    /// At how many places it holds.
     holding: usize,
     cool_until: Nanos,
     fired: u64,

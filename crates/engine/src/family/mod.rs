@@ -53,7 +53,6 @@ pub enum KinError {
     NoSuchEvent(usize),
 }
 
-/// What became of a child that was to join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Adoption {
     /// It is counted.

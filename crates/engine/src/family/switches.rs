@@ -48,7 +48,6 @@ impl Switches {
         good
     }
 
-    /// What was switched since `mark`.
     pub(super) fn since(&self, mark: Mark) -> impl Iterator<Item = (usize, Switch)> + '_ {
         self.last
             .iter()

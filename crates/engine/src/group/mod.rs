@@ -66,7 +66,6 @@ impl Plan {
     }
 }
 
-/// Who lets a group follow forks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Inheritance {
     /// It doesn't.

@@ -113,7 +113,6 @@ fn everybody_at_once(wanted: &[SlotMask], free: SlotMask, out: &mut [Slot]) -> b
     true
 }
 
-/// Which event holds which slot.
 type Holders = [usize; 64];
 
 /// Gives each event one of its slots, wishes first where they are in nobody's way.

@@ -115,10 +115,8 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Bytes of the longest label.
     pub(super) const MOST_BYTES: usize = 24 + 48;
 
-    /// Bytes of a label.
     pub(super) const fn bytes(&self) -> u64 {
         24 + self.layout.sample_id_size() as u64
     }
@@ -153,7 +151,6 @@ pub(super) fn is_record(bytes: &[u8]) -> bool {
     })
 }
 
-/// The accounts.
 #[derive(Debug)]
 pub(super) struct Accounts<W> {
     /// Of each reason: records, bytes, when the first and when the last one was lost.

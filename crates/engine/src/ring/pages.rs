@@ -23,7 +23,6 @@ pub(super) mod shown {
     pub(in super::super) const RECORDS_BEHIND: usize = 2;
     /// Where the oldest record begins that is not (being) overwritten.
     pub(in super::super) const TAIL: usize = 8;
-    /// How many records were lost so far.
     pub(in super::super) const LOST_RECORDS: usize = 9;
     /// How many bytes they had.
     pub(in super::super) const LOST_BYTES: usize = 10;

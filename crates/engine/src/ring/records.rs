@@ -65,7 +65,6 @@ impl fmt::Display for RingError {
 
 impl core::error::Error for RingError {}
 
-/// Why measuring ended.
 pub(super) enum Stop {
     /// With the last byte.
     End,

@@ -157,7 +157,6 @@ pub struct View {
     parts: Vec<Part>,
 }
 
-/// One event of a view.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     switch: Switch,

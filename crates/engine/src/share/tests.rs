@@ -4,7 +4,6 @@ use super::*;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-/// What happens.
 #[derive(Clone, Debug)]
 enum Act {
     Join(Option<usize>),

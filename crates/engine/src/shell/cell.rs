@@ -43,7 +43,6 @@ pub(super) struct Seat<B> {
     pub(super) steps: u64,
 }
 
-/// What a step is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// It only reads: what a reading means stays, unless something goes wrong.
@@ -142,7 +141,6 @@ impl<H: Host> ContextCell<H> {
         }
     }
 
-    /// The core that the context is a guest of.
     fn core_of<'a>(&self, engine: &'a Engine<H>) -> Option<&'a Arc<Self>> {
         self.place.with(|place| place.away).and_then(|cpu| engine.core(cpu))
     }
@@ -434,7 +432,6 @@ impl Task {
         matches!(self.report, Report::Reading(_) | Report::Readings) && !matches!(self.outcome, Outcome::HandOver(..))
     }
 
-    /// Whether the core has something to learn.
     const fn has_news(&self) -> bool {
         let always = matches!(self.job.order, Order::Forget { .. } | Order::Program { .. } | Order::Modify { .. });
         always || !matches!(self.report, Report::Done)

@@ -65,10 +65,8 @@ impl Heirs {
     }
 }
 
-/// What an event of a group claims.
 #[derive(Clone, Copy)]
 pub(super) struct Wish {
-    /// Which event.
     pub(super) index: usize,
     pub(super) claim: Claim,
     pub(super) heirs: Heirs,
@@ -111,7 +109,6 @@ impl<H: Host> Held<H> {
         self.ledger.holding(self.reservation.as_ref()?)
     }
 
-    /// Says which event it is.
     pub(super) fn name(&self, event: EventId) {
         if let Some(reservation) = &self.reservation {
             self.ledger.name(reservation, Holder::Elsewhere(self.number, event));
@@ -133,11 +130,9 @@ impl<H: Host> Drop for Held<H> {
     }
 }
 
-/// What came of asking for registers.
 pub(super) enum Asked<H: Host> {
     /// None are claimed, or nobody keeps account of them.
     Nothing,
-    /// They are reserved.
     Granted(Reserved<H>),
     /// The ledger has none for this event of the group. The host may have.
     Refused(usize, Full),
@@ -388,12 +383,10 @@ fn inheritable(passed_on: &[Holding], registers: PerCpu, full: &Full) -> u32 {
     passed_on.iter().filter(counts).map(|held| u32::from(held.claim.weight.get())).sum()
 }
 
-/// A refusal by the ledger.
 pub(super) const fn known((index, full): (usize, Full)) -> OpenError {
     OpenError::DebugRegisters { index, full, taken: Taken::Known }
 }
 
-/// What the events of a group claim.
 pub(super) fn wishes(members: &[NewMember], target: Target) -> Vec<Wish> {
     let wish = |(index, member): (usize, &NewMember)| {
         let heirs = Heirs::of(&member.spec, &member.caps, target);
@@ -409,7 +402,6 @@ const fn task_of(target: Target) -> Option<TaskId> {
     }
 }
 
-/// Where the registers of a target are.
 fn place(target: Target) -> Place {
     let only = |cpu: CpuId| [cpu].into_iter().collect();
     match (target.context, target.filter) {

@@ -21,7 +21,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::Attr;
 
-/// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verb {
     Enable,
@@ -41,7 +40,6 @@ enum Part {
 enum Breadth {
     /// One of its counts.
     Event(usize),
-    /// All of them.
     Group,
 }
 

@@ -14,12 +14,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-/// A step.
 pub(super) type Work = Box<dyn FnMut(&mut Context, Step<'_>) + Send>;
 
 /// What is to be done on a core, with one of its contexts.
 pub(super) enum Errand {
-    /// Take a step.
     Step(Work),
     /// Its task is on the CPU: let it in.
     Enter,

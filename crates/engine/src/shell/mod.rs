@@ -58,7 +58,6 @@ use hashbrown::HashMap;
 use sharing::{GroupView, Index};
 use tap::{Tap, Taps};
 
-/// An event as the registry knows it.
 struct EventRecord<H: Host> {
     /// Those of its group, and which is its own.
     taps: Taps<H>,
@@ -66,7 +65,6 @@ struct EventRecord<H: Host> {
     group: GroupId,
     kin: Option<Kin>,
     gate: Gate,
-    /// Where its records go.
     output: Option<Arc<dyn Output>>,
 }
 
@@ -108,7 +106,6 @@ impl<H: Host> EventRecord<H> {
     }
 }
 
-/// A group as the registry knows it.
 struct GroupRecord<H: Host> {
     cell: Arc<ContextCell<H>>,
     group: GroupKey,
@@ -128,7 +125,6 @@ struct SharedCell<H: Host> {
     attached: usize,
 }
 
-/// A set as the registry knows it.
 struct SetRecord<H: Host> {
     cell: Arc<SetCell<H>>,
     armed: Armed,

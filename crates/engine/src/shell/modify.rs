@@ -175,7 +175,6 @@ impl<H: Host> Engine<H> {
         index.unwrap_or_default()
     }
 
-    /// The registers that an event has.
     fn held_by(&self, event: EventId, record: &EventRecord<H>) -> Option<Arc<Held<H>>> {
         self.registry.with(|registry| {
             let group = registry.groups.get(record.group)?;
@@ -185,7 +184,6 @@ impl<H: Host> Engine<H> {
     }
 }
 
-/// A refusal by the ledger.
 const fn known(full: Full) -> ModifyError {
     ModifyError::DebugRegisters { full, taken: Taken::Known }
 }

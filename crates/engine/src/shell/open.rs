@@ -68,7 +68,6 @@ pub struct Opened {
     pub events: Vec<EventId>,
 }
 
-/// How a group is attached.
 pub(super) struct How<'a> {
     pub(super) begin: Begin,
     /// Where the context is, if it has yet to be told.
@@ -388,7 +387,6 @@ pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut A
     group
 }
 
-/// Gives ids to the events of a group.
 pub(super) fn enroll_events<H: Host>(
     registry: &mut Registry<H>,
     group: GroupId,

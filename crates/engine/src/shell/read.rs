@@ -32,7 +32,6 @@ pub struct Tally {
     pub retired: Count,
 }
 
-/// What children have counted.
 #[derive(Clone, Copy, Default)]
 struct Children {
     retired: Count,
@@ -251,7 +250,6 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    /// What the children of a root event have counted.
     fn children_of_event(&self, family: FamilyId, index: usize) -> Children {
         let (retired, live) = self.registry.with(|registry| match registry.families.get(family) {
             Some(record) => (record.family.retired(index), event_in_children(registry, &record.family, index)),

@@ -36,7 +36,6 @@ pub struct Rotation {
     pub contexts: usize,
 }
 
-/// A context that moves.
 struct Moving<H: Host> {
     cell: Arc<ContextCell<H>>,
     context: Box<Context>,

@@ -350,7 +350,6 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    /// The id of an event of a group.
     #[cold]
     pub(super) fn event_of(&self, handle: &GroupHandle<H>, index: usize) -> Result<EventId, ReadError> {
         let event = |registry: &mut super::Registry<H>| registry.groups.get(handle.group)?.events.get(index).copied();

@@ -18,12 +18,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::AttrFlags;
 
-/// A group that a child gets.
 struct Heir {
     demand: Demand,
     filter: Filter,
     members: Vec<NewMember>,
-    /// Which of them are enabled in the parent.
     enabled: Vec<bool>,
 }
 
@@ -92,7 +90,6 @@ impl<H: Host> Engine<H> {
         result
     }
 
-    /// A child gets its group of a family.
     fn inherit(&self, newborn: Newborn, heir: Heir, child: TaskId) -> Result<(), OpenError> {
         let Newborn { family, kin, mut mark } = newborn;
         let Heir { demand, filter, members, enabled } = heir;
@@ -201,7 +198,6 @@ fn families(context: &Context) -> Vec<(FamilyId, GroupKey)> {
     context.groups().filter_map(family).collect()
 }
 
-/// What the child gets of one group.
 fn heir(context: &Context, group: GroupKey) -> Option<Heir> {
     let group = context.group(group)?;
     let (demand, filter, count) = (group.demand, group.filter, group.members.len());

@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Being {
     Counted,
-    /// It should be counted.
     #[default]
     Missed,
 }

@@ -60,10 +60,8 @@ pub enum Absent {
     Await,
 }
 
-/// One CPU of a set.
 #[derive(Debug, Default)]
 pub(crate) struct SetCpu {
-    /// The groups that are open there now.
     pub(crate) groups: Vec<Opened>,
     /// What its earlier lives had counted, event by event.
     pub(crate) retired: Vec<Count>,
@@ -71,7 +69,6 @@ pub(crate) struct SetCpu {
     pub(crate) refused: Option<OpenError>,
 }
 
-/// Whether the set counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SetState {
     /// It is reserved everywhere, and counts nowhere.
@@ -82,22 +79,18 @@ pub(crate) enum SetState {
     Closed,
 }
 
-/// A system-wide set.
 #[derive(Debug)]
 pub(crate) struct SystemWideSet {
     /// The groups, the same on each CPU.
     pub(crate) plans: Vec<Plan>,
-    /// What is counted on each CPU.
     pub(crate) scope: SetScope,
     /// With whom its events share.
     pub(crate) domain: Domain,
     /// When it was opened: a task that is younger is not the one that was meant.
     pub(crate) since: Nanos,
-    /// The CPUs that it is meant for.
     pub(crate) mask: CpuMask,
     /// Its CPUs, as far as they have ever been there.
     pub(crate) cpus: BTreeMap<CpuId, SetCpu>,
-    /// Whether it counts.
     pub(crate) state: SetState,
     /// Since when and where it has counted.
     pub(crate) coverage: Coverage,
@@ -109,12 +102,10 @@ impl SystemWideSet {
         Self { plans, scope, domain, since, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
     }
 
-    /// How many events it has on each CPU.
     pub(crate) fn events_per_cpu(&self) -> usize {
         self.plans.iter().map(|plan| plan.members.len()).sum()
     }
 
-    /// Whether it is open on a CPU.
     pub(crate) fn is_on(&self, cpu: CpuId) -> bool {
         self.cpus.get(&cpu).is_some_and(|state| !state.groups.is_empty())
     }
@@ -148,7 +139,6 @@ impl SystemWideSet {
         }
     }
 
-    /// It counts from now on, wherever it is open.
     pub(crate) fn arm(&mut self, now: Nanos) {
         self.state = SetState::Armed;
         self.coverage.start(now);

@@ -7,12 +7,10 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-/// Which locks a machine has.
 pub(crate) trait LockKind: Send + Sync + 'static {
     type Cell<T: Send>: LockCell<T>;
 }
 
-/// Locks that check.
 pub(crate) enum Checked {}
 /// Locks that don't, for measuring.
 pub(crate) enum Plain {}

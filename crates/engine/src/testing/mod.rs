@@ -53,7 +53,6 @@ struct Register {
     ended: bool,
 }
 
-/// The registers of one context.
 #[derive(Default)]
 struct Registers {
     slots: [Vec<Option<Register>>; PMUS],
@@ -66,7 +65,6 @@ impl Registers {
     }
 }
 
-/// What goes wrong next.
 #[derive(Default)]
 struct Faults {
     programs: AtomicU32,
@@ -76,7 +74,6 @@ struct Faults {
     read_error: AtomicU32,
 }
 
-/// Takes one fault, if any is left.
 fn strikes(faults: &AtomicU32) -> bool {
     faults.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
@@ -96,7 +93,6 @@ type Interruption = (Moment, u32, Box<dyn FnOnce() + Send>);
 struct World {
     interruption: Mutex<Option<Interruption>>,
     now: AtomicU64,
-    /// How often a register was programmed.
     programs: AtomicUsize,
     /// How often registers were programmed or changed with each credentials.
     creds: Mutex<BTreeMap<Cred, usize>>,
@@ -235,7 +231,6 @@ impl<K: LockKind> Machine<K> {
         self.run(&both, ns);
     }
 
-    /// How often a register was programmed.
     pub(crate) fn programs(&self) -> usize {
         self.world.programs.load(SeqCst)
     }
@@ -271,7 +266,6 @@ impl<K: LockKind> Machine<K> {
         lock(&registers).slots.iter_mut().flatten().flatten().for_each(|register| register.ended = true);
     }
 
-    /// Refuses the next so many programmings.
     pub(crate) fn refuse_programs(&self, count: u32) {
         self.world.faults.programs.store(count, SeqCst);
     }
@@ -546,7 +540,6 @@ pub(crate) fn event(rate: u64) -> Attr {
     Attr { config: rate, ..Attr::default() }
 }
 
-/// The same with flags.
 pub(crate) fn flagged(rate: u64, flags: AttrFlags) -> Attr {
     Attr { flags, ..event(rate) }
 }
@@ -556,7 +549,6 @@ pub(crate) fn watch(rate: u64, bp_type: u32) -> Attr {
     Attr { kind: EventType::BREAKPOINT, bp_type, ..event(rate) }
 }
 
-/// A group on one PMU.
 pub(crate) fn group(pmu: PmuId, attrs: &[Attr]) -> GroupSpec {
     GroupSpec { events: attrs.iter().map(|&attr| (pmu, attr)).collect::<Vec<_>>() }
 }

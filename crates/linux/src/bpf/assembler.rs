@@ -26,7 +26,6 @@ pub struct Label(usize);
 #[derive(Debug, Default)]
 pub struct Assembler<'m> {
     instructions: Vec<Instruction>,
-    /// Where labels stand.
     places: Vec<Option<usize>>,
     /// Which instruction jumps to which label.
     jumps: Vec<(usize, Label)>,

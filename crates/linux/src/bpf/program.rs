@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes for what the verifier says: the last lines tell what is wrong.
 const LOG_BYTES: usize = 256 << 10;
-/// How many of its lines are told.
 const LOG_LINES: usize = 12;
 
 /// What a program is for. Source: `enum bpf_prog_type` in `include/uapi/linux/bpf.h`.

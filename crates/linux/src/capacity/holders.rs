@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What a descriptor of an event is called.
 const EVENT: &str = "anon_inode:[perf_event]";
 
 /// A process that has events open.

@@ -8,7 +8,6 @@ use std::convert::Infallible;
 
 /// A PMU that places its events as well as can be.
 struct Pmu {
-    /// The counters of each event.
     events: Vec<u64>,
     running: Vec<usize>,
     tries: usize,

@@ -146,7 +146,6 @@ fn folders(root: &Path, above: &Found) -> Vec<Found> {
     entries.flatten().filter_map(folder).collect()
 }
 
-/// A name as text.
 fn text_of(name: &OsStr) -> String {
     let part = |chunk: Utf8Chunk<'_>| {
         let escaped = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));

@@ -55,7 +55,6 @@ pub struct CgroupCounts {
     most_cgroups: usize,
 }
 
-/// What the program and we share.
 #[derive(Debug)]
 struct Maps {
     /// All events of CPU 0, then those of CPU 1, and so on.

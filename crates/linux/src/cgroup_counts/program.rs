@@ -56,7 +56,6 @@ const CGROUP: i16 = -16;
 const VALUE: i16 = CGROUP - SUM_BYTES as i16;
 const LINEAGE: i16 = VALUE - 8 * LEVELS as i16;
 
-/// A place as an offset.
 const fn at(place: usize) -> i16 {
     // Events are few: see `MOST_EVENTS`.
     place as i16

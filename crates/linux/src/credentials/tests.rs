@@ -46,7 +46,6 @@ fn of(user: u32) -> Credentials {
     Credentials { user, group: user, ..Credentials::default() }
 }
 
-/// Whether the test can be made here.
 fn can() -> bool {
     let root = Credentials::own().is_some_and(|own| own.user == 0);
     if !root

@@ -41,7 +41,6 @@ fn because(summary: impl Into<String>) -> Reason {
     Reason::new(ReasonKind::Invalid, summary)
 }
 
-/// The target itself.
 fn target(refusal: &Refusal<'_>) -> Option<Reason> {
     let facts = refusal.facts;
     let TargetKind::Cpu(cpu) = refusal.target else { return None };
@@ -150,7 +149,6 @@ fn breakpoint(attr: &Attr, facts: &Facts) -> Option<Reason> {
     Some(reason)
 }
 
-/// What the PMU itself cannot do.
 fn pmu(refusal: &Refusal<'_>) -> Option<Reason> {
     let Refusal { attr, target, facts, .. } = *refusal;
     if attr.kind == EventType::TRACEPOINT {

@@ -20,7 +20,6 @@ use std::sync::Arc;
 struct KernelSlot {
     generation: u64,
     fd: Arc<EventFile>,
-    /// What the kernel was asked.
     attr: Attr,
     /// The credentials that it was opened with.
     cred: Cred,
@@ -41,7 +40,6 @@ struct KernelSlot {
     state: State,
 }
 
-/// What a read of a slot brings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reads {
     /// Its count and its times, and nothing else.

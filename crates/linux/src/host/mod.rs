@@ -83,7 +83,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What banks share.
 #[derive(Default)]
 struct Shared {
     cgroups: Mutex<HashMap<CgroupId, KnownCgroup>>,
@@ -112,7 +111,6 @@ struct Shared {
     sharing: Sharing,
     /// What it shows of our events.
     shown: ShownSlots,
-    /// Which files can be passed, where that is wanted.
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
     fork_tracepoint: AtomicU64,

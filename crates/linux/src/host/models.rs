@@ -77,7 +77,6 @@ pub(super) fn is_of_machine(attr: &Attr) -> bool {
     attr.kind == USAGE_TYPE && attr.config & OF_MACHINE != 0
 }
 
-/// Which quantity an attribute asks for.
 pub(super) fn usage_kind(attr: &Attr) -> Option<UsageKind> {
     if attr.kind == USAGE_TYPE {
         return UsageKind::ALL.get(usize::try_from(attr.config & !OF_MACHINE).ok()?).copied();

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 
-/// Opens events of one context.
 #[derive(Clone)]
 pub(super) struct Opener {
     pub(super) key: ContextKey,

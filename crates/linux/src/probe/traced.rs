@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Where tracefs may be.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// The system that the names are in.
 const GROUP: &str = "pmux";
@@ -39,7 +38,6 @@ type Key = (ProbePmu, [u64; 3]);
 /// A probe in tracefs. It is taken away when this is dropped, which must be after the events on it are closed.
 #[derive(Debug)]
 pub(crate) struct Traced {
-    /// The directory of tracefs.
     tracefs: PathBuf,
     pmu: ProbePmu,
     name: String,

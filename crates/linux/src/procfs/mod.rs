@@ -131,13 +131,11 @@ impl Proc {
         aux_value(&vector, AUX_CLOCK_TICKS).filter(|&rate| rate > 0).unwrap_or(USUAL_TICKS_PER_SECOND)
     }
 
-    /// Reads a file that belongs to a task.
     fn read_task(&self, id: i32, name: &str) -> Result<String, ProcError> {
         let path = self.task_path(id, name);
         read_lossy(&path).map_err(|error| self.task_error(id, path, &error))
     }
 
-    /// Reads a file that belongs to no task.
     fn read_global(&self, name: &str) -> Result<String, ProcError> {
         let path = self.root.join(name);
         read_lossy(&path).map_err(|error| match error.kind() {

@@ -19,7 +19,6 @@ use crate::sys::{Errno, PerfView};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
 
-/// Bytes of a record's header.
 const HEADER_BYTES: usize = 8;
 /// So many bytes may be written and not shown, by a task and by those who interrupt it in the middle of a record.
 const IN_THE_MIDDLE_BYTES: u64 = 1 << 20;

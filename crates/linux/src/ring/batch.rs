@@ -10,7 +10,6 @@ use super::{Corruption, Ring, RingError};
 use crate::sys::{Errno, PerfMap};
 use std::os::fd::BorrowedFd;
 
-/// Bytes of a record's header.
 const HEADER_BYTES: u64 = 8;
 
 /// A record in a ring.
@@ -53,7 +52,6 @@ impl Peek<'_> {
 pub struct Batch<'r> {
     ring: &'r mut Ring,
     bytes: u64,
-    /// How many of them are written.
     written: u64,
 }
 

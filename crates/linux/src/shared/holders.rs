@@ -21,7 +21,6 @@ const MOST: usize = 8;
 pub(super) struct Holders {
     /// The child that takes sockets, and the socket that they are sent to.
     taking: Option<(i32, OwnedFd)>,
-    /// Children that exit, or try to.
     exiting: Vec<i32>,
     /// Sockets that no child could take so far.
     waiting: Vec<OwnedFd>,
@@ -44,7 +43,6 @@ impl Holders {
         }
     }
 
-    /// The caller has closed its copy of a socket.
     pub(super) fn closed(&mut self) {
         self.open -= 1;
         self.release();

@@ -24,7 +24,6 @@ pub const SYSTEM_SOCKET: &str = "/run/pmux/pmux.sock";
 /// The environment variable that names another place, for clients.
 pub const SOCKET_VARIABLE: &str = "PMUX_SOCKET";
 
-/// How many may wait to be taken.
 const WAITING: i32 = 1024;
 /// The path of an ordinary user's own service, by the environment's `XDG_RUNTIME_DIR`.
 #[must_use]

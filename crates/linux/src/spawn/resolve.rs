@@ -14,7 +14,6 @@ use crate::sys::{self, Access, Errno};
 /// Where commands are without a `PATH`, as in the C libraries.
 const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// What stands at a path.
 enum Found {
     Program(CString),
     Directory,

@@ -27,7 +27,6 @@ fn run(argv: &[&str]) -> Result<ExitedChild, SpawnError> {
     Ok(spawn(argv)?.release()?.wait().unwrap())
 }
 
-/// Writes an executable file.
 fn program(dir: &Path, name: &str, content: &[u8]) -> String {
     let path = dir.join(name);
     fs::write(&path, content).unwrap();

@@ -8,7 +8,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::sys::Reaped;
 
-/// What is known of the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word {
     /// Nobody follows it: its parent waits for it as usual.
@@ -37,7 +36,6 @@ impl Verdict {
         self.word.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known now.
     pub(crate) fn word(&self) -> Word {
         *self.lock()
     }
@@ -54,7 +52,6 @@ impl Verdict {
         self.say(|word| if matches!(word, Word::Ended(_)) { word } else { Word::Followed });
     }
 
-    /// The tracer has let go of it.
     pub(crate) fn release(&self) {
         self.say(|word| if matches!(word, Word::Ended(_)) { word } else { Word::Free });
     }

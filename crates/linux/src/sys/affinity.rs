@@ -40,7 +40,6 @@ impl CpuMask {
         }
     }
 
-    /// Whether the CPU is in the set.
     pub(crate) fn contains(&self, cpu: u32) -> bool {
         let Ok(cpu) = usize::try_from(cpu) else { return false };
         self.0.get(cpu / WORD_BITS).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
@@ -52,7 +51,6 @@ impl CpuMask {
         (0..bits).filter(|&cpu| self.contains(cpu))
     }
 
-    /// How many CPUs the set has.
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }

@@ -83,7 +83,6 @@ struct CreateAttr {
     name: [u8; NAME_BYTES],
 }
 
-/// That for one entry of a map.
 #[repr(C)]
 struct EntryAttr {
     map: u32,
@@ -106,7 +105,6 @@ struct BatchAttr {
     flags: u64,
 }
 
-/// That for loading a program.
 #[repr(C)]
 struct LoadAttr {
     kind: u32,
@@ -121,7 +119,6 @@ struct LoadAttr {
     name: [u8; NAME_BYTES],
 }
 
-/// That for a raw tracepoint.
 #[repr(C)]
 struct RawTracepointAttr {
     name: u64,
@@ -129,7 +126,6 @@ struct RawTracepointAttr {
     hole: u32,
 }
 
-/// That for running a program once.
 #[repr(C)]
 struct RunAttr {
     program: u32,
@@ -252,7 +248,6 @@ impl MapFd {
         self.kind
     }
 
-    /// Bytes of a key.
     pub(crate) fn key_bytes(&self) -> usize {
         self.key_bytes
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::{Errno, check};
 
-/// Most reports of one wait.
 const REPORTS: usize = 64;
 
 /// The caller's name for a descriptor.

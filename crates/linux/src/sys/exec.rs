@@ -95,7 +95,6 @@ struct GatePair {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Makes a gate.
 fn gate_pair() -> Result<GatePair, Errno> {
     let alone = GATES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ends = [-1; 2];
@@ -107,7 +106,6 @@ fn gate_pair() -> Result<GatePair, Errno> {
     Ok(GatePair { parent, child, _alone: alone })
 }
 
-/// The parent's side of a gate.
 #[derive(Debug)]
 pub(crate) struct Gate {
     socket: OwnedFd,
@@ -247,17 +245,14 @@ fn reset_handlers() {
     }
 }
 
-/// What a child tried when it failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub(crate) enum FailedStep {
-    /// To become the command.
     Exec = 1,
     /// To install a filter of system calls.
     Filter = 2,
 }
 
-/// What came of an opened gate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GateReport {
     /// The child is the command now, or was killed before: its status will tell. What it has used before the exec, if it came so far.
@@ -266,7 +261,6 @@ pub(crate) enum GateReport {
     Failed(FailedStep, Errno),
 }
 
-/// Lets the child go.
 pub(crate) fn open_gate(gate: &Gate) -> Result<(), Errno> {
     let byte = 1_u8;
     let sent = uninterrupted(|| {

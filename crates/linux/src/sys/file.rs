@@ -39,12 +39,10 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-/// One descriptor to wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollEntry {
     /// The descriptor; a negative one is passed over.
     pub(crate) fd: RawFd,
-    /// What is waited for.
     pub(crate) news: News,
     /// There is something to read, or the urgent news are there.
     pub(crate) readable: bool,
@@ -52,10 +50,8 @@ pub(crate) struct PollEntry {
     pub(crate) hangup: bool,
 }
 
-/// What a descriptor is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// Something to read.
     Data,
     /// Urgent news only: files that can always be read say so by nothing else.
     Urgent,
@@ -121,14 +117,11 @@ pub(crate) fn with_file_mode<R: Send>(mode: u32, make: impl FnOnce() -> R + Send
     })
 }
 
-/// What one wants to do with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// It is there.
     Exists,
     /// It can be executed (a mount with `noexec` refuses too).
     Execute,
-    /// It can be read.
     Read,
 }
 
@@ -215,7 +208,6 @@ pub(crate) fn is_open(fd: RawFd) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
-/// Bytes of a memory page.
 pub(crate) fn page_bytes() -> usize {
     // SAFETY: (1) `sysconf` takes a number and touches no memory of ours.
     let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -135,7 +135,6 @@ impl WritableWords {
         Ok((Self(mapping), file))
     }
 
-    /// All of them.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         self.0.words()
@@ -214,7 +213,6 @@ impl SharedWords {
         Mapping::new(file, words, libc::PROT_READ | libc::PROT_WRITE).map(Self)
     }
 
-    /// All of them.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         self.0.words()

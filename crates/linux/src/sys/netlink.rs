@@ -12,19 +12,15 @@ const KERNEL_GROUP: u32 = 1;
 /// Room for messages: a large machine that is rearranged sends many at once.
 const RECEIVE_BYTES: libc::c_int = 1 << 20;
 
-/// Who sent a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
-    /// The kernel.
     Kernel,
     /// Some process, so whatever it says proves nothing.
     Process,
 }
 
-/// One received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Received {
-    /// Who sent it.
     pub(crate) sender: Sender,
     /// Its length in bytes, cut to the buffer.
     pub(crate) bytes: usize,

@@ -19,7 +19,6 @@ const FD_OUTPUT: libc::c_ulong = 1 << 1;
 /// The new descriptor is close-on-exec (`PERF_FLAG_FD_CLOEXEC`).
 const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
-/// Whom an event counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'fd> {
     /// One task (a thread) by its number.

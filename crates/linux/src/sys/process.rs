@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::{Errno, check, uninterrupted};
 
-/// A child that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
     /// The status word of `wait(2)`.
@@ -35,7 +34,6 @@ pub(crate) struct Reaped {
 pub(crate) enum Reaping {
     /// Returns `None` while it runs.
     Look,
-    /// Blocks until it has ended.
     Block,
 }
 
@@ -116,7 +114,6 @@ pub(crate) fn has_thread(pid: i32, tid: i32) -> bool {
     answer == 0 || Errno::last() == Errno::EPERM
 }
 
-/// Sends a signal to one process.
 pub(crate) fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
     // 0 and negative numbers would mean whole groups.
     if pid <= 0 {
@@ -159,7 +156,6 @@ pub(crate) fn stop_ignoring_children() {
     }
 }
 
-/// The number of the calling thread.
 pub(crate) fn current_tid() -> i32 {
     // SAFETY: (1) The call takes nothing and can't fail.
     unsafe { libc::gettid() }

@@ -24,7 +24,6 @@ const EVENT_STOP: i32 = 128;
 /// What `TRACESYSGOOD` adds to the signal of a stop at a system call.
 const SYSCALL_MARK: i32 = 0x80;
 
-/// How a stopped task goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resume {
     /// Up to the next event or signal; the signal is delivered, 0 is none.
@@ -35,7 +34,6 @@ pub(crate) enum Resume {
     Listen,
 }
 
-/// Why a task has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TraceStop {
     /// At the beginning or the end of a system call.
@@ -56,12 +54,9 @@ pub(crate) enum TraceStop {
     Signal(i32),
 }
 
-/// What has come of a followed task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TraceReport {
-    /// It stands.
     Stopped(TraceStop),
-    /// It has ended, and was reaped.
     Ended(Reaped),
 }
 
@@ -103,7 +98,6 @@ pub(crate) fn interrupt(tid: i32) -> Result<(), Errno> {
     request(INTERRUPT, tid, 0)
 }
 
-/// Lets a stopped task go on.
 pub(crate) fn resume(tid: i32, how: Resume) -> Result<(), Errno> {
     let (code, signal) = match how {
         Resume::Run(signal) => (CONT, signal),
@@ -136,15 +130,12 @@ pub(crate) enum SyscallStop {
         arch: u32,
         /// Its number in that set.
         number: u64,
-        /// What was handed over.
         arguments: [u64; 6],
     },
     /// Behind it.
     Exit {
-        /// Whether it failed.
         failed: bool,
     },
-    /// At none.
     None,
 }
 

@@ -13,7 +13,6 @@ pub(crate) struct FileLimits {
     pub(crate) hard: u64,
 }
 
-/// The limits of open files.
 pub(crate) fn file_limits() -> Result<FileLimits, Errno> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: (1) `limit` is a valid, writable `rlimit`.

@@ -35,7 +35,6 @@ static CHILD_NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The signals, a bit for each, that were ignored before our handler came. Written under [`REGISTRY`], read by a forked
 /// child.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
-/// The flags of that handler.
 static CHILD_NEXT_FLAGS: AtomicI32 = AtomicI32::new(0);
 
 struct Registry {
@@ -173,7 +172,6 @@ pub(super) fn is_ignored(signal: i32) -> bool {
     u32::try_from(signal).is_ok_and(|signal| IGNORED.load(Ordering::Acquire).checked_shr(signal).unwrap_or(0) & 1 == 1)
 }
 
-/// What is done with a signal now.
 fn action(signal: i32) -> Result<libc::sigaction, Errno> {
     // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };

@@ -28,7 +28,6 @@ const fn control_bytes(files: usize) -> usize {
     unsafe { libc::CMSG_SPACE((files * size_of::<RawFd>()) as libc::c_uint) as usize }
 }
 
-/// A pair of sockets that are connected to each other.
 pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
@@ -156,14 +155,12 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], files: &[Borrowe
     if sent == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
 }
 
-/// A packet that was received.
 #[derive(Debug, Default)]
 pub(crate) struct PacketIn {
     /// Its length; 0 where the other end has closed (or has sent nothing: who does that is not wanted either).
     pub(crate) bytes: usize,
     /// Who has sent it, process, user and group, where the socket asks for that.
     pub(crate) sender: Option<(i32, u32, u32)>,
-    /// The files beside it.
     pub(crate) files: Vec<OwnedFd>,
     /// Whether it was longer than the room for it, or had more files, or something else beside it.
     pub(crate) cut: bool,
@@ -346,7 +343,6 @@ fn option_bytes(socket: BorrowedFd<'_>, name: libc::c_int) -> Result<Vec<u8>, Er
     }
 }
 
-/// The further groups of who connected.
 pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     let bytes = option_bytes(socket, libc::SO_PEERGROUPS)?;
     Ok(bytes.as_chunks().0.iter().map(|&group| u32::from_ne_bytes(group)).collect())

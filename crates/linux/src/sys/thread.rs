@@ -41,7 +41,6 @@ impl<F: Fn() + Send + Sync + 'static> Thread<F> {
     }
 }
 
-/// Where a thread begins.
 extern "C" fn enter<F: Fn()>(argument: *mut c_void) -> *mut c_void {
     // SAFETY: (1) Only `start` passes this function on, with a pointer to an `F` that outlives the thread.
     let work = unsafe { &*argument.cast_const().cast::<F>() };

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::procfs::MappedFile;
 use crate::sys::ptrace::Resume;
 
-/// How a task stands to its tracer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// It runs, as far as is known.
@@ -22,7 +21,6 @@ pub(super) enum State {
     Vforking,
 }
 
-/// A task that is followed.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) process: i32,
@@ -34,7 +32,6 @@ pub(super) struct Task {
 /// Files with code that are mapped into a process.
 pub(super) type Files = BTreeSet<MappedFile>;
 
-/// All that is followed.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub(super) tasks: BTreeMap<i32, Task>,
@@ -52,7 +49,6 @@ impl Held {
         self.tasks.entry(tid).or_insert(Task { process, state, mapping: false })
     }
 
-    /// A task has ended.
     pub(super) fn remove(&mut self, tid: i32) {
         if let Some(task) = self.tasks.remove(&tid)
             && !self.tasks.values().any(|other| other.process == task.process)

@@ -55,7 +55,6 @@ fn stop(followed: &mut Followed) -> Stop {
     }
 }
 
-/// All stops up to the end.
 fn all_stops(followed: &mut Followed) -> Vec<Stop> {
     let mut stops = Vec::new();
     while let Step::Mapped(stop) = followed.next_step() {

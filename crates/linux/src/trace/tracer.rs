@@ -25,14 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How often to look without having been told to, should somebody have taken the signal's handler away.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What the thread tells.
 #[derive(Debug)]
 pub(super) enum Report {
     Stop(Stop),
     Ended,
 }
 
-/// What the thread is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     /// Let go on what stands.
@@ -41,11 +39,9 @@ pub(super) enum Order {
     GoAtFullSpeed,
     /// Let go for good.
     Finish,
-    /// Kill all.
     Kill,
 }
 
-/// Whether the thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flow {
     On,
@@ -162,7 +158,6 @@ impl Tracer {
         }
     }
 
-    /// Sleeps until there may be news or an order.
     fn sleep(&self, longest: Duration) {
         let entry = |fd| PollEntry::new(fd);
         let mut entries = [entry(self.door.fd().as_raw_fd()), entry(self.ears.as_raw_fd())];
@@ -275,7 +270,6 @@ impl Tracer {
         maps.iter().filter(|mapping| mapping.rights.execute).filter_map(|mapping| mapping.file().cloned()).collect()
     }
 
-    /// Lets everything go on that stands.
     fn go_on(&mut self) {
         for (&tid, task) in &mut self.held.tasks {
             if let State::Stopped(how) = task.state {

@@ -55,7 +55,6 @@ enum Life {
     Ended,
 }
 
-/// Threads, each alone.
 #[derive(Debug)]
 pub(super) struct Threads {
     /// By number: when it began, its last value, and whether it is still there.
@@ -89,7 +88,6 @@ impl Threads {
     }
 }
 
-/// The machine as a whole.
 pub(super) fn machine(reader: &Reader) -> Result<Tally, ProcError> {
     let stat = reader.proc().machine()?;
     let faults = match reader.proc().faults() {

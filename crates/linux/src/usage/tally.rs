@@ -7,7 +7,6 @@ use super::{FinalUsage, UsageKind};
 /// What a target has used. `None` means unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Tally {
-    /// CPU time, ns.
     pub(super) cpu_ns: Option<u64>,
     pub(super) user_ns: Option<u64>,
     pub(super) system_ns: Option<u64>,

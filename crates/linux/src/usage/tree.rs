@@ -32,7 +32,6 @@ fn is_older_than(earlier: &Tally, later: &Tally) -> bool {
 pub(super) struct Process {
     start_ticks: u64,
     parent: i32,
-    /// What it used itself.
     own: Tally,
     /// What the children used that it has waited for.
     waited: Tally,

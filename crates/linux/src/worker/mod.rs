@@ -109,7 +109,6 @@ pub struct Deed {
     pub user: u32,
 }
 
-/// How a worker came to be.
 #[derive(Debug)]
 enum Life {
     /// A process, which is to be waited for.

@@ -10,7 +10,6 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::{CpuId, EventState, Nanos, TaskId};
 
-/// How many tasks are let run.
 const TASKS: usize = 64;
 
 /// Who runs together: each CPU has one of its tasks in each round, until none has one left. A round costs a walk over all

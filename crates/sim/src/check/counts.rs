@@ -140,11 +140,9 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
     Ok(())
 }
 
-/// What is compared.
 struct Seen<'a> {
     event: Event,
     place: Option<ContextKey>,
-    /// Its group.
     book: &'a Book,
     /// When it was opened, where the whole count is one event's.
     opened: Option<Nanos>,

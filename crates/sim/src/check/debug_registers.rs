@@ -29,7 +29,6 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Those of a group.
     pub(crate) fn of_group(world: &World, events: &[(PmuId, Attr)], target: Target) -> Self {
         let task = match target.context {
             ContextKey::Task(task) => Some(task),
@@ -115,7 +114,6 @@ fn in_use(world: &World, held: &[Holder], task: Option<TaskId>, sort: bool, cpu:
     of(None) + most
 }
 
-/// Who holds a debug register.
 struct Holder {
     for_code: bool,
     task: Option<TaskId>,

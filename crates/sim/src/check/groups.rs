@@ -9,7 +9,6 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{PmuTable, SlotMask, Slots};
 use pmux_engine::{CpuId, EventId, EventState, PmuId};
 
-/// An event of a group in one place.
 #[derive(Clone, Copy)]
 struct Member {
     event: Event,

@@ -51,7 +51,6 @@ pub(crate) fn verdict(machine: &Description, events: &[(PmuId, Attr)]) -> Result
     }
 }
 
-/// On which of its counters a PMU takes an event.
 fn takes(pmu: &PmuDescription, attr: &Attr) -> Result<SlotMask, ParseError> {
     let on = match &pmu.counts {
         Counts::Kinds(kinds) => {

@@ -13,7 +13,6 @@ use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::PmuId;
 use pmux_engine::context::ContextKey;
 
-/// Whether two events ask the same.
 fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
     let ((pmu, a), (other_pmu, b)) = (one, other);
     let of = |attr: &Attr| (attr.kind, attr.config, attr.config1, attr.config2, attr.bp_type, attr.flags);

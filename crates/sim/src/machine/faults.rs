@@ -113,7 +113,6 @@ impl Nth {
     }
 }
 
-/// What goes wrong from now on.
 #[derive(Default)]
 pub(super) struct Faults {
     any: bool,

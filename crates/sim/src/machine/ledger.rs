@@ -37,12 +37,9 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// Whose events they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
-    /// They follow a task.
     Task,
-    /// They stay on a CPU.
     Cpu,
 }
 
@@ -124,7 +121,6 @@ pub(crate) struct Tag {
     pub(crate) lost: u64,
     /// How many registers are programmed for it.
     pub(crate) programmed: u32,
-    /// The registers that are started for it.
     pub(crate) running: Vec<RegisterKey>,
     pub(crate) kins: Vec<u32>,
     /// What was enabled in places that are gone: at least, and at most.
@@ -155,7 +151,6 @@ pub(crate) struct Kin {
     pub(crate) place: ContextKey,
     pub(crate) only_on: Option<CpuId>,
     pub(crate) ran: Window,
-    /// How many samples have been taken.
     pub(crate) sampled: u64,
     pub(crate) forgotten: u64,
     pub(crate) lost: u64,
@@ -215,7 +210,6 @@ impl Shelf {
         self.sorted.binary_search_by(|&(tag, filter, _)| (tag, filter).cmp(&wanted))
     }
 
-    /// The kin of a tag here.
     #[inline]
     pub(crate) fn find(&self, tag: u32, only_on: Option<CpuId>) -> Option<u32> {
         self.position(tag, only_on).ok().map(|at| self.sorted[at].2)
@@ -253,7 +247,6 @@ impl Shelf {
     }
 }
 
-/// All tags and kins.
 #[derive(Default)]
 pub(crate) struct Ledger {
     tags: Vec<(u32, Option<Tag>)>,
@@ -321,7 +314,6 @@ impl Ledger {
         self.tags.get(event.index as usize)?.1.as_ref().filter(|tag| tag.generation == event.generation)
     }
 
-    /// What was asked for an event, and of which PMU.
     pub(crate) fn asked(&self, event: Event) -> Option<(PmuId, Attr)> {
         self.tag(event).and_then(|_| self.asked.get(event.index as usize).copied())
     }
@@ -351,7 +343,6 @@ impl Ledger {
         self.kins.get_mut(kin as usize)?.as_mut()
     }
 
-    /// All kins.
     pub(crate) fn all_kins(&self) -> impl Iterator<Item = u32> + '_ {
         self.kins.iter().enumerate().filter(|(_, kin)| kin.is_some()).map(|(kin, _)| kin as u32)
     }

@@ -14,16 +14,13 @@ use pmux_engine::{Cred, PmuId};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a register counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Question {
     /// Occurrences of a kind.
     Kind(Kind),
-    /// Accesses to an address.
     Access(Watchpoint),
 }
 
-/// A piece of memory that is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Watchpoint {
     address: u64,
@@ -38,7 +35,6 @@ impl Watchpoint {
 }
 
 impl Question {
-    /// What an attribute asks.
     pub(super) fn of(attr: &Attr) -> Option<Self> {
         if attr.kind == EventType::BREAKPOINT {
             let watch = Watchpoint { address: attr.config1, len_bytes: attr.config2, bp_type: attr.bp_type };
@@ -132,7 +128,6 @@ impl PmuModel for SimPmu {
     }
 }
 
-/// What a breakpoint waits for.
 fn watched(attr: &Attr) -> BreakpointKind {
     if attr.bp_type & breakpoint::X != 0 { BreakpointKind::Execute } else { BreakpointKind::Data }
 }
@@ -148,7 +143,6 @@ pub(super) fn debug_registers(machine: &Description) -> Option<DebugRegisters> {
     Some(DebugRegisters { registers, cpus: machine.cpus, authority: Authority::Ledger })
 }
 
-/// Which debug registers can watch this.
 fn registers(watch: Watchpoint, execute: SlotMask, data: SlotMask) -> Result<Option<SlotMask>, ParseError> {
     let (for_code, for_data) = (watch.bp_type & breakpoint::X != 0, watch.bp_type & breakpoint::RW != 0);
     let length_can_be = watch.len_bytes.is_power_of_two() && watch.len_bytes <= breakpoint::MAX_LEN;

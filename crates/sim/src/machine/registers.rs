@@ -20,7 +20,6 @@ use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use pmux_engine::{CpuId, Nanos, PmuId};
 
-/// A register of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RegisterKey {
     pub(crate) bank: u32,
@@ -51,7 +50,6 @@ pub(crate) struct Register {
     pub(crate) span_from: u64,
 }
 
-/// The registers of one PMU in one bank.
 #[derive(Default)]
 pub(crate) struct PmuRegisters {
     pub(crate) slots: Vec<Option<Register>>,
@@ -60,7 +58,6 @@ pub(crate) struct PmuRegisters {
     pub(super) wrapped: u64,
 }
 
-/// A bank.
 pub(crate) struct BankState {
     pub(crate) key: ContextKey,
     pub(crate) pmus: Vec<PmuRegisters>,
@@ -75,7 +72,6 @@ impl BankState {
     }
 }
 
-/// All banks.
 #[derive(Default)]
 pub(crate) struct Banks {
     banks: Vec<Option<BankState>>,
@@ -330,7 +326,6 @@ impl State {
         Ok(())
     }
 
-    /// Lets a register count from now on.
     pub(crate) fn set_going(&mut self, key: RegisterKey) {
         let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
         let Some(question) = self.register(key).filter(|register| !register.started).map(|it| it.question) else {
@@ -388,7 +383,6 @@ impl State {
         self.banks.remove(index);
     }
 
-    /// The engine asks for a bank.
     pub(crate) fn new_bank(&mut self, key: ContextKey) -> u32 {
         let index = self.banks.add(key, self.widths.len());
         if let Some(noted) = self.noted_bank(key) {
@@ -467,12 +461,10 @@ impl State {
         refused.map_or(Ok(()), Err)
     }
 
-    /// The event that a register is programmed for.
     fn event_on(&self, key: RegisterKey) -> Option<Event> {
         self.ledger.event_at(self.register(key)?.tag)
     }
 
-    /// A reading is refused.
     fn withhold(&mut self, bank: u32, lease: Lease) {
         let Some(key) = self.leased(bank, lease) else { return };
         self.mark_refused(self.event_on(key), bank, Refusal::Read);
@@ -492,7 +484,6 @@ impl State {
         }
     }
 
-    /// Takes a register out of its slot.
     pub(crate) fn vacate(&mut self, key: RegisterKey) {
         self.halt(key);
         let Some(registers) = self.registers(key.bank, key.pmu) else { return };

@@ -49,10 +49,8 @@ pub(crate) struct Taken {
     number: u64,
 }
 
-/// What has become of the samples of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fates {
-    /// The number of the next one.
     pub(crate) next: u64,
     /// How many there were.
     pub(crate) taken: u64,

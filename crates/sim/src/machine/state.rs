@@ -66,7 +66,6 @@ impl RateTable {
     }
 }
 
-/// A CPU.
 pub(crate) struct Cpu {
     pub(crate) online: bool,
     /// Whether it is about to go: its registers can still be read, but nobody comes here any more.
@@ -119,13 +118,11 @@ impl Cpu {
     }
 }
 
-/// A task.
 pub(crate) struct Task {
     /// Where it is, as the host says: a switch changes it before the engine is told.
     pub(crate) on: Option<CpuId>,
     /// Where it runs when it runs.
     pub(crate) home: CpuId,
-    /// Where it ran last.
     pub(crate) last: Option<CpuId>,
     rates: RatesId,
     base: [u64; KINDS],
@@ -143,19 +140,15 @@ pub(crate) struct Task {
     pub(crate) bank: Option<u32>,
 }
 
-/// Where to wait in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueueEnd {
-    /// Behind all others.
     Tail,
-    /// Before all others.
     Head,
 }
 
 /// Something that will come by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Ring {
-    /// A doorbell.
     Doorbell(CpuId),
     /// An interrupt of counters, held up on its way.
     Counters(CpuId),
@@ -196,7 +189,6 @@ pub(crate) struct State {
     pub(crate) half: bool,
 }
 
-/// How wide the counters of a PMU are.
 #[derive(Clone, Copy)]
 pub(crate) struct Width {
     pub(crate) mask: u64,
@@ -313,7 +305,6 @@ impl State {
         while self.next_in_queue(cpu).is_some() {}
     }
 
-    /// Whether somebody waits for a turn on a CPU.
     pub(crate) fn has_queue(&self, cpu: CpuId) -> bool {
         !self.cpu(cpu).queue.is_empty()
     }
@@ -336,7 +327,6 @@ impl State {
         }
     }
 
-    /// The tasks that live.
     pub(crate) fn living(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.tasks.iter().enumerate().filter(|(_, task)| task.is_some()).map(|(id, _)| TaskId(id as u64))
     }
@@ -364,7 +354,6 @@ impl State {
         it.elapsed + (self.now - it.since)
     }
 
-    /// How long a task has run.
     pub(crate) fn run_time(&self, task: TaskId) -> u64 {
         self.task_total(task, Kind::CPU_CLOCK)
     }
@@ -406,7 +395,6 @@ impl State {
         it.incoming = next;
     }
 
-    /// A task goes on at other rates.
     pub(crate) fn set_rates(&mut self, task: TaskId, rates: RatesId) {
         let Some(runs_on) = self.task(task).map(|task| task.runs_on) else { return };
         if let Some(cpu) = runs_on {
@@ -489,7 +477,6 @@ impl State {
         }
     }
 
-    /// The task on a CPU whose turn has ended.
     pub(crate) fn turn_ended(&self, cpu: CpuId) -> Option<TaskId> {
         let id = self.cpu(cpu).current?;
         self.task(id)?.turn_end.is_some_and(|end| self.run_time(id) >= end).then_some(id)
@@ -508,7 +495,6 @@ impl State {
         }
     }
 
-    /// The lowest CPU that is online.
     pub(crate) fn first_online(&self) -> CpuId {
         CpuId(self.cpus.iter().position(|cpu| cpu.online).unwrap_or(0) as u32)
     }

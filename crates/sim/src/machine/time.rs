@@ -33,7 +33,6 @@ pub(super) enum Stopped {
 /// How long a caller waits at most before something must be wrong.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// What is due at one moment.
 #[derive(Default)]
 struct Due {
     rings: Vec<Ring>,
@@ -155,7 +154,6 @@ impl Machine {
     }
 }
 
-/// What the driver is asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Attention {
     /// The turn of the task on a CPU has ended.

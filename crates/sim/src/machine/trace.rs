@@ -97,7 +97,6 @@ pub struct Timeline {
 }
 
 impl State {
-    /// The span of a register ends now.
     pub(super) fn end_span(&mut self, key: RegisterKey) {
         let span = self.span(key);
         if let (Some(timeline), Some(span)) = (&mut self.timeline, span) {
@@ -114,7 +113,6 @@ impl State {
         (to > from).then_some(Span { event, place: kin.place, cpu, pmu: key.pmu, slot: key.slot, from, to })
     }
 
-    /// Something happens now.
     pub(super) fn note(&mut self, what: Happening) {
         let at = self.now();
         if let Some(timeline) = &mut self.timeline {
@@ -150,7 +148,6 @@ impl State {
         }
     }
 
-    /// Another task is on a CPU from now on.
     pub(super) fn note_turn(&mut self, cpu: CpuId, next: Option<TaskId>) {
         let to = self.now();
         let Some(timeline) = &mut self.timeline else { return };

@@ -13,7 +13,6 @@ use super::state::State;
 use pmux_engine::{Count, CpuId};
 use std::collections::{HashMap, HashSet};
 
-/// Where an event sees what a master counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Sight {
     /// In one place.
@@ -30,16 +29,13 @@ pub(crate) struct Switched {
     pub(crate) now: Seeing,
 }
 
-/// Whether he sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seeing {
     /// He does, and perhaps did not before.
     Yes,
-    /// He began just now.
     Began,
     /// He does not; perhaps he did for a while.
     No,
-    /// He ended just now.
     Ended,
 }
 

@@ -125,7 +125,6 @@ impl Ledger {
         self.held.iter().map(|(token, request)| (*token, request))
     }
 
-    /// The CPUs that a request is for.
     fn cpus_of(&self, request: &Request) -> Vec<CpuId> {
         match &request.cpus {
             Where::Everywhere => self.cpus.iter().copied().collect(),

@@ -49,7 +49,6 @@ impl Machine {
         [None].into_iter().chain((0..self.above.len()).map(Some))
     }
 
-    /// Whether a group counts at a moment.
     fn counts(&self, group: usize, moment: Option<usize>) -> bool {
         let mut holders = std::iter::successors(moment, |&cgroup| self.above[cgroup]);
         self.groups[group].cgroup.is_none_or(|cgroup| holders.any(|holder| holder == cgroup))

@@ -100,10 +100,8 @@ pub enum Unlawful {
     WaitsForNothing(usize),
 }
 
-/// Where the task is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whereabouts {
-    /// On the CPU.
     Here,
     /// Elsewhere: its groups want nothing here.
     Away,

@@ -68,7 +68,6 @@ pub enum Refusal {
     Shared,
 }
 
-/// A group that is open.
 struct Group {
     ask: Ask,
     on: Vec<bool>,
@@ -91,7 +90,6 @@ impl Group {
     }
 }
 
-/// Who may still join a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Newcomers {
     Welcome,
@@ -101,7 +99,6 @@ enum Newcomers {
     Never,
 }
 
-/// What counts for some groups.
 struct Counter {
     ask: Ask,
     newcomers: Newcomers,

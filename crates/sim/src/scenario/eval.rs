@@ -145,7 +145,6 @@ fn allowed(tolerance: Tolerance, of: Ratio) -> Option<Ratio> {
     }
 }
 
-/// A value, and how people want to see it.
 #[derive(Clone, Copy)]
 struct Value {
     ratio: Ratio,

@@ -10,7 +10,6 @@ use std::fmt;
 
 use super::ast::Place;
 
-/// A part of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'a> {
     /// A letter or `_`, then letters, digits, `_`, and `-` before a letter or digit: `run`, `enable-on-exec`.
@@ -21,11 +20,8 @@ pub(super) enum Token<'a> {
     Sign(&'a str),
     /// What can't begin anything.
     Unknown(char),
-    /// `;`
     Semicolon,
-    /// The end of a line.
     Newline,
-    /// The end of the text.
     End,
 }
 
@@ -46,7 +42,6 @@ const SIGNS: [&str; 21] =
     ["==", "!=", "<=", ">=", "<", ">", "=", ",", "{", "}", "(", ")", "[", "]", ".", "+", "-", "*", "/", "%", "~"];
 const MORE_SIGNS: [&str; 2] = ["|", ":"];
 
-/// A cursor over the text.
 #[derive(Clone, Copy)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
@@ -78,7 +73,6 @@ impl<'a> Lexer<'a> {
         passed
     }
 
-    /// Where the cursor is.
     pub(super) fn here(&self) -> Place {
         Place { line: self.line, column: self.column, start: self.at, end: self.at }
     }
@@ -94,7 +88,6 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token and its place.
     pub(super) fn next(&mut self) -> (Token<'a>, Place) {
         self.skip_blanks();
         let start = self.here();

@@ -154,7 +154,6 @@ pub(super) fn cpu_truth(event: &Event) -> KernelTruth {
     }
 }
 
-/// Whether an event counts nanoseconds.
 pub(super) fn counts_time(event: &Event) -> bool {
     matches!(event, Event::Named(text) if matches!(canonical_event(text), Some("task-clock" | "cpu-clock")))
 }

@@ -382,7 +382,6 @@ impl Display for Fault {
     }
 }
 
-/// Prints what stands behind `expect`.
 impl Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -15,19 +15,15 @@ use crate::scenario::run::{Checks, Execution, Refused, RunOptions};
 use pmux_engine::Nanos;
 use pmux_engine::pmu::OverflowBy;
 
-/// A run under way.
 pub(super) struct Course {
     execution: Execution,
     manner: Manner,
     since_full_check: u64,
 }
 
-/// What came of a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Done {
-    /// It was carried out.
     Carried,
-    /// It failed, with this error.
     Refused {
         errno: i32,
         why: String,
@@ -109,7 +105,6 @@ impl Course {
         self.check().map(|()| Checked::Everything)
     }
 
-    /// Checks everything.
     fn check(&mut self) -> Result<(), Trouble> {
         Ok(self.execution.world_mut().check()?)
     }

@@ -36,7 +36,6 @@ impl Dice {
         &all[self.below(all.len() as u64) as usize]
     }
 
-    /// One of them, if there is one.
     pub(super) fn pick_any<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         all.get(self.below(all.len() as u64) as usize)
     }

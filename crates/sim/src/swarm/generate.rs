@@ -51,7 +51,6 @@ impl Planned {
     }
 }
 
-/// A maker of statements.
 pub(super) struct Generator {
     pub(super) dice: Dice,
     pub(super) shape: Shape,
@@ -87,7 +86,6 @@ impl Generator {
         self.new_task()
     }
 
-    /// The next statement.
     pub(super) fn plan(&mut self) -> Planned {
         for _ in 0..TRIES {
             let deed = self.mix.deed(&mut self.dice);
@@ -98,7 +96,6 @@ impl Generator {
         self.new_task()
     }
 
-    /// Notes what a statement did.
     pub(super) fn settle(&mut self, planned: Planned) {
         let stock = &mut self.stock;
         match planned.effect {

@@ -10,7 +10,6 @@ use super::dice::Dice;
 use super::shape::{Known, Shape};
 use crate::scenario::ast::Flag;
 
-/// What a statement does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Deed {
     Task,
@@ -32,7 +31,6 @@ pub(super) enum Deed {
     Reset,
     Close,
     Modify,
-    /// A reader comes to a ring.
     Take,
     Offline,
     Online,
@@ -75,7 +73,6 @@ const DEEDS: [(Deed, u64); 27] = [
     (Deed::Wrong, 4),
 ];
 
-/// What can go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mishap {
     Alloc,
@@ -110,14 +107,12 @@ const FLAGS: [Flag; 5] = [Flag::Inherit, Flag::Pinned, Flag::Exclusive, Flag::Di
 /// From here on a tick of all CPUs takes long.
 const MANY_CPUS: u32 = 128;
 
-/// What one run is made of.
 pub(super) struct Mix {
     deeds: Vec<(Deed, u64)>,
     all: u64,
     pub(super) mishaps: Vec<Mishap>,
     /// The flags that are set at all, and how often: once in so many events.
     flags: Vec<(Flag, u64)>,
-    /// The events that are opened.
     pub(super) events: Vec<Known>,
     /// Whether debug registers are opened as well.
     pub(super) breakpoints: bool,
@@ -192,7 +187,6 @@ impl Mix {
         Deed::RunTogether
     }
 
-    /// Whether a flag is set this time.
     pub(super) fn sets(&self, dice: &mut Dice, flag: Flag) -> bool {
         self.flags.iter().find(|(other, _)| *other == flag).is_some_and(|&(_, in_how_many)| dice.one_in(in_how_many))
     }

@@ -26,7 +26,6 @@ pub(super) fn address(dice: &mut Dice) -> u64 {
 /// More samples than with this period would take the simulator too long.
 const LEAST_PERIOD: u64 = 5_000;
 
-/// What a group is to count.
 struct Wanted {
     known: Vec<Known>,
     breakpoints: Vec<Breakpoint>,
@@ -152,7 +151,6 @@ impl Generator {
         CpuList::new((0..count).map(|_| self.any_cpu()))
     }
 
-    /// An `open` that must fail.
     pub(super) fn open_wrongly(&mut self) -> Option<Planned> {
         let target = Target::Task(self.task()?);
         let known = |known: Option<&Known>| known.copied().into_iter().collect::<Vec<_>>();

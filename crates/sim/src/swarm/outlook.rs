@@ -10,11 +10,9 @@ use crate::oracle::placement;
 use crate::scenario::ast::Errno;
 use pmux_engine::pmu::{SlotMask, Slots};
 
-/// What comes of a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outlook {
     Succeeds,
-    /// It fails with one of these.
     Fails(Vec<Errno>),
     /// It succeeds, or fails with one of these.
     Either(Vec<Errno>),

@@ -37,7 +37,6 @@ pub(super) struct Shape {
     shared: Shared,
 }
 
-/// An event that a machine counts.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) name: &'static str,

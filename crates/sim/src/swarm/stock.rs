@@ -60,12 +60,9 @@ impl<T> Bag<T> {
     }
 }
 
-/// A task that lives.
 pub(super) struct Task {
     pub(super) name: Name,
-    /// Whose thread it is.
     thread_of: Option<Key>,
-    /// How many of its threads live.
     threads: u32,
     /// The first of its line.
     clan: Option<Key>,
@@ -81,7 +78,6 @@ impl Task {
 /// What one statement has opened, as far as it is open.
 pub(super) struct Opened {
     pub(super) names: Vec<Name>,
-    /// Those of them that are breakpoints.
     pub(super) breakpoints: Vec<Name>,
     pub(super) form: OpenForm,
     pub(super) target: Target,
@@ -115,7 +111,6 @@ const CLAN: u32 = 24;
 /// So many names that stand for nothing any more are remembered.
 const GONE: usize = 8;
 
-/// What there is.
 pub(super) struct Stock {
     pub(super) tasks: Bag<Task>,
     pub(super) opened: Bag<Opened>,
@@ -145,7 +140,6 @@ impl Stock {
         }
     }
 
-    /// A name that nothing had before.
     pub(super) fn new_name(&mut self, first: char) -> Name {
         self.names += 1;
         Name::new(format!("{first}{}", self.names))
@@ -159,7 +153,6 @@ impl Stock {
         }
     }
 
-    /// Whether a task may have one more child.
     pub(super) fn may_fork(&self, task: &Task) -> bool {
         task.clan.and_then(|clan| self.clans.get(&clan)).is_none_or(|&living| living < CLAN)
     }

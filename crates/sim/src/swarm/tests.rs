@@ -38,7 +38,6 @@ fn what_is_made_up_makes_sense_and_can_be_pasted() {
     }
 }
 
-/// A word for what a statement does.
 fn deed(step: &Step) -> String {
     let text = step.statement.to_string();
     let words = if matches!(step.statement, Statement::Fault(_)) { 2 } else { 1 };

@@ -56,7 +56,6 @@ impl Trouble {
         }
     }
 
-    /// What a panic left.
     pub(super) fn of_panic(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         Self::Panic(text.unwrap_or("a panic without a message").to_owned())

@@ -17,7 +17,6 @@ use crate::scenario::ast::{ControlTarget, Name, OpenForm, Scenario, Statement, T
 use pmux_engine::context::ContextKey;
 use pmux_engine::{Count, CpuId};
 
-/// The courses of a run.
 pub(super) struct Courses {
     /// On the machine that the scenario describes.
     shared: Course,
@@ -66,12 +65,10 @@ impl Courses {
         Ok(Self { shared: Course::new(start, manner)?, twin, zeal: manner.zeal })
     }
 
-    /// The machine that the scenario describes.
     pub(super) fn world(&self) -> &World {
         self.shared.world()
     }
 
-    /// How many counts were compared.
     pub(super) fn compared(&self) -> u64 {
         self.twin.as_ref().map_or(0, |twin| twin.compared)
     }
@@ -213,7 +210,6 @@ impl Twin {
         self.opened.retain(|together| !together.iter().any(|name| names.contains(&name)));
     }
 
-    /// Compares everything.
     fn compare(&mut self, shared: &Course) -> Result<(), Trouble> {
         let mut opened = std::mem::take(&mut self.opened);
         opened.retain(|names| names.iter().any(|name| !shared.events_of(name).is_empty()));

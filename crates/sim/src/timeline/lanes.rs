@@ -36,7 +36,6 @@ pub(super) enum Column {
     Tasks,
     /// The event on this counter of a PMU.
     Counter(usize, u32),
-    /// An event that needs no counter.
     Software(usize),
 }
 
@@ -53,7 +52,6 @@ pub(super) struct Span {
 const LONGEST_HEAD: usize = 28;
 
 impl View {
-    /// What stands above the lanes.
     pub(super) fn head(&self) -> String {
         if self.is_long() { format!("{} alike", several(self.cpus.len() as u64, "CPU")) } else { cpus_text(&self.cpus) }
     }
@@ -71,14 +69,12 @@ impl Lane {
         self.spans.iter().map(span).max().unwrap_or(0).max(width(&self.title))
     }
 
-    /// What is there at a moment.
     pub(super) fn at(&self, now: Nanos) -> Option<&Span> {
         let next = self.spans.partition_point(|span| span.to <= now);
         self.spans.get(next).filter(|span| span.from <= now)
     }
 }
 
-/// What a CPU, or several, are called.
 pub(super) fn cpus_text(cpus: &[CpuId]) -> String {
     match cpus {
         [cpu] => format!("cpu{cpu}"),

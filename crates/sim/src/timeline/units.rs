@@ -21,7 +21,6 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// The scale for these times.
     pub(super) fn of(times: impl Iterator<Item = Nanos> + Clone) -> Self {
         let longest = times.clone().map(|time| time.0).max().unwrap_or(0);
         // Milliseconds where nothing speaks against it: ticks are so long, and so are most things.
@@ -44,7 +43,6 @@ impl Scale {
         Self { unit, size, digits: times.map(needed).max().unwrap_or(0) }
     }
 
-    /// A time on this scale.
     pub(super) fn text(self, time: Nanos) -> String {
         fraction(time.0, self.size, Some(self.digits))
     }

@@ -52,13 +52,11 @@ const CPUS: u32 = 3;
 /// Few, so that a scheduler meets the moments between two of them.
 const BOOKS: u32 = 4;
 
-/// What somebody does with what he holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
     Reserve(Place, u8),
     /// All of it or nothing.
     ReserveAll(Vec<(Place, u8)>),
-    /// The last that he was granted.
     Release,
     /// So does what he was granted last become this.
     Modify(Place, u8),

@@ -88,7 +88,6 @@ const FEW: usize = 9;
 /// What comes to light by the length of a run alone can't be made small: then it is looked for again, this often.
 const FINDS: usize = 3;
 
-/// Who finds a planted fault.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// One that looks at one machine.

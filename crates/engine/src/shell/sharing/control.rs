@@ -69,7 +69,6 @@ impl Failed {
 }
 
 impl<H: Host> Engine<H> {
-    /// Does it to events of a view.
     pub(in crate::shell) fn control_view(
         &self,
         view: &GroupView<H>,
@@ -219,7 +218,6 @@ impl<H: Host> Engine<H> {
         count
     }
 
-    /// Reads one event of a view.
     pub(in crate::shell) fn read_view(&self, record: &EventRecord<H>, view: &EventView<H>) -> Result<Count, ReadError> {
         let reading = self.read_counted(record, view.kin);
         view.whole.book(|book| counted_by(book, view.whole.key, view.index, reading))
@@ -272,7 +270,6 @@ impl<H: Host> Engine<H> {
         Ok(fault.filter(|_| runs))
     }
 
-    /// The view of a group, if it is one.
     pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<Arc<GroupView<H>>> {
         self.registry.with(|registry| registry.groups.get(group)?.view.clone())
     }

@@ -31,7 +31,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use pmux_abi::attr::Attr;
 
-/// What is asked, of whom.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Question {
     domain: Domain,
@@ -82,7 +81,6 @@ pub(super) struct Master<H: Host> {
     kept: bool,
 }
 
-/// A group that is a view.
 pub(super) struct GroupView<H: Host> {
     pub(super) share: Arc<ShareCell<H>>,
     pub(super) key: ViewKey,
@@ -91,12 +89,9 @@ pub(super) struct GroupView<H: Host> {
     changes: AtomicU64,
 }
 
-/// An event that is part of a view.
 pub(super) struct EventView<H: Host> {
     pub(super) whole: Arc<GroupView<H>>,
-    /// Which event of the view.
     pub(super) index: usize,
-    /// The master's event.
     pub(super) master: EventId,
     /// Which count of which family that is; it founds none later.
     pub(super) kin: Option<Kin>,
@@ -107,7 +102,6 @@ impl<H: Host> GroupView<H> {
         Self { share: Arc::clone(share), key, changes: AtomicU64::new(0) }
     }
 
-    /// Looks into the book.
     pub(super) fn book<R>(&self, f: impl FnOnce(&Share) -> R) -> R {
         self.share.book.with(|book| f(book))
     }
@@ -145,9 +139,7 @@ pub(super) struct Index<H: Host> {
     singly: HashMap<Single, BTreeMap<u64, Nth<H>>>,
     /// Of each master's event in [`Domain::RECORDS`]: the events that see it.
     pub(super) listeners: BTreeMap<EventId, BTreeSet<EventId>>,
-    /// How many shares there have been.
     count: u64,
-    /// How many groups and events are masters.
     pub(super) masters: usize,
     pub(super) master_events: usize,
 }
@@ -191,7 +183,6 @@ impl<H: Host> Index<H> {
         }
     }
 
-    /// A master is none any more.
     fn dismiss(&mut self, master: &Opened) {
         self.masters -= 1;
         self.master_events -= master.events.len();
@@ -214,7 +205,6 @@ impl<H: Host> Index<H> {
         }
     }
 
-    /// Nobody finds a share any more.
     fn forget(&mut self, share: &Arc<ShareCell<H>>) {
         let question = &share.question;
         if self.by_question.get(question).is_some_and(|known| Arc::ptr_eq(known, share)) {

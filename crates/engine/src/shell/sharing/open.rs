@@ -21,7 +21,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::AttrFlags;
 
-/// What came of asking to join.
 enum Joining {
     Joined(Opened),
     Refused(OpenError),

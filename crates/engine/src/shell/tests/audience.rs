@@ -26,7 +26,6 @@ fn sampling(period: u64) -> Attr {
     Attr { sampling: Sampling::Period(period), ..event(1) }
 }
 
-/// Somebody who asks on all CPUs.
 struct Subscriber {
     set: SetId,
     reader: Reader<Taking<Arc<crate::ring::HeapPages>>>,

@@ -1,5 +1,6 @@
 //! Debug registers of events: reserved at open, given back at close, changed in between.
 
+use super::held;
 use crate::breakpoint::{Authority, Claim, Full, Holder, Kind, OutsideId, Place, Registers, Taken};
 use crate::context::{ContextKey, Filter};
 use crate::error::{ModifyError, OpenError};
@@ -38,10 +39,6 @@ fn room(engine: &Engine<Machine>, attr: Attr, target: Target) -> usize {
     let opened: Vec<_> = core::iter::from_fn(|| open(engine, attr, target).ok()).collect();
     opened.iter().for_each(|opened| engine.close(opened.group));
     opened.len()
-}
-
-fn held(engine: &Engine<Machine>) -> usize {
-    engine.ledger().map_or(0, |ledger| ledger.len())
 }
 
 fn on(task: TaskId, cpu: u32) -> Target {
@@ -268,8 +265,7 @@ fn what_children_count_too_stays_what_it_is() {
 fn an_ordinary_event_on_a_scarce_counter_can_be_changed_too() {
     let engine = Machine::engine(1);
     let spec = group(crate::testing::SCARCE, &[event(1), flagged(2, AttrFlags::empty())]);
-    let opened = engine.open(&spec, Target::task(TASK)).unwrap();
-    engine.enable_group(opened.group).unwrap();
+    let opened = engine.open_enabled(&spec, Target::task(TASK));
     engine.host().run_task(7, 10);
     engine.modify(opened.events[1], &event(7)).unwrap();
     engine.host().run_task(7, 10);

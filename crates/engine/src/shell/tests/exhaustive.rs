@@ -22,7 +22,6 @@ enum Op {
 
 const OPS: [Op; 6] = [Op::Enable(0), Op::Enable(1), Op::Disable(0), Op::Disable(1), Op::Switch, Op::Reset];
 
-/// How the two events are asked for.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     /// The slots that each may have.

@@ -1,5 +1,6 @@
 //! Fork, exit, and whose counts they are.
 
+use super::close_all;
 use crate::context::ContextKey;
 use crate::context::Presence;
 use crate::family::{Attribution, KinError};
@@ -22,8 +23,7 @@ fn values(engine: &Engine<Machine>, events: &[EventId]) -> Vec<u64> {
 fn children_fold_into_their_root() {
     for pmu in [SCARCE, PLENTY] {
         let engine = Machine::engine(1);
-        let root = engine.open(&group(pmu, &[inherited(1), inherited(10)]), Target::task(TaskId(1))).unwrap();
-        engine.enable_group(root.group).unwrap();
+        let root = engine.open_enabled(&group(pmu, &[inherited(1), inherited(10)]), Target::task(TaskId(1)));
         engine.host().run_task(1, 1);
         engine.task_fork(TaskId(1), TaskId(2)).unwrap();
         engine.host().run_task(2, 2);
@@ -39,16 +39,14 @@ fn children_fold_into_their_root() {
         engine.task_exit(TaskId(3));
         assert_eq!(values(&engine, &root.events), [31, 310]);
         assert_eq!(engine.state(root.events[0]), Ok(EventState::Dead));
-        engine.close(root.group);
-        assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+        close_all(&engine, &[&root]);
     }
 }
 
 #[test]
 fn only_events_that_inherit_are_inherited() {
     let engine = Machine::engine(1);
-    let own = engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(own.group).unwrap();
+    let own = engine.open_enabled(&group(PLENTY, &[event(1)]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.host().run_task(2, 5);
     assert_eq!((values(&engine, &own.events), engine.census().events), (vec![0], 1));
@@ -67,13 +65,11 @@ fn a_child_gets_events_as_they_are_in_its_parent() {
 #[test]
 fn a_root_that_is_closed_takes_its_live_children_along() {
     let engine = Machine::engine(1);
-    let root = engine.open(&group(SCARCE, &[inherited(1)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(SCARCE, &[inherited(1)]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.task_fork(TaskId(2), TaskId(3)).unwrap();
     assert_eq!(engine.census().events, 3);
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
     engine.task_fork(TaskId(2), TaskId(4)).unwrap();
     engine.task_exit(TaskId(2));
     assert_eq!(engine.census(), Census::default());
@@ -82,8 +78,7 @@ fn a_root_that_is_closed_takes_its_live_children_along() {
 #[test]
 fn a_second_exit_counts_nothing_twice() {
     let engine = Machine::engine(1);
-    let root = engine.open(&group(PLENTY, &[inherited(1)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(PLENTY, &[inherited(1)]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     // An event of the child itself keeps its context there.
     let own = engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(2))).unwrap();
@@ -136,15 +131,13 @@ fn refused_children_do_not_stop_a_fork() {
     engine.host().run_task(2, 5);
     engine.task_exit(TaskId(2));
     assert_eq!(engine.read(root.events[0]).unwrap().running, Nanos::ZERO);
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
 }
 
 /// A root that counts, with a child and a grandchild.
 fn three_generations(spec: &crate::GroupSpec) -> (Engine<Machine>, Opened) {
     let engine = Machine::engine(1);
-    let root = engine.open(spec, Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(spec, Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.task_fork(TaskId(2), TaskId(3)).unwrap();
     (engine, root)
@@ -174,8 +167,7 @@ fn a_root_is_switched_and_reset_with_its_children() {
         run_all(&engine, 100);
         let counts = engine.read_group(root.group).unwrap();
         assert_eq!(counts.iter().map(|count| count.unwrap().value).collect::<Vec<_>>(), [3, 33]);
-        engine.close(root.group);
-        assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+        close_all(&engine, &[&root]);
     }
 }
 
@@ -206,8 +198,7 @@ fn a_family_says_who_counted_what_where_the_engine_counts() {
     let expected: Vec<(u64, Vec<u64>, u32)> = vec![(1, vec![0, 0], 0), (2, vec![5, 10], 2), (3, vec![10, 20], 2)];
     assert_eq!(who(&engine), expected);
     assert_eq!(engine.found_family(TaskId(1), roots, Attribution::Totals), None, "it has children");
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
 }
 
 #[test]
@@ -254,8 +245,7 @@ fn a_child_that_is_refused_is_counted_as_missing_and_forgotten() {
     engine.task_exit(TaskId(5));
     engine.task_exit(TaskId(4));
     assert_eq!(seen(&engine), (3, 3, 1));
-    engine.close(root.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&root]);
 }
 
 #[test]
@@ -287,8 +277,7 @@ fn a_task_that_is_counted_on_each_cpu_is_enabled_once() {
     let on = |cpu| {
         let filter = crate::context::Filter::OnCpu(crate::CpuId(cpu));
         let target = Target { context: ContextKey::Task(TaskId(1)), filter };
-        let opened = engine.open(&group(KERNEL, &[inherited(1)]), target).unwrap();
-        engine.enable_group(opened.group).unwrap();
+        let opened = engine.open_enabled(&group(KERNEL, &[inherited(1)]), target);
         opened.events[0]
     };
     let roots = vec![vec![on(0), on(1)]];
@@ -322,8 +311,7 @@ fn a_child_in_error_has_counted_what_it_had() {
     for task in [2, 3] {
         engine.host().place(ContextKey::Task(TaskId(task)), Presence::Out);
     }
-    let root = engine.open(&group(SCARCE, &[pinned]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(SCARCE, &[pinned]), Target::task(TaskId(1)));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     engine.switch_in(TaskId(2), crate::CpuId(0));
     engine.host().run_task(2, 5);

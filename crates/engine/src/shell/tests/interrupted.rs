@@ -43,8 +43,7 @@ fn a_task_is_switched_while_its_first_event_is_opened() {
             Presence::Out => other.switch_out(ROOT),
             _ => other.switch_in(ROOT, CpuId(0)),
         });
-        let opened = engine.open(&group(SCARCE, &[event(1)]), Target::task(ROOT)).unwrap();
-        engine.enable_group(opened.group).unwrap();
+        let opened = engine.open_enabled(&group(SCARCE, &[event(1)]), Target::task(ROOT));
         let on = after != Presence::Out;
         assert_eq!(engine.state(opened.events[0]) == Ok(EventState::Active), on);
         engine.close(opened.group);
@@ -54,9 +53,7 @@ fn a_task_is_switched_while_its_first_event_is_opened() {
 
 fn root(engine: &Engine<Machine>) -> Opened {
     let inherited = flagged(1, AttrFlags::INHERIT);
-    let root = engine.open(&group(PLENTY, &[inherited, inherited]), Target::task(ROOT)).unwrap();
-    engine.enable_group(root.group).unwrap();
-    root
+    engine.open_enabled(&group(PLENTY, &[inherited, inherited]), Target::task(ROOT))
 }
 
 /// Forks while something else happens to the root, then says what the child counts in 10 ns.

@@ -87,8 +87,7 @@ fn a_mixed_group_counts_on_both_pmus() {
     let engine = Machine::engine(1);
     let mut spec = group(PLENTY, &[event(2)]);
     spec.events.push((SCARCE, event(3)));
-    let mixed = engine.open(&spec, A).unwrap();
-    engine.enable_group(mixed.group).unwrap();
+    let mixed = engine.open_enabled(&spec, A);
     engine.host().run_task(1, 4);
     assert_eq!(engine.read_group(mixed.group).unwrap(), [Ok(count(8, 4, 4)), Ok(count(12, 4, 4))]);
     spec.events.push((PmuId(9), event(1)));
@@ -148,8 +147,7 @@ fn a_pinned_group_that_is_on_stays_on() {
 fn constrained_events_find_their_counters() {
     let engine = Machine::engine(1);
     let only_slot_0 = Attr { config2: 1, ..event(1) };
-    let either = engine.open(&group(SCARCE, &[event(9), only_slot_0]), A).unwrap();
-    engine.enable_group(either.group).unwrap();
+    let either = engine.open_enabled(&group(SCARCE, &[event(9), only_slot_0]), A);
     assert_eq!(engine.state(either.events[0]), Ok(EventState::Active));
     let both = group(SCARCE, &[only_slot_0, only_slot_0]);
     assert_eq!(engine.open(&both, A), Err(OpenError::NeverFits { pmu: SCARCE, events: 2 }));
@@ -184,8 +182,7 @@ fn errors_come_in_the_documented_order() {
 #[test]
 fn a_scarce_slot_that_was_refused_can_be_had_later() {
     let engine = Machine::engine(1);
-    let refused = engine.open(&group(SCARCE, &[event(2), Attr { config1: REFUSED, ..event(1) }]), A).unwrap();
-    engine.enable_group(refused.group).unwrap();
+    let refused = engine.open_enabled(&group(SCARCE, &[event(2), Attr { config1: REFUSED, ..event(1) }]), A);
     engine.host().run_task(1, 5);
     assert_eq!(engine.state(refused.events[0]), Ok(EventState::Inactive), "the group left with its refused member");
     assert_eq!(engine.host().leased(), 0);
@@ -215,8 +212,7 @@ fn exec_starts_what_waits_for_it() {
 #[test]
 fn an_exec_that_changes_rights_ends_the_count() {
     let engine = Machine::engine(1);
-    let only = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
-    engine.enable_group(only.group).unwrap();
+    let only = engine.open_enabled(&group(SCARCE, &[event(1)]), A);
     engine.host().run_task(1, 5);
     engine.task_exec(TaskId(1), Exec::ChangesRights);
     engine.host().run_task(1, 5);
@@ -228,8 +224,7 @@ fn an_exec_that_changes_rights_ends_the_count() {
 fn a_task_that_is_off_its_cpu_does_not_age() {
     let engine = Machine::engine(1);
     engine.host().place(ContextKey::Task(TaskId(1)), Presence::Out);
-    let only = engine.open(&group(SCARCE, &[event(4)]), A).unwrap();
-    engine.enable_group(only.group).unwrap();
+    let only = engine.open_enabled(&group(SCARCE, &[event(4)]), A);
     engine.host().run_task(2, 100);
     engine.switch_in(TaskId(1), CpuId(0));
     engine.host().run_task(1, 3);

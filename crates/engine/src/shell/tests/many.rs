@@ -1,5 +1,6 @@
 //! The same groups on many targets: all or nothing, and no difference from opening one after the other.
 
+use super::held;
 use crate::breakpoint::{Authority, Holder, Registers};
 use crate::context::ContextKey;
 use crate::error::{ControlError, OpenError};
@@ -20,10 +21,6 @@ fn tasks(count: u64) -> Vec<Target> {
 
 fn nobody(_: &OpenError) -> bool {
     false
-}
-
-fn held(engine: &Engine<Machine>) -> usize {
-    engine.ledger().map_or(0, |ledger| ledger.len())
 }
 
 fn is_busy(error: &OpenError) -> bool {

@@ -125,8 +125,7 @@ fn what_a_refused_group_leaves_goes_to_those_who_wait() {
     let engine = Machine::engine(1);
     let refused = engine.open(&group(SCARCE, &[event(1), Attr { config1: REFUSED, ..event(1) }]), A).unwrap();
     let waiting = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
-    let blocker = engine.open(&group(SCARCE, &[event(1), event(1)]), A).unwrap();
-    engine.enable_group(blocker.group).unwrap();
+    let blocker = engine.open_enabled(&group(SCARCE, &[event(1), event(1)]), A);
     engine.enable_group(refused.group).unwrap();
     engine.enable_group(waiting.group).unwrap();
     // The refused group stands first in the queue.
@@ -231,8 +230,7 @@ fn an_event_of_one_cpu_counts_there_only() {
     engine.host().place(ContextKey::Task(TaskId(1)), Presence::Out);
     let on = |cpu| {
         let target = Target { context: ContextKey::Task(TaskId(1)), filter: Filter::OnCpu(CpuId(cpu)) };
-        let opened = engine.open(&group(SCARCE, &[event(2), event(2)]), target).unwrap();
-        engine.enable_group(opened.group).unwrap();
+        let opened = engine.open_enabled(&group(SCARCE, &[event(2), event(2)]), target);
         opened.events[0]
     };
     let events = [on(0), on(1)];
@@ -253,8 +251,7 @@ fn an_event_of_one_cpu_counts_there_only() {
 fn a_cpu_that_goes_takes_every_slot_along() {
     let engine = Machine::engine(2);
     for pmu in [SCARCE, PLENTY, KERNEL] {
-        let opened = engine.open(&group(pmu, &[event(1), event(1)]), Target::cpu(CpuId(1))).unwrap();
-        engine.enable_group(opened.group).unwrap();
+        let opened = engine.open_enabled(&group(pmu, &[event(1), event(1)]), Target::cpu(CpuId(1)));
         engine.host().run(&[ContextKey::Cpu(CpuId(1))], 4);
         engine.cpu_offline(CpuId(1));
         assert_eq!(engine.host().leased(), 0, "a dead breakpoint would keep its slot");
@@ -271,8 +268,7 @@ fn a_cpu_that_goes_takes_every_slot_along() {
 #[test]
 fn counters_that_follow_forks_outlive_their_task() {
     let engine = Machine::engine(1);
-    let root = engine.open(&group(KERNEL, &[flagged(1, AttrFlags::INHERIT)]), A).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(KERNEL, &[flagged(1, AttrFlags::INHERIT)]), A);
     engine.task_exit(TaskId(1));
     // Children go on.
     engine.host().run_task(1, 9);

@@ -18,8 +18,7 @@ fn record(number: u64) -> [u8; 16] {
 }
 
 fn opened(engine: &crate::Engine<Machine>) -> (crate::GroupId, EventId, EventId) {
-    let pair = engine.open(&group(SCARCE, &[event(1), event(2)]), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(pair.group).unwrap();
+    let pair = engine.open_enabled(&group(SCARCE, &[event(1), event(2)]), Target::task(TaskId(1)));
     (pair.group, pair.events[0], pair.events[1])
 }
 

@@ -19,6 +19,14 @@ fn request(cpus: core::ops::Range<u32>) -> SetRequest {
     SetRequest { groups, scope: SetScope::Everything, mask: mask(cpus), absent: Absent::Await }
 }
 
+/// A machine with so many CPUs, and a set that is armed on those of `wanted` that there are.
+fn armed(cpus: u32, wanted: core::ops::Range<u32>) -> (Engine<Machine>, SetId) {
+    let engine = Machine::engine(cpus);
+    let set = engine.open_set(request(wanted)).unwrap();
+    engine.arm(set).unwrap();
+    (engine, set)
+}
+
 fn run(engine: &Engine<Machine>, cpus: &[u32], ns: u64) {
     let keys: Vec<_> = cpus.iter().map(|&cpu| ContextKey::Cpu(CpuId(cpu))).collect();
     engine.host().run(&keys, ns);
@@ -77,9 +85,7 @@ fn arming_is_all_or_nothing() {
 
 #[test]
 fn hotplug_is_followed_and_the_gap_is_stated() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..4)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..4);
     run(&engine, &[0, 1], 100);
     engine.cpu_offline(CpuId(1));
     engine.cpu_offline(CpuId(1));
@@ -120,9 +126,7 @@ fn coverage_adds_up(engine: &Engine<Machine>, set: SetId) -> Vec<(u32, u64, u64,
 
 #[test]
 fn a_set_that_was_disarmed_delivers_nothing_until_all_is_armed_again() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..2)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..2);
     engine.disarm(set).unwrap();
     let events = super::open_events(&engine);
     // Half of it counts: as if another thread were in the midst of arming.
@@ -151,9 +155,7 @@ fn a_set_that_an_exec_has_armed_delivers() {
 
 #[test]
 fn a_refusal_while_arming_leaves_the_set_disarmed() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..2)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
     engine.disarm(set).unwrap();
     engine.host().refuse_starts(1);
@@ -176,9 +178,7 @@ fn a_refusal_while_arming_leaves_the_set_disarmed() {
 
 #[test]
 fn a_cpu_that_is_refused_when_it_comes_is_listed_as_missed() {
-    let engine = Machine::engine(1);
-    let set = engine.open_set(request(0..3)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(1, 0..3);
     run(&engine, &[0], 10);
     engine.host().refuse_programs(1);
     engine.cpu_online(CpuId(1));
@@ -204,9 +204,7 @@ fn a_cpu_that_is_refused_when_it_comes_is_listed_as_missed() {
 
 #[test]
 fn where_it_was_refused_it_is_tried_again_with_other_events() {
-    let engine = Machine::engine(1);
-    let set = engine.open_set(request(0..3)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(1, 0..3);
     engine.host().refuse_programs(1);
     engine.cpu_online(CpuId(1));
     let other = [group(SCARCE, &[event(7)]), group(PLENTY, &[event(3), event(5)])];
@@ -229,9 +227,7 @@ fn where_it_was_refused_it_is_tried_again_with_other_events() {
 
 #[test]
 fn a_cpu_that_left_while_nothing_was_armed_has_missed_only_armed_time() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..2)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
     engine.disarm(set).unwrap();
     run(&engine, &[0, 1], 1000);
@@ -243,9 +239,7 @@ fn a_cpu_that_left_while_nothing_was_armed_has_missed_only_armed_time() {
 
 #[test]
 fn a_reading_that_fails_at_the_end_loses_only_what_came_after_the_last_one() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..2)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
     engine.read_set(set).unwrap();
     run(&engine, &[0, 1], 5);
@@ -335,9 +329,7 @@ fn a_task_is_counted_on_each_cpu_by_itself() {
 
 #[test]
 fn a_reset_forgets_what_cpus_that_left_had_counted() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..2)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
     engine.cpu_offline(CpuId(1));
     engine.reset_set(set).unwrap();
@@ -351,9 +343,7 @@ fn a_reset_forgets_what_cpus_that_left_had_counted() {
 
 #[test]
 fn a_reset_that_is_refused_on_a_cpu_keeps_what_was_counted_there_before_it_left() {
-    let engine = Machine::engine(2);
-    let set = engine.open_set(request(0..2)).unwrap();
-    engine.arm(set).unwrap();
+    let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
     engine.cpu_offline(CpuId(0));
     engine.cpu_online(CpuId(0));

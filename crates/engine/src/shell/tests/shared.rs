@@ -1,9 +1,9 @@
 //! CPUs whose counters are shared by their own events and those of the task on them.
 
+use super::close_all;
 use crate::context::{ContextKey, Presence};
 use crate::error::ReadError;
 use crate::pmu::BankError;
-use crate::shell::Census;
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
 use crate::{Count, CpuId, Engine, EventId, EventState, Nanos, Opened, Target, TaskId};
 use alloc::sync::Arc;
@@ -26,9 +26,7 @@ fn machine(cpus: u32) -> Engine<Machine> {
 
 fn open(engine: &Engine<Machine>, target: Target, rates: &[u64]) -> Opened {
     let attrs: Vec<_> = rates.iter().map(|&rate| event(rate)).collect();
-    let opened = engine.open(&group(SCARCE, &attrs), target).unwrap();
-    engine.enable_group(opened.group).unwrap();
-    opened
+    engine.open_enabled(&group(SCARCE, &attrs), target)
 }
 
 fn task(task: u64) -> Target {
@@ -49,18 +47,11 @@ fn read(engine: &Engine<Machine>, event: EventId) -> Count {
     engine.read(event).unwrap()
 }
 
-fn close_all(engine: &Engine<Machine>, groups: &[&Opened]) {
-    groups.iter().for_each(|opened| engine.close(opened.group));
-    assert_eq!(engine.census(), Census::default());
-    assert_eq!(engine.host().leased(), 0);
-}
-
 #[test]
 fn a_task_counts_while_it_is_on_a_cpu() {
     for pmu in [SCARCE, PLENTY] {
         let engine = machine(2);
-        let opened = engine.open(&group(pmu, &[event(3)]), task(1)).unwrap();
-        engine.enable_group(opened.group).unwrap();
+        let opened = engine.open_enabled(&group(pmu, &[event(3)]), task(1));
         engine.host().run_on(0, None, 5);
         for (cpu, ns) in [(0, 10), (1, 20), (0, 40)] {
             come(&engine, 1, CpuId(cpu));
@@ -76,8 +67,7 @@ fn a_task_counts_while_it_is_on_a_cpu() {
 #[test]
 fn a_cpu_and_the_task_on_it_share_its_counters() {
     let engine = machine(1);
-    let pinned = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::PINNED)]), Target::cpu(CPU)).unwrap();
-    engine.enable_group(pinned.group).unwrap();
+    let pinned = engine.open_enabled(&group(SCARCE, &[flagged(1, AttrFlags::PINNED)]), Target::cpu(CPU));
     let (one, two) = (open(&engine, task(1), &[10]), open(&engine, task(1), &[100]));
     come(&engine, 1, CPU);
     for _ in 0..10 {
@@ -157,13 +147,8 @@ fn those_who_take_no_part_have_no_turn() {
     engine.disable_group(groups[1].group).unwrap();
     engine.disable_group(groups[2].group).unwrap();
     // Nor do those who need another PMU.
-    let elsewhere: Vec<_> = (0..3)
-        .map(|_| {
-            let opened = engine.open(&group(PLENTY, &[event(1)]), Target::cpu(CPU)).unwrap();
-            engine.enable_group(opened.group).unwrap();
-            opened
-        })
-        .collect();
+    let elsewhere: Vec<_> =
+        (0..3).map(|_| engine.open_enabled(&group(PLENTY, &[event(1)]), Target::cpu(CPU))).collect();
     for _ in 0..20 {
         engine.host().run_on(0, None, 1);
         engine.tick(CPU);
@@ -216,8 +201,7 @@ fn a_turn_changes_only_what_differs() {
 fn clones_go_on_with_a_running_counter() {
     let engine = machine(2);
     let inherit = |rate| flagged(rate, AttrFlags::INHERIT);
-    let root = engine.open(&group(SCARCE, &[inherit(1), inherit(10)]), task(1)).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(SCARCE, &[inherit(1), inherit(10)]), task(1));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     come(&engine, 1, CPU);
     let before = engine.host().programs();
@@ -241,8 +225,7 @@ fn clones_go_on_with_a_running_counter() {
 #[test]
 fn a_refused_hand_over_loses_nothing() {
     let engine = machine(1);
-    let root = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::INHERIT)]), task(1)).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(SCARCE, &[flagged(1, AttrFlags::INHERIT)]), task(1));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     come(&engine, 1, CPU);
     let [parent, child] = [1, 2].map(|task| engine.task_context(TaskId(task)).unwrap());
@@ -259,11 +242,7 @@ fn a_refused_hand_over_loses_nothing() {
 fn a_clone_that_loses_its_turn_as_it_comes_loses_no_count() {
     for refused in 0..3 {
         let engine = machine(1);
-        let inherited = |rate| {
-            let opened = engine.open(&group(SCARCE, &[flagged(rate, AttrFlags::INHERIT)]), task(1)).unwrap();
-            engine.enable_group(opened.group).unwrap();
-            opened
-        };
+        let inherited = |rate| engine.open_enabled(&group(SCARCE, &[flagged(rate, AttrFlags::INHERIT)]), task(1));
         let roots = [inherited(1), inherited(10), inherited(100)];
         let of_cpu = open(&engine, Target::cpu(CPU), &[7]);
         engine.task_fork(TaskId(1), TaskId(2)).unwrap();
@@ -311,12 +290,10 @@ fn a_running_task_may_be_given_events_and_lose_them() {
 #[test]
 fn a_task_moves_from_cpu_to_cpu_with_all_its_events() {
     let engine = machine(4);
-    let software = engine.open(&group(PLENTY, &[event(7)]), task(1)).unwrap();
-    engine.enable_group(software.group).unwrap();
+    let software = engine.open_enabled(&group(PLENTY, &[event(7)]), task(1));
     let mut mixed = group(SCARCE, &[event(1)]);
     mixed.events.push((PLENTY, event(2)));
-    let mixed = engine.open(&mixed, task(1)).unwrap();
-    engine.enable_group(mixed.group).unwrap();
+    let mixed = engine.open_enabled(&mixed, task(1));
     for cpu in [0, 3, 1, 2, 3] {
         come(&engine, 1, CpuId(cpu));
         engine.host().run_on(cpu, Some(1), 10);
@@ -334,8 +311,7 @@ fn a_constrained_event_moves_others_aside() {
     let on_slot_0 = Attr { config2: 1, ..event(5) };
     let anywhere = open(&engine, Target::cpu(CPU), &[3]);
     assert_eq!(engine.lease(anywhere.events[0]).unwrap().1.slot.0, 0);
-    let only = engine.open(&group(SCARCE, &[on_slot_0]), task(1)).unwrap();
-    engine.enable_group(only.group).unwrap();
+    let only = engine.open_enabled(&group(SCARCE, &[on_slot_0]), task(1));
     engine.host().run_on(0, None, 4);
     come(&engine, 1, CPU);
     engine.host().run_on(0, Some(1), 4);
@@ -349,8 +325,7 @@ fn a_constrained_event_moves_others_aside() {
 fn a_pinned_event_of_a_task_takes_a_flexible_one_of_the_cpu_off() {
     let engine = machine(1);
     let wide = open(&engine, Target::cpu(CPU), &[1, 1]);
-    let pinned = engine.open(&group(SCARCE, &[flagged(4, AttrFlags::PINNED)]), task(1)).unwrap();
-    engine.enable_group(pinned.group).unwrap();
+    let pinned = engine.open_enabled(&group(SCARCE, &[flagged(4, AttrFlags::PINNED)]), task(1));
     engine.host().run_on(0, None, 5);
     come(&engine, 1, CPU);
     engine.host().run_on(0, Some(1), 5);

@@ -170,13 +170,11 @@ fn what_cannot_be_read_is_seen_by_whoever_reads_next() {
 fn an_event_whose_children_the_engine_counts_is_never_read_alone() {
     let engine = machine(crate::Sharing::Off);
     let inherits = flagged(1, AttrFlags::INHERIT);
-    let opened = engine.open(&group(SCARCE, &[inherits]), Target::task(TaskId(TASK))).unwrap();
-    engine.enable_group(opened.group).unwrap();
+    let opened = engine.open_enabled(&group(SCARCE, &[inherits]), Target::task(TaskId(TASK)));
     engine.read(opened.events[0]).unwrap();
     assert_eq!(tapped(&engine, opened.events[0]), None);
     // Counters that follow forks by themselves need nobody else.
-    let opened = engine.open(&group(KERNEL, &[inherits]), Target::task(TaskId(TASK))).unwrap();
-    engine.enable_group(opened.group).unwrap();
+    let opened = engine.open_enabled(&group(KERNEL, &[inherits]), Target::task(TaskId(TASK)));
     engine.read(opened.events[0]).unwrap();
     assert!(tapped(&engine, opened.events[0]).is_some());
     let roots = opened.events.iter().map(|&event| alloc::vec![event]).collect();

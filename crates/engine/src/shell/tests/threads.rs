@@ -196,8 +196,7 @@ fn leave_nothing_behind(engine: &Engine<Machine>) {
 fn a_root_never_counts_backwards_while_children_come_and_go() {
     let engine = Machine::engine(1);
     let attrs = [flagged(1, AttrFlags::INHERIT), flagged(2, AttrFlags::INHERIT)];
-    let root = engine.open(&group(PLENTY, &attrs), Target::task(TaskId(1))).unwrap();
-    engine.enable_group(root.group).unwrap();
+    let root = engine.open_enabled(&group(PLENTY, &attrs), Target::task(TaskId(1)));
     let done = AtomicBool::new(false);
     let forks = 2000_u64;
     thread::scope(|scope| {

@@ -37,7 +37,6 @@ impl Totals {
     }
 }
 
-/// Whether something counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Switch {
     Off,
@@ -58,7 +57,6 @@ struct EventFd {
     cred: Cred,
     fd: EventFile,
     layout: ReadLayout,
-    /// What the engine wants.
     wanted: Switch,
     /// What the kernel was told; of a sibling it means something while the leader is on.
     told: Switch,
@@ -125,7 +123,6 @@ impl FdGroup {
         Ok(EventFd { event, attr, cred, fd, layout, wanted: Switch::Off, told, base: Totals::default(), fresh: true })
     }
 
-    /// Closes one event.
     pub(super) fn remove(&mut self, event: MemberKey) {
         self.events.retain(|other| other.event != event);
     }

@@ -31,9 +31,7 @@ const NOISE: u64 = 50;
 /// What a slot has shown in the time since it was programmed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sight {
-    /// How long it was started.
     pub(super) enabled: Nanos,
-    /// How long it ran.
     pub(super) running: Nanos,
     /// How many slots of the PMU were started beside each other, itself included, at most.
     pub(super) together: u8,

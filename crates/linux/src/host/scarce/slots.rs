@@ -15,7 +15,6 @@ use pmux_engine::pmu::{BankError, Lease, Nest, Program, Slot, SlotReading, Spot}
 use pmux_engine::{Nanos, PmuId};
 use std::collections::HashMap;
 
-/// Who has a slot.
 struct Tenant {
     generation: u64,
     event: MemberKey,
@@ -196,7 +195,6 @@ impl ScarceSlots {
         }
     }
 
-    /// Whether the kernel has ended the group of a slot.
     pub(in crate::host) fn has_ended(&mut self, lease: Lease) -> bool {
         self.parts(lease).is_ok_and(|(_, group, opener, _)| group.has_ended(opener))
     }

@@ -20,7 +20,6 @@ use std::os::fd::{AsFd, OwnedFd};
 /// How often a reading is tried where the page changes in between.
 const TRIES: u32 = 8;
 
-/// The files of a group.
 #[derive(Default)]
 pub(super) struct Files {
     read: Vec<File>,
@@ -40,7 +39,6 @@ struct File {
     page_says: PageSays,
 }
 
-/// What a read of a file brings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Brings {
     /// One count and its two times, and nothing else.
@@ -56,11 +54,9 @@ enum PageSays {
     Unknown,
     /// All of its events stand still: there is no need to look at the counter.
     Standing,
-    /// Some count.
     Counting,
 }
 
-/// Where an event is in its file.
 struct Place {
     event: usize,
     /// Which of the file's values.
@@ -109,7 +105,6 @@ pub(super) struct Entries<'k> {
 pub(super) enum NoUse {
     /// There are none, or only the service can say at present.
     Ask,
-    /// They tell of something else now.
     Moved,
     /// A pinned event has lost its counter.
     Unscheduled,

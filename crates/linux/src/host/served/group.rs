@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Whether an event is meant to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Switch {
     Off,
@@ -73,7 +72,6 @@ fn name_of(cgroup: &Cgroup) -> Option<CgroupName> {
 }
 
 impl ServedGroup {
-    /// Opens a group.
     pub(super) fn open(
         service: &Service,
         opener: &Opener,
@@ -96,7 +94,6 @@ impl ServedGroup {
         Ok(group)
     }
 
-    /// Says where its events are shown now.
     fn show(&self) {
         for (at, event) in self.events.iter().enumerate() {
             event.shown.set(self.kept.as_ref().and_then(|kept| {
@@ -276,7 +273,6 @@ impl ServedGroup {
         answer
     }
 
-    /// Changes what a breakpoint waits for.
     pub(super) fn modify(
         &mut self,
         service: &Service,
@@ -377,12 +373,10 @@ impl ServedGroup {
     }
 }
 
-/// Why there is no reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unread {
     /// It was pinned and lost its counter.
     Unscheduled,
-    /// What the kernel said to the service.
     Errno(i32),
 }
 

@@ -205,7 +205,6 @@ impl ServedSlots {
         })
     }
 
-    /// Whether it has this slot.
     pub(super) fn has(&self, lease: Lease) -> bool {
         self.slot(lease).is_some()
     }

@@ -94,7 +94,6 @@ static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = caps_by_slots(PmuCaps {
     overflow: OverflowBy::Interrupt,
 });
 
-/// One such PMU.
 pub(super) struct WatchPmu {
     /// Whether somebody has it, and how it hands out registers.
     registers: Mutex<Option<Registers>>,
@@ -125,7 +124,6 @@ impl WatchPmu {
         lock(&self.program).clone()
     }
 
-    /// The outlets, by CPU.
     fn outlets(&self) -> Outlets {
         Arc::clone(&lock(&self.outlets))
     }
@@ -215,7 +213,6 @@ impl WatchPmus {
         self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
     }
 
-    /// Whether the number belongs to one of them.
     pub(super) const fn has(pmu: PmuId) -> bool {
         let number = pmu.0 as usize;
         number >= FIRST && number < BEHIND

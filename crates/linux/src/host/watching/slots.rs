@@ -18,7 +18,6 @@ use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Who has a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tenant {
     Lease(u64),
@@ -26,7 +25,6 @@ enum Tenant {
     Nobody,
 }
 
-/// Whether a bundle counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Switch {
     Off,
@@ -38,7 +36,6 @@ enum Switch {
 struct Bundle {
     tenant: Tenant,
     filter: Filter,
-    /// What the kernel was asked.
     attr: Attr,
     files: EventFiles,
     /// One that has no outlet: it may still come, or a program tells of its hits.
@@ -180,7 +177,6 @@ impl WatchSlots {
         }
     }
 
-    /// Whether a lease is for a slot here.
     pub(in crate::host) const fn has(pmu: PmuId) -> bool {
         WatchPmus::has(pmu)
     }

@@ -24,18 +24,14 @@ const FULL_PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct Connection {
     channel: Channel,
     buffer: PacketBuffer,
-    /// The number of the last request.
     number: u32,
     welcome: Welcome,
     page: Option<Arc<Page>>,
 }
 
-/// A reply and its files.
 pub(super) type Answer = (Reply, Vec<OwnedFd>);
 
-/// What came of a request.
 pub(super) enum Failed {
-    /// The service is there and said no.
     Refused(Refusal),
     /// There is no connection any more.
     Away(Away),
@@ -105,7 +101,6 @@ impl Connection {
         self.page.as_ref()
     }
 
-    /// Asks for records.
     pub(super) fn subscribe(&mut self, wish: &Subscribe, until: Instant) -> Result<Answer, Failed> {
         if self.welcome.version < RECORDS_SINCE {
             let text = "the service is too old to pass records on";
@@ -114,7 +109,6 @@ impl Connection {
         self.ask(&Request::Subscribe(wish.clone()), until)
     }
 
-    /// Asks, and waits for the answer.
     pub(super) fn ask(&mut self, request: &Request, until: Instant) -> Result<Answer, Failed> {
         if matches!(request, Request::OpenCgroup(_)) && self.welcome.version < CGROUPS_SINCE {
             let text = "the service is too old to open a cgroup by its name";

@@ -18,8 +18,6 @@ pub enum ConnectError {
     Refused(PathBuf, Refusal),
     /// The service fell silent during the first words.
     Away(PathBuf, Away),
-    /// No path is known to look at.
-    NoPath,
 }
 
 /// Why a connection ended.
@@ -65,9 +63,6 @@ impl fmt::Display for ConnectError {
                 write!(f, "the sharing service at {} doesn't take this client: {}", path.display(), refusal.text)
             }
             Self::Away(path, away) => write!(f, "the sharing service at {} {away}", path.display()),
-            Self::NoPath => f.write_str(
-                "no sharing service: this user has no XDG_RUNTIME_DIR to look in; name its socket in PMUX_SOCKET",
-            ),
         }
     }
 }

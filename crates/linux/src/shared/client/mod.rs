@@ -26,11 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a request may take.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// The first pause before the next try to connect; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the first words may take where somebody waits for something else.
 const RETRY_TIME: Duration = Duration::from_millis(200);
@@ -49,18 +47,16 @@ pub enum Place {
 impl Place {
     /// Where the environment says: [`SOCKET_VARIABLE`], the machine's service, an ordinary user's own; the first that is
     /// there, else the last.
-    ///
-    /// # Errors
-    /// [`ConnectError::NoPath`] where there is none to look at.
-    pub fn of_environment() -> Result<Self, ConnectError> {
+    #[must_use]
+    pub fn of_environment() -> Self {
         if let Some(path) = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()) {
-            return Ok(Self::Named(path.into()));
+            return Self::Named(path.into());
         }
         let system = PathBuf::from(SYSTEM_SOCKET);
         let own = user_socket().filter(|_| own_user() != 0);
         match own {
-            Some(own) if !system.exists() => Ok(Self::Usual(own)),
-            _ => Ok(Self::Usual(system)),
+            Some(own) if !system.exists() => Self::Usual(own),
+            _ => Self::Usual(system),
         }
     }
 
@@ -219,7 +215,6 @@ impl Service {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The life that is on.
     pub(crate) fn life(&self) -> Option<Life> {
         match self.life.load(Ordering::Acquire) {
             0 => None,

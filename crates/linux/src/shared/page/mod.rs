@@ -74,7 +74,6 @@ pub struct Seen {
 /// An entry as it was last written: see [`Page::is_still`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    /// Where its sequence number is.
     base: usize,
     sequence: u64,
 }

@@ -13,7 +13,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Bytes of the number.
 const NUMBER_BYTES: usize = 4;
 
 /// What is wrong with a message.
@@ -114,7 +113,6 @@ where
     from.deserialize_seq(List::<T, MOST>(PhantomData))
 }
 
-/// A list of at most so many lists of bytes.
 pub(super) fn bounded_lists<'de, D, const MOST: usize, const BYTES: usize>(from: D) -> Result<Vec<Vec<u8>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -123,7 +121,6 @@ where
     Ok(lists.into_iter().map(|bytes| bytes.0).collect())
 }
 
-/// At most so many bytes.
 pub(super) fn bounded_bytes<'de, D, const MOST: usize>(from: D) -> Result<Vec<u8>, D::Error>
 where
     D: Deserializer<'de>,
@@ -131,7 +128,6 @@ where
     at_most::<_, _, MOST>(from)
 }
 
-/// A text of at most so many bytes.
 pub(super) fn bounded_text<'de, D, const MOST: usize>(from: D) -> Result<String, D::Error>
 where
     D: Deserializer<'de>,

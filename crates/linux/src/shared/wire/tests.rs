@@ -144,7 +144,6 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
-/// A number that the reply may have.
 fn number_of(reply: &Reply, number: u32) -> u32 {
     if matches!(reply, Reply::Notice(_)) { 0 } else { number }
 }

@@ -20,7 +20,6 @@ use super::{Errno, check, set_nonblocking};
 /// Room for an attribute in an order: more than any kernel knows.
 pub(crate) const ATTR_ROOM: usize = 256;
 
-/// What an opener is asked to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Op {
@@ -42,7 +41,6 @@ pub(crate) const GROUP_FILE: u64 = 1;
 /// A cgroup is the next file beside the order.
 pub(crate) const CGROUP_FILE: u64 = 2;
 
-/// An order to an opener.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Order {
@@ -57,7 +55,6 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// An order without an attribute.
     pub(crate) const fn new(op: Op) -> Self {
         Self { op: op as u32, cpu: -1, pid: -1, attr_bytes: 0, words: [0; 5], attr: [0; ATTR_ROOM] }
     }
@@ -68,7 +65,6 @@ impl Order {
         self
     }
 
-    /// The same with these words.
     pub(crate) const fn with_words(mut self, words: [u64; 5]) -> Self {
         self.words = words;
         self

@@ -37,7 +37,6 @@ struct CapabilityWord {
     inheritable: u32,
 }
 
-/// Serves as a nursery. It never returns.
 pub(super) fn nursery(socket: RawFd) -> ! {
     keep_only(socket);
     shut_in(c"pmux-nursery");
@@ -88,7 +87,6 @@ fn fork_opener() -> Result<(i32, [RawFd; 2]), Errno> {
     made.inspect_err(|_| close(ours))
 }
 
-/// Serves as an opener. It never returns.
 fn opener(socket: RawFd) -> ! {
     keep_only(socket);
     shut_in(c"pmux-opener");

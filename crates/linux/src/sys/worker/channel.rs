@@ -53,7 +53,6 @@ pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<Borrowe
     if sent == size_of::<Message>() { Ok(()) } else { Err(Errno::EPIPE) }
 }
 
-/// What came.
 pub(crate) enum Received {
     /// A message, perhaps with a descriptor (close-on-exec).
     Message(Message, Option<OwnedFd>),

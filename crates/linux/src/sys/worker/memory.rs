@@ -17,16 +17,12 @@ const STACK_BYTES: usize = 64 << 10;
 /// Pages that are touched between mapping them and giving them back.
 const BATCH_PAGES: usize = 256;
 
-/// What a worker's memory is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemoryPlan {
     /// Where the pages for accesses begin: a multiple of the page size.
     pub(crate) base: usize,
-    /// How many.
     pub(crate) pages: usize,
-    /// Whether they can be executed.
     pub(crate) executable: bool,
-    /// How many children get a stack.
     pub(crate) stacks: usize,
 }
 

@@ -117,11 +117,8 @@ fn kin(word: u64) -> Option<Kin> {
 pub(crate) struct Answer {
     /// 0, or the number of the error.
     pub(crate) errno: i32,
-    /// Its thread.
     pub(crate) tid: i32,
-    /// Its process.
     pub(crate) pid: i32,
-    /// The child that it has started by this order.
     pub(crate) child: i32,
     /// The CPU time that it has used since it was born.
     pub(crate) cpu_ns: u64,
@@ -129,7 +126,6 @@ pub(crate) struct Answer {
     pub(crate) rounds: u64,
     /// The fresh pages that it has touched in this order.
     pub(crate) pages: u64,
-    /// The accesses that it has made in this order.
     pub(crate) accesses: u64,
     /// Its effective user.
     pub(crate) user: u32,

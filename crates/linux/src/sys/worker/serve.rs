@@ -60,7 +60,6 @@ struct Worker {
     kin: Kin,
 }
 
-/// What came of an order.
 #[derive(Clone, Copy, Default)]
 struct Done {
     rounds: u64,

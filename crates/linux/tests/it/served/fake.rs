@@ -28,12 +28,9 @@ use std::time::Duration;
 
 const ENTRIES: u32 = 64;
 
-/// How it behaves.
 #[derive(Clone, Default)]
 pub(crate) struct Manner {
-    /// It passes no files.
     pub(crate) no_files: bool,
-    /// It has no page.
     pub(crate) no_page: bool,
     /// It answers every opening like this.
     pub(crate) refuses: Option<Refusal>,
@@ -43,7 +40,6 @@ pub(crate) struct Manner {
     pub(crate) babbles: Option<Vec<u8>>,
     /// It answers every opening under this number more than the request's.
     pub(crate) renumbers: u32,
-    /// It says nothing at all.
     pub(crate) is_silent: bool,
 }
 
@@ -331,7 +327,6 @@ impl Server {
         Ok(served.before[index].plus(totals(count)))
     }
 
-    /// Writes what the page says of a group.
     fn show(&self, page: Option<&mut PageWriter>, served: &Served) {
         let Some(page) = page else { return };
         for index in 0..served.on.len() {
@@ -430,7 +425,6 @@ impl Server {
     }
 }
 
-/// `EBADF`.
 fn libc_ebadf() -> i32 {
     pmux_linux::Errno::EBADF.raw()
 }

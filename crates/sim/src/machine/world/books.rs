@@ -14,20 +14,17 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
 
-/// A group that is open.
 pub(crate) struct Book {
     /// Its events, the leader first.
     pub(crate) tags: Vec<Event>,
     pub(crate) kind: BookKind,
     pub(crate) pinned: bool,
     pub(crate) exclusive: bool,
-    /// When it was opened.
     pub(crate) opened: Nanos,
     touched: bool,
 }
 
 pub(crate) enum BookKind {
-    /// A group for itself.
     Group {
         id: GroupId,
         events: Vec<EventId>,
@@ -42,7 +39,6 @@ pub(crate) enum BookKind {
     Master { root: Option<Target>, family: Option<FamilyId>, opener: Opener, whose: Whose },
 }
 
-/// A set that is open.
 pub(crate) struct SetBook {
     pub(crate) id: SetId,
     pub(crate) mask: CpuMask,
@@ -54,7 +50,6 @@ pub(crate) struct SetBook {
     pub(crate) masters: Vec<u32>,
 }
 
-/// All of them.
 #[derive(Default)]
 pub(crate) struct Books {
     books: Vec<Option<Book>>,
@@ -66,7 +61,6 @@ pub(crate) struct Books {
     places: std::collections::VecDeque<ContextKey>,
 }
 
-/// Which of the gates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     Least,
@@ -184,7 +178,6 @@ impl Books {
 }
 
 impl Book {
-    /// The CPU to which it is limited.
     pub(crate) fn only_on(&self) -> Option<CpuId> {
         match self.root()?.filter {
             pmux_engine::context::Filter::OnCpu(cpu) => Some(cpu),
@@ -192,7 +185,6 @@ impl Book {
         }
     }
 
-    /// The family that it is the root of.
     pub(crate) const fn family(&self) -> Option<FamilyId> {
         family_of(&self.kind)
     }
@@ -240,7 +232,6 @@ impl State {
         }
     }
 
-    /// Where a group is counted.
     pub(crate) fn places(&self, tags: &[Event]) -> Vec<(ContextKey, Option<CpuId>)> {
         let Some(leader) = tags.first().and_then(|&leader| self.ledger.tag(leader)) else { return Vec::new() };
         leader.kins.iter().filter_map(|&kin| self.ledger.kin(kin)).map(|kin| (kin.place, kin.only_on)).collect()

@@ -85,7 +85,6 @@ impl World {
         }
     }
 
-    /// Whether the children of an event are counted now.
     pub(crate) fn has_live_children(&self, event: Event) -> bool {
         let number = self.number_of(event);
         let Some(BookKind::Group { target, .. }) = number.and_then(|it| self.books.get(it)).map(|book| &book.kind)

@@ -147,7 +147,6 @@ impl World {
         self.machine.shared.pmus.iter().for_each(|pmu| pmu.plant(planted));
     }
 
-    /// Whether the machine does this.
     pub(crate) fn is_planted(&self, planted: Planted) -> bool {
         self.state(|state| state.planted == Some(planted))
     }

@@ -24,7 +24,6 @@ pub enum Start {
     Disabled,
 }
 
-/// What is done to an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Enable,
@@ -145,7 +144,6 @@ impl World {
         self.with(|state| state.breach(violation));
     }
 
-    /// Gives names to the events of a group.
     pub(super) fn tag(&mut self, events: &[(PmuId, Attr)], home: Home, number: u32) -> (Vec<Event>, GroupSpec) {
         self.with(|state| {
             let tags: Vec<_> = events.iter().map(|&asked| state.ledger.new_tag(asked, home, number)).collect();

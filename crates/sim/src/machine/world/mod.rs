@@ -182,7 +182,6 @@ impl World {
         self.state(|state| state.timeline_so_far())
     }
 
-    /// How many marks the timeline has.
     pub(crate) fn marks_so_far(&self) -> usize {
         self.state(|state| state.timeline.as_ref().map_or(0, |timeline| timeline.marks.len()))
     }
@@ -201,7 +200,6 @@ impl World {
         &self.books
     }
 
-    /// Looks at the machine.
     pub(crate) fn state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&lock(&self.machine.shared.state))
     }
@@ -233,7 +231,6 @@ impl World {
         result
     }
 
-    /// A CPU that there is.
     fn known_cpu(&self, cpu: CpuId) -> Result<CpuId, CpuError> {
         if cpu.0 < self.description().cpus { Ok(cpu) } else { Err(CpuError::NoSuchCpu(cpu)) }
     }

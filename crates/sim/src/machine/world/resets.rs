@@ -16,7 +16,6 @@ pub(super) struct Before {
 }
 
 impl World {
-    /// What these events have counted by now.
     pub(super) fn counted_by_now(&self, tags: &[Event]) -> Vec<Before> {
         self.state(|state| {
             let before = |&tag: &Event| {

@@ -17,7 +17,6 @@ use pmux_engine::{CpuId, EventId, OutputError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A ring, and what was seen of it.
 pub(crate) struct RingBook {
     /// Whose samples go there, closed events among them.
     pub(crate) events: Vec<Event>,
@@ -35,7 +34,6 @@ pub(crate) struct RingBook {
     pub(crate) seen: Seen,
 }
 
-/// What a reader has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// How many samples.

@@ -105,7 +105,6 @@ impl World {
         Ok((Set { number, generation }, events))
     }
 
-    /// The CPUs on which a set is open now.
     pub(crate) fn set_is_on(&self, number: u32) -> Vec<CpuId> {
         self.books.set(number).map(|set| self.open_on(set.id)).unwrap_or_default()
     }
@@ -256,7 +255,6 @@ impl World {
         result
     }
 
-    /// The events of a set, through all its groups.
     pub(crate) fn events_of_set(&self, number: u32) -> Vec<Event> {
         let books = self.books.set(number).map(|set| &set.books[..]).unwrap_or_default();
         books.iter().filter_map(|&book| self.books.get(book)).flat_map(|book| book.tags.iter().copied()).collect()
@@ -302,7 +300,6 @@ impl World {
     }
 }
 
-/// Where a set counts on one CPU.
 pub(crate) const fn place_on(scope: SetScope, cpu: CpuId) -> (ContextKey, Option<CpuId>) {
     match scope {
         SetScope::Task(task) => (ContextKey::Task(TaskId(task.0)), Some(cpu)),

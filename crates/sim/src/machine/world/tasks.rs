@@ -42,7 +42,6 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// A group that a child may inherit.
 struct Heirloom {
     book: u32,
     family: FamilyId,
@@ -121,7 +120,6 @@ impl World {
         Ok((child, result))
     }
 
-    /// Calls the engine from where a task is.
     fn call_as<R>(&self, task: TaskId, f: impl FnOnce(&pmux_engine::Engine<super::super::Machine>) -> R) -> R {
         match self.state(|state| state.task(task).and_then(|task| task.on)) {
             Some(cpu) => self.call_on(cpu, f),

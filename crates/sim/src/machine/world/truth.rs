@@ -185,7 +185,6 @@ impl State {
         Some(truth(ran, (least, most), tag.forgotten, tag.lost, Marks { doubtful, missed, withheld, at_most }))
     }
 
-    /// What is true of an event in one place.
     pub(crate) fn truth_of_kin(&self, kin: u32) -> Truth {
         let (ran, total, of_master) = (self.ran(kin), self.kin_total(kin), self.marks_of_master(kin));
         let Some(kin) = self.ledger.kin(kin) else { return Truth::default() };
@@ -216,7 +215,6 @@ impl State {
     }
 }
 
-/// What limits the truth.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     doubtful: bool,

@@ -47,7 +47,6 @@ impl World {
         })
     }
 
-    /// The name under which an event is counted.
     pub(super) fn counted_as(&self, event: EventId) -> Option<Event> {
         let word = self.observe(|engine| engine.attr(event)).ok()?.sig_data;
         Some(Event::from_word(word)).filter(|&master| self.state(|state| state.ledger.tag(master).is_some()))
@@ -243,7 +242,6 @@ impl World {
         self.settle_masters(&masters);
     }
 
-    /// The masters of events that share with nobody.
     pub(super) fn masters_alone(&self, whom: &[Event]) -> Vec<Event> {
         let mut masters = Vec::new();
         for &tag in whom {
@@ -411,7 +409,6 @@ pub(crate) enum Opener {
     Done,
 }
 
-/// Who may use a master.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whose {
     /// Whoever asks the same.
@@ -421,7 +418,6 @@ pub(crate) enum Whose {
 }
 
 impl State {
-    /// Whether an event is counted by a master.
     pub(crate) fn is_view_event(&self, event: Event) -> bool {
         self.ledger.tag(event).is_some_and(|tag| tag.view.is_some())
     }
@@ -452,7 +448,6 @@ impl super::Book {
         matches!(self.kind, BookKind::Master { root: None, opener: Opener::Done, .. })
     }
 
-    /// Whether it counts for those who look at it.
     pub(crate) const fn is_master(&self) -> bool {
         matches!(self.kind, BookKind::Master { .. })
     }

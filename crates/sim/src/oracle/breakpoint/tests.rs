@@ -22,7 +22,6 @@ fn ledger(registers: Registers) -> Ledger {
     Ledger::new([CPU0, CPU1], registers)
 }
 
-/// How many times a request is granted.
 fn how_many(ledger: &mut Ledger, request: &Request) -> usize {
     (0..100).take_while(|_| ledger.reserve(request.clone()).is_ok()).count()
 }

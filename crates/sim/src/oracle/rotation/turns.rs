@@ -27,7 +27,6 @@ impl Core {
         self.clock.now_ns += ns;
     }
 
-    /// Whether some flexible group of a side waits in a plan.
     fn waits(&self, side: Side, plan: &[Fate]) -> bool {
         self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == Fate::Waits)
     }

@@ -10,7 +10,6 @@ use super::super::names::{KernelTruth, counts_time, cpu_truth, hides_in_exec, ta
 use super::statement::Found;
 use super::world::OpenEvent;
 
-/// What a value counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Number,
@@ -211,7 +210,6 @@ impl Found<'_> {
     }
 }
 
-/// What a comparison asks for.
 #[derive(Default)]
 struct Asks<'a> {
     of: Vec<(&'a Subject, Attribute)>,

@@ -27,7 +27,6 @@ impl World {
     }
 }
 
-/// What was found in one statement.
 pub(super) struct Found<'w> {
     pub(super) world: &'w World,
     pub(super) place: Place,

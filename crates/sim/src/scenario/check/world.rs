@@ -30,7 +30,6 @@ pub(in super::super) struct World {
     pub(super) offline: BTreeSet<CpuId>,
     /// Which tasks began another program in which statement, without gaining rights.
     execs: Vec<(String, usize)>,
-    /// How many statements were taken.
     step: usize,
 }
 
@@ -40,11 +39,9 @@ pub(super) struct Task {
     pub(super) life: Life,
     pub(super) parent: Option<String>,
     pub(super) kind: Option<ForkKind>,
-    /// The statement that made it.
     pub(super) born: usize,
 }
 
-/// Whether a name still stands for something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
     Alive,
@@ -61,7 +58,6 @@ pub(super) struct OpenEvent {
     pub(super) flags: Flags,
     pub(super) form: OpenForm,
     pub(super) samples: Option<Samples>,
-    /// The statement that opened it.
     pub(super) opened: usize,
     /// That one, or the one that reset it last.
     counted_since: usize,
@@ -246,17 +242,14 @@ impl World {
         false
     }
 
-    /// Whether a task of that name lives.
     pub(in super::super) fn has_task(&self, name: &Name) -> bool {
         self.live_task(name).is_ok()
     }
 
-    /// Whether an event of that name is open.
     pub(in super::super) fn has_event(&self, name: &Name) -> bool {
         self.open_event(name).is_ok()
     }
 
-    /// Whether there is an event set of this name.
     pub(in super::super) fn has_set(&self, name: &Name) -> bool {
         self.sets.get(name.as_str()).is_some_and(|(what, _)| *what == "event set")
     }

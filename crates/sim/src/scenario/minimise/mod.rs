@@ -81,7 +81,6 @@ struct Search<'a> {
     calls: usize,
     most_calls: usize,
     out_of_calls: bool,
-    /// Fingerprints of what was tried.
     tried: BTreeSet<u64>,
     still_fails: &'a mut dyn FnMut(&Scenario) -> bool,
 }

@@ -103,7 +103,6 @@ fn what_does_not_fail_comes_back_as_it_was() {
     assert_eq!(found.scenario, long);
 }
 
-/// So many statements of each kind.
 fn kinds(scenario: &Scenario) -> Vec<String> {
     let mut kinds: Vec<String> =
         statements(scenario).filter_map(|s| s.to_string().split(' ').next().map(String::from)).collect();

@@ -11,7 +11,6 @@ use pmux_engine::event_set::{Position, Rounds};
 const POSITIONS: [(&str, Position); 2] = [("on", Position::On), ("off", Position::Off)];
 
 impl Parser<'_> {
-    /// Takes what stands behind `set`.
     pub(super) fn event_set(&mut self) -> Parsed<Statement> {
         let name = self.name("the name of the set")?;
         self.sign("=")?;
@@ -27,7 +26,6 @@ impl Parser<'_> {
         Ok(Switching { set, to, span })
     }
 
-    /// Takes what stands behind `trigger`.
     pub(super) fn trigger(&mut self) -> Parsed<Statement> {
         let name = self.name("the name of the trigger")?;
         self.sign("=")?;

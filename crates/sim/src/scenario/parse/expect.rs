@@ -14,9 +14,7 @@ use super::super::nearest::did_you_mean;
 use super::words::{Quantity, word_as_cpu};
 use super::{Parsed, Parser};
 
-/// The most values in one expectation.
 const MOST_VALUES: usize = 64;
-/// How many parentheses may be open at once.
 const MOST_DEPTH: usize = 16;
 
 const STATES: [(&str, EventState); 5] = [
@@ -51,7 +49,6 @@ const RELATIONS: [(&str, Relation); 6] = [
 const OPERATORS: [(&str, Operator); 4] =
     [("+", Operator::Add), ("-", Operator::Subtract), ("*", Operator::Multiply), ("/", Operator::Divide)];
 
-/// How much of an expression was read.
 #[derive(Default)]
 struct Size {
     values: usize,
@@ -65,7 +62,6 @@ enum Asked {
 }
 
 impl Parser<'_> {
-    /// Takes what stands behind `expect`.
     pub(super) fn expect(&mut self) -> Parsed<Statement> {
         if let (Token::Word("open"), _) = self.lexer.peek() {
             // `expect open … fails E` says the same as `open … fails E`.

@@ -12,7 +12,6 @@ use super::super::lex::Token;
 use super::{Parsed, Parser};
 use pmux_engine::share::Sharing;
 
-/// What was said already.
 #[derive(Default)]
 pub(super) struct Said(BTreeSet<&'static str>);
 
@@ -60,7 +59,6 @@ const SIGNALS: [(&str, OverflowSignal); 3] =
 const SHARING: [(&str, Sharing); 2] = [("on", Sharing::On), ("off", Sharing::Off)];
 const CALLERS: [(&str, Callers); 2] = [("everywhere", Callers::Everywhere), ("own-cpu", Callers::OwnCpu)];
 
-/// The words of the `requires:` line.
 #[derive(Clone, Copy)]
 enum Need {
     Pmu,

@@ -32,9 +32,7 @@ pub fn parse(text: &str) -> Result<Scenario, Vec<Problem>> {
     if parser.problems.is_empty() { Ok(scenario) } else { Err(parser.problems) }
 }
 
-/// What begins a line of the head.
 const HEADER_WORDS: [&str; 3] = ["machine", "requires", "sim"];
-/// What begins a statement.
 const STATEMENT_WORDS: [&str; 25] = [
     "task", "open", "run", "migrate", "touch", "access", "fork", "thread", "exec", "exit", "enable", "disable",
     "reset", "close", "modify", "set", "switch", "trigger", "offline", "online", "wait", "fault", "expect", "take",
@@ -43,7 +41,6 @@ const STATEMENT_WORDS: [&str; 25] = [
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The place of the token that was taken last.
     last: Place,
     problems: Vec<Problem>,
 }
@@ -104,7 +101,6 @@ impl<'a> Parser<'a> {
         (token, place)
     }
 
-    /// The problem that something else comes next.
     fn unexpected(&self, expected: &str) -> Problem {
         let (token, place) = self.lexer.peek();
         Problem::new(place, format!("expected {expected}, found {token}"))

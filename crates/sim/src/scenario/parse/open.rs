@@ -20,7 +20,6 @@ const FLAGS: [(&str, Flag); 5] = [
 ];
 
 impl Parser<'_> {
-    /// Takes what stands behind `open`.
     pub(super) fn open(&mut self) -> Parsed<Open> {
         let start = self.lexer.peek().1;
         let form = if self.eat_sign("{") { OpenForm::Group } else { OpenForm::Singles };

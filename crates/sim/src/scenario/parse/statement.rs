@@ -181,7 +181,6 @@ impl Parser<'_> {
         Ok(Statement::Control { verb, targets })
     }
 
-    /// Takes what stands behind `take`.
     fn take_samples(&mut self) -> Parsed<Statement> {
         let event = self.name("the name of an event that samples")?;
         let samples = match self.lexer.peek().0 {
@@ -191,7 +190,6 @@ impl Parser<'_> {
         Ok(Statement::Take { event, samples })
     }
 
-    /// Takes an event, or a group in braces.
     pub(super) fn control_target(&mut self) -> Parsed<ControlTarget> {
         const EXPECTED: &str = "the name of an event, or a group such as {e1}";
         if !self.eat_sign("{") {
@@ -206,7 +204,6 @@ impl Parser<'_> {
         Ok(ControlTarget::Group(name))
     }
 
-    /// Takes what stands behind `modify`.
     fn modify(&mut self) -> Parsed<Statement> {
         let event = self.name("the name of an event")?;
         self.word("to")?;

@@ -69,7 +69,6 @@ fn cpu_digits(word: &str) -> Option<&str> {
     (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then_some(digits)
 }
 
-/// The nanoseconds of a unit of time.
 pub(super) fn unit_ns(unit: &str) -> Option<u64> {
     UNITS.iter().find(|(known, _)| *known == unit).map(|(_, ns)| *ns)
 }
@@ -89,7 +88,6 @@ fn decimal(digits: &str) -> Option<Decimal> {
     Decimal::new(format!("{whole}{fraction}").parse().ok()?, places)
 }
 
-/// Reads a span of time with its unit.
 fn span(text: &str) -> Option<Nanos> {
     let (digits, unit) = split_number(text);
     let (numerator, denominator) = decimal(digits)?.as_fraction();
@@ -126,7 +124,6 @@ impl<'a> Parser<'a> {
         if self.eat_word(word) { Ok(()) } else { Err(self.unexpected_word(&format!("`{word}`"), [word])) }
     }
 
-    /// Takes whatever word comes next.
     pub(super) fn any_word(&mut self, expected: &str) -> Parsed<(&'a str, Place)> {
         match self.lexer.peek() {
             (Token::Word(word), place) => {
@@ -148,7 +145,6 @@ impl<'a> Parser<'a> {
         Err(self.unexpected_word(expected, table.iter().map(|(word, _)| *word)))
     }
 
-    /// Takes a name.
     pub(super) fn name(&mut self, expected: &str) -> Parsed<Name> {
         let (word, place) = self.any_word(expected)?;
         Self::as_name(word, place)
@@ -175,7 +171,6 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// Takes a number token as text.
     fn digits(&mut self, expected: &str) -> Parsed<(&'a str, Place)> {
         match self.lexer.peek() {
             (Token::Number(text), place) => {
@@ -206,14 +201,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes a number that fits into 32 bits.
     pub(super) fn number_u32(&mut self, expected: &str, least: u32) -> Parsed<u32> {
         let number = self.number(expected, u64::from(least)..=u64::from(u32::MAX))?;
         // The range above fits.
         Ok(u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    /// Takes a number that fits into 8 bits.
     pub(super) fn number_u8(&mut self, expected: &str, range: RangeInclusive<u8>) -> Parsed<u8> {
         let number = self.number(expected, u64::from(*range.start())..=u64::from(*range.end()))?;
         // The range above fits.
@@ -226,13 +219,11 @@ impl<'a> Parser<'a> {
         parse_address(text).ok_or_else(|| Problem::new(place, format!("`{text}` is no address of 64 bits")))
     }
 
-    /// Takes a span of time with its unit.
     pub(super) fn span(&mut self, expected: &str) -> Parsed<Nanos> {
         let (text, place) = self.digits(&format!("{expected}, such as 10ms"))?;
         as_span(text, place)
     }
 
-    /// Takes a number, or a span of time.
     pub(super) fn quantity(&mut self, expected: &str) -> Parsed<Quantity> {
         let (text, place) = self.digits(expected)?;
         let (digits, suffix) = split_number(text);
@@ -244,7 +235,6 @@ impl<'a> Parser<'a> {
         decimal(digits).map(Quantity::Number).ok_or_else(|| Problem::new(place, message))
     }
 
-    /// Whether a CPU comes next.
     pub(super) fn at_cpu(&self) -> bool {
         matches!(self.lexer.peek().0, Token::Word(word) if word == "cpu" || cpu_digits(word).is_some())
     }
@@ -308,7 +298,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A number, or a span of time.
 #[derive(Clone, Copy)]
 pub(super) enum Quantity {
     Number(Decimal),

@@ -9,11 +9,9 @@ use crate::machine::{Event, Set, Trace};
 use crate::timeline::EventFigures;
 use pmux_engine::ControlError;
 
-/// To what something is done at once.
 #[derive(Clone, Copy)]
 enum Whom {
     Event(Event),
-    /// The whole group of this event.
     Group(Event),
     Set(Set),
 }

@@ -63,7 +63,6 @@ impl Execution {
         self.world.settle_event_sets().map_err(refused)
     }
 
-    /// How often a trigger has fired.
     pub(super) fn fired(&self, name: &Name) -> Result<u64, String> {
         let found = self.lookouts.iter().rev().find(|lookout| lookout.trigger().name == *name);
         found.map(Lookout::fired).ok_or_else(|| format!("there is no trigger `{name}`"))

@@ -10,18 +10,14 @@ use pmux_engine::{ControlError, CpuId, TaskId};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What an event's name stands for.
 #[derive(Clone, Debug)]
 pub(super) enum Bound {
-    /// One event, of a task.
     Task(Event, TaskId),
-    /// An event on each of these CPUs.
     Cpus(Vec<(CpuId, Event)>),
     /// One of the events of a system-wide set.
     Set(Set, Event),
 }
 
-/// An event that was opened.
 pub(super) struct Record {
     pub(super) name: String,
     pub(super) bound: Bound,
@@ -33,7 +29,6 @@ pub(super) struct Record {
     pub(super) life: Life,
 }
 
-/// Whether an event is open.
 pub(super) enum Life {
     Open,
     /// What it had counted, if somebody wants to know.
@@ -106,7 +101,6 @@ impl Names {
         self.events.get(name.as_str()).copied().ok_or_else(|| Refused::Unusable(format!("there is no event `{name}`")))
     }
 
-    /// The number of the record of an event that is open.
     pub(super) fn open_number(&self, name: &Name) -> Result<usize, Refused> {
         let number = self.number(name)?;
         match self.records.get(number).map(|record| &record.life) {
@@ -139,7 +133,6 @@ impl Record {
 }
 
 impl Bound {
-    /// The events of the machine.
     pub(super) fn events(&self) -> Vec<Event> {
         match self {
             Self::Task(event, _) | Self::Set(_, event) => vec![*event],

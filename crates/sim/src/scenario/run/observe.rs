@@ -102,7 +102,6 @@ impl Observe for Facts<'_> {
     }
 }
 
-/// Whom a subject means.
 enum Whose<'a> {
     All(&'a Record),
     One(Event),
@@ -154,7 +153,6 @@ impl Execution {
         }
     }
 
-    /// Which event of its group it is.
     fn index_in_group(&self, event: Event) -> usize {
         let number = self.world.number_of(event);
         let book = number.and_then(|number| self.world.books().get(number));

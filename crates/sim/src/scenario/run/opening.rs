@@ -21,7 +21,6 @@ use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
 use std::rc::Rc;
 
-/// An event as the machine is asked for it.
 type Asked = (PmuId, Attr);
 
 impl Execution {

@@ -31,7 +31,6 @@ pub enum Verdict {
     Unusable(Unusable),
 }
 
-/// So many failures are kept.
 pub(super) const MOST_FAILURES: usize = 50;
 
 /// What there was to do.

@@ -12,7 +12,6 @@ use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 
 /// The most ticks of a CPU's timer in one statement: more of them take minutes.
 const MOST_TICKS: u64 = 50_000_000;
-/// The latest moment of a run.
 const END_OF_TIME: u64 = 1 << 62;
 
 impl Execution {

@@ -326,7 +326,6 @@ fn header() -> impl Strategy<Value = Header> {
     })
 }
 
-/// Any scenario that can be written.
 pub(in super::super) fn scenario() -> impl Strategy<Value = Scenario> {
     (header(), vec(step(), 0..12)).prop_map(|(header, steps)| Scenario { header, steps })
 }

@@ -54,7 +54,6 @@ struct World {
 
 struct Model {
     caps: PmuCaps,
-    /// How often it was asked what fits.
     asked: AtomicUsize,
 }
 
@@ -147,7 +146,6 @@ impl Machine {
         self.pmus[usize::from(SCARCE.0)].asked.load(Relaxed)
     }
 
-    /// How many registers are programmed.
     pub fn programmed(&self) -> usize {
         lock(&self.world).registers.len()
     }

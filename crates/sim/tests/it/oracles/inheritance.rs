@@ -13,7 +13,6 @@ const FIRST: TaskId = TaskId(1);
 /// More counters than are wanted at once: whoever is enabled runs.
 const COUNTERS: u8 = 32;
 
-/// A group that both have opened.
 struct Root {
     model: RootKey,
     opened: Opened,
@@ -174,7 +173,6 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, root: &RootKey, engine: &T, 
     if engine == model { Ok(()) } else { Err(format!("{what} of {root:?}: {engine:?} is not {model:?}")) }
 }
 
-/// Whether the counters refuse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refused {
     Nothing,

@@ -12,7 +12,6 @@ use std::sync::LazyLock;
 
 pub const TASK: TaskId = TaskId(1);
 
-/// What happens between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Tick,
@@ -22,7 +21,6 @@ pub enum Step {
     Rotate,
 }
 
-/// Both, with the same groups.
 pub struct Pair {
     pub engine: Engine<Machine>,
     pub model: Core,
@@ -246,7 +244,6 @@ fn ways_into(lanes: &[Lane], length: usize) -> Vec<Vec<Lane>> {
     sorted.map(|code| code.into_iter().map(|lane| lanes[lane]).collect()).collect()
 }
 
-/// What is compared.
 struct Trial<'a> {
     steps: &'a [Step],
     lanes: &'a [Lane],

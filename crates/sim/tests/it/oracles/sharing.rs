@@ -36,7 +36,6 @@ enum Op {
     Online,
 }
 
-/// Both, with the same groups.
 struct Pair {
     engine: Engine<Machine>,
     model: Sharing,
@@ -243,7 +242,6 @@ impl Pair {
     }
 }
 
-/// What is combined with what.
 struct Theme {
     name: &'static str,
     asks: Vec<Ask>,

@@ -11,11 +11,7 @@ fn a_counter_that_the_host_has_ended_is_not_shared_any_more() {
     let engine = Machine::sharing(1);
     let task = ContextKey::Task(TaskId(1));
     for attrs in [&[event(1)][..], &[event(1), event(2)]] {
-        let open = || {
-            let opened = engine.open(&group(PLENTY, attrs), Target::task(TaskId(1))).unwrap();
-            engine.enable_group(opened.group).unwrap();
-            opened
-        };
+        let open = || engine.open_enabled(&group(PLENTY, attrs), Target::task(TaskId(1)));
         let before = open();
         engine.host().run(&[task], 5);
         engine.host().end_counters(task);

@@ -4,6 +4,7 @@ mod ended;
 mod races;
 mod twins;
 
+use super::close_all;
 use crate::breakpoint::{Authority, Registers as PerCpu};
 use crate::context::{ContextKey, Filter};
 use crate::error::{ControlError, ModifyError, OpenError};
@@ -128,8 +129,7 @@ fn groups_share_as_wholes_and_single_events_join_them() {
     engine.close(other.group);
     run(&engine, 10);
     assert_eq!(engine.read(single.events[0]), Ok(count(100, 50)));
-    engine.close(single.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&single]);
 }
 
 #[test]
@@ -149,8 +149,7 @@ fn a_group_joins_no_single_events_and_takes_none_along() {
     assert_eq!(engine.read(singles[1].events[0]), Ok(count(40, 20)), "and it has missed nothing");
     [&singles[0], &singles[1], &later].iter().for_each(|single| engine.close(single.group));
     assert_eq!((engine.census().masters, engine.host().leased()), (1, 2));
-    engine.close(whole.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&whole]);
 }
 
 #[test]
@@ -324,10 +323,7 @@ fn inheriting_events_have_one_family_and_each_counts_from_its_own_beginning() {
     assert_eq!(engine.read_cached(other.events[0]).map(|(count, _)| count.value), Ok(2 * 30));
     engine.disable_group(one.group).unwrap();
     engine.disable_group(other.group).unwrap();
-    engine.close(one.group);
-    engine.close(other.group);
-    engine.close(alone.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&one, &other, &alone]);
 }
 
 #[test]
@@ -398,8 +394,7 @@ fn who_counted_what_is_asked_of_a_group_of_its_own() {
     // Where the engine counts the children, they follow the master.
     let one = open(PLENTY, AttrFlags::INHERIT);
     assert_eq!(found(&one), None);
-    engine.close(one.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&one]);
 }
 
 #[test]
@@ -417,9 +412,7 @@ fn when_the_task_is_gone_whoever_comes_gets_what_the_counters_say() {
     engine.close(one.group);
     let third = open().unwrap();
     assert_eq!(engine.census().masters, 1, "the new one is still found");
-    engine.close(other.group);
-    engine.close(third.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&other, &third]);
 }
 
 #[test]
@@ -493,8 +486,7 @@ fn an_event_changes_where_nobody_shares_it_and_loses_nothing() {
     engine.modify(one.events[0], &event(5)).unwrap();
     run(&engine, 10);
     assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(80, 40)), Ok(count(300, 40))]);
-    engine.close(one.group);
-    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    close_all(&engine, &[&one]);
 }
 
 #[test]

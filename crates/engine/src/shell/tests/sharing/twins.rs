@@ -59,7 +59,6 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One of the two.
 struct Twin {
     engine: Engine<Machine>,
     pmu: PmuId,
