@@ -18,7 +18,7 @@ impl<H: Host> Engine<H> {
     /// Where the counters don't follow forks by themselves, a family is one group: `roots` are its events, each
     /// alone. Such a group has a family already if it inherits; the new one takes its place (with another [`Attribution`]),
     /// as long as no child was forked; on an engine that shares it must be opened in [`crate::share::Domain::ALONE`]. Elsewhere, events
-    /// that could share are joined by nobody from then on.
+    /// that could share take no more subscribers from then on.
     ///
     /// # Errors
     /// `None` where one of the events is closed, where there is none, where `roots` are not one group as above, where

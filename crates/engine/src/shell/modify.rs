@@ -1,7 +1,7 @@
 //! An open event comes to count something else: another address, another length, another kind of access.
 //!
 //! What it is: the step of one event, where it has its counter for itself. One that could share, and does not, changes its master,
-//! which nobody finds by the old question any more.
+//! which the old question no longer finds.
 //!
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
@@ -29,7 +29,7 @@ impl<H: Host> Engine<H> {
     /// another address, length and access.
     ///
     /// An event whose counter others use is not changed: they would come to count something else, too. Open another one, then close this
-    /// one. What has its counter alone is joined by nobody from then on, be it refused in the end.
+    /// one. An event that has its counter alone takes no subscribers from then on, also where the change is refused in the end.
     ///
     /// # Errors
     /// Then it counts what it counted. Checked in this order: [`ModifyError::Closed`], [`ModifyError::Parse`],
@@ -38,7 +38,7 @@ impl<H: Host> Engine<H> {
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
         let Some(view) = &record.tap().view else { return self.modify_own(event, attr, || Ok(())) };
-        // With the turn, so that nobody joins meanwhile.
+        // With the turn, so that no event joins meanwhile.
         view.whole.in_turn(|life| self.modify_own(view.master, attr, || self.keep_for_oneself(&view.whole, life)))
     }
 

@@ -77,8 +77,8 @@ impl Machine {
         waits.iter().find(fits_too).map_or(Ok(()), |&group| Err(Unlawful::WaitsForNothing(group)))
     }
 
-    /// The fair share of each group's time, where each has one event that may be on any slot: nobody can have more without
-    /// somebody having less who has less already. All are given more and more, in small steps, until
+    /// The fair share of each group's time, where each has one event that may be on any slot: no group can have more without
+    /// less for another that has less already. All are given more and more, in small steps, until
     /// a moment is full; those that count then have what they get.
     #[must_use]
     pub fn fair_shares(&self) -> Vec<f64> {

@@ -93,7 +93,7 @@ impl Group {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Newcomers {
     Welcome,
-    /// Somebody came too late, or its only user asks something else by now; so whoever comes later is too late, too.
+    /// An event came too late, or its only user asks something else by now; so later ones are too late, too.
     TooLate,
     /// It is one group's own.
     Never,

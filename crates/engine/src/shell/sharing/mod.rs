@@ -77,7 +77,7 @@ pub(super) struct Master<H: Host> {
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
     since: Nanos,
-    /// Whether nobody may join it any more: it is the only view's own.
+    /// Whether no event may join it any more: it is the only view's own.
     kept: bool,
 }
 

@@ -198,7 +198,7 @@ impl<H: Host> Engine<H> {
         self.close(master.opened.group);
     }
 
-    /// A view that is the only one of its master has that for itself from now on: nobody finds it any more.
+    /// A view that is the only one of its master has that for itself from now on: no question finds it any more.
     ///
     /// # Errors
     /// [`ModifyError::Shared`] where there are others, [`ModifyError::Closed`].
@@ -221,7 +221,7 @@ impl<H: Host> Engine<H> {
     }
 }
 
-/// The refusal of a group, as whoever changes it is told.
+/// The refusal of a group, as an error of the change.
 pub(in crate::shell) const fn not_opened(error: OpenError) -> ModifyError {
     match error {
         OpenError::Parse { error, .. } => ModifyError::Parse(error),

@@ -413,7 +413,7 @@ pub(crate) enum Opener {
 pub(crate) enum Whose {
     /// Whoever asks the same.
     Everybody,
-    /// The group that was the only one to use it when it came to ask something else, and nobody any more.
+    /// The group that was the only one to use it when it came to ask something else, and no group any more.
     OneGroup,
 }
 

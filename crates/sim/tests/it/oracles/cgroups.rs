@@ -155,7 +155,7 @@ fn shares_are_fair_on_every_path() {
         }
     }
     println!(
-        "cgroups: seed {seed}: nobody has less than {least:.2} of a fair share; those of one cgroup differ by {apart:.3} of the time \
+        "cgroups: seed {seed}: no group has less than {least:.2} of a fair share; those of one cgroup differ by {apart:.3} of the time \
          at most"
     );
     assert!(least > 0.6 && apart < 0.05);

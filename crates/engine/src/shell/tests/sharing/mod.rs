@@ -388,7 +388,7 @@ fn who_counted_what_is_asked_of_a_group_of_its_own() {
     let tally = engine.read_family(family).unwrap()[0];
     assert_eq!((tally.total.value, tally.retired.value), (20, 6));
     let third = kernel();
-    assert_eq!(engine.census().masters, 2, "it is found by nobody any more");
+    assert_eq!(engine.census().masters, 2, "no question finds it any more");
     engine.close(third.group);
     engine.close(one.group);
     // Where the engine counts the children, they follow the master.
@@ -478,7 +478,7 @@ fn an_event_changes_where_nobody_shares_it_and_loses_nothing() {
     assert_eq!(engine.attr(one.events[1]).map(|attr| attr.config), Ok(13));
     run(&engine, 10);
     assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(30, 30)), Ok(count(170, 30))]);
-    // Nobody joins it, be his question the old one or the new one.
+    // No event joins it, by the old question or the new one.
     let (old, new) = (on_cpu(&engine, &[event(1), event(2)]), on_cpu(&engine, &[event(1), event(13)]));
     assert_eq!((engine.census().masters, engine.shares().len()), (3, 2));
     engine.close(old.group);

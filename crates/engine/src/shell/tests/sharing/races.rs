@@ -1,4 +1,4 @@
-//! Somebody reads or joins while an event that could share comes to count something else, or joins while what it joins loses its slot.
+//! A read or a join while an event that could share comes to count something else, and a join while the counter loses its slot.
 //!
 //! What it is: a reader and an opener beside [`Engine::modify`], and an opener beside the end of the task, on locks at which a scheduler decides who
 //! comes next. The clock stands, so each reading has one right answer, whenever it is taken.
@@ -104,7 +104,7 @@ fn whoever_reads_while_an_event_changes_reads_what_it_counted() {
     }
 }
 
-/// Who joins while it changes sees what he asked for, or there is nobody to be changed under.
+/// An event that joins during a change counts what its open asked for, or the change is refused.
 #[test]
 fn nobody_joins_what_comes_to_count_something_else() {
     let mut config = shuttle::Config::new();
