@@ -64,7 +64,7 @@ pub(super) fn rate(per_second: f64) -> (f64, &'static str) {
 /// Returns how many decimals a mean deserves whose error is `error`: two digits more than
 /// the error leaves certain.
 pub(super) fn decimals_for_error(error: f64) -> usize {
-    let leading = if error <= 0.0 { 0 } else { (0..7).find(|&places| error * 10_f64.powi(places) >= 1.0).unwrap_or(7) };
+    let leading = if error > 0.0 { (0..7).find(|&places| error * 10_f64.powi(places) >= 1.0).unwrap_or(7) } else { 0 };
     // Nanoseconds are the smallest unit there is.
     leading as usize + 2
 }
@@ -113,6 +113,7 @@ mod tests {
         assert_eq!(decimals_for_error(0.000_446), 6);
         assert_eq!(decimals_for_error(2.0), 2);
         assert_eq!(decimals_for_error(0.0), 2);
+        assert_eq!(decimals_for_error(f64::NAN), 2);
         assert_eq!(decimals_for_error(1e-15), 9);
     }
 }
