@@ -105,7 +105,7 @@ impl Facts {
 /// Whether the least that can be asked for is opened.
 fn opens_least() -> bool {
     let flags = AttrFlags::DISABLED | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-    bare::opens(&Attr { kind: EventType::SOFTWARE, config: sw::DUMMY, flags, ..Attr::default() }).is_ok()
+    bare::opens(&Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, flags, ..Attr::default() }).is_ok()
 }
 
 fn text(path: &Path) -> Option<String> {

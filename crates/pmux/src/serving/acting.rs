@@ -49,14 +49,15 @@ impl Acting {
     }
 
     /// As [`Acting::check`] for the event that needs nothing but the right to look at its target as this one does: it costs next to
-    /// nothing, where a tracepoint takes the kernel tens of milliseconds to give up.
+    /// nothing, where a tracepoint takes the kernel tens of milliseconds to give up, and an event that counts nothing makes the kernel change
+    /// code of its own on every CPU.
     ///
     /// # Errors
     /// As [`Acting::check`].
     pub fn check_target(&self, attr: &Attr, target: EventTarget) -> Result<(), ActError> {
         let sides = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
         let (kind, flags) = (EventType::SOFTWARE, attr.flags & sides);
-        self.check(&Attr { kind, config: sw::DUMMY, flags, ..Attr::default() }, target)
+        self.check(&Attr { kind, config: sw::TASK_CLOCK, flags, ..Attr::default() }, target)
     }
 
     /// What is known of the client, for a refusal's reasons.
