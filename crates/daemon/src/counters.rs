@@ -78,9 +78,6 @@ impl Counters {
     pub fn new(session: &Session, turns: Multiplexing, kernel_ring_bytes: u64) -> Result<Self, String> {
         let streams = Streams::new(session, kernel_ring_bytes).map_err(|errno| format!("no epoll: {errno}"))?;
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
-        // The process that reads who a client is exists from now on: later there may be no file left for it.
-        let own = std::process::id().cast_signed();
-        let _ = session.user_namespace_of(own, 0);
         Ok(Self {
             session: session.clone(),
             own: Credentials::own(),
@@ -282,6 +279,11 @@ impl Counters {
     }
 }
 
+/// Something was asked of an opener, which has not answered yet.
+pub(crate) fn not_yet() -> Refused {
+    Refused::Late(ServeError { index: 0, errno: EAGAIN, text: ActError::Late.to_string() })
+}
+
 const fn totals(count: &Count) -> Totals {
     Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 }
 }
@@ -301,6 +303,10 @@ impl Counting for Counters {
         let as_service = rights::access(asker, self.own.as_ref()) == Ok(Access::AsService);
         self.module_allows(asker, &attr, Breadth::WholeCpu).is_ok()
             && (named || as_service || rights::is_privileged(asker) || self.paranoid() <= 0)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.session.openers().is_waiting()
     }
 
     fn open(
@@ -337,6 +343,10 @@ impl Counting for Counters {
             }
             Self::refused(&acting, error)
         })?;
+        // What a group can do without may still come.
+        if self.is_waiting() {
+            return Err(not_yet());
+        }
         let group = OpenGroup { served, target, passed: Vec::new(), moved: Moved::No };
         Ok((group, grant))
     }

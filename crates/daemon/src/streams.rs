@@ -4,9 +4,9 @@
 //!
 //! **Invariant:** every event is opened with the rights of its client, by the kernel's own decision.
 
-use crate::counters::{Counters, NO_TASK};
+use crate::counters::{Counters, not_yet};
 use crate::rights;
-use crate::service::{Flow, Refused, Streaming, Subscription};
+use crate::service::{Counting as _, Flow, Refused, Streaming, Subscription};
 use pmux::serving::shared::wire::{EventNumber, Scope};
 use pmux::serving::{
     Acting, Asker, Breadth, EventTarget, Left, ServeError, StreamId, StreamQuestion, StreamScope, Streams, TargetKind,
@@ -63,10 +63,16 @@ impl Counters {
                 self.check_target(&acting, &wanted.attrs, (target, TargetKind::Cpu(cpu)))?;
             }
             Scope::Tasks(tasks) => {
+                let mut checked = Ok(());
                 for &task in tasks {
                     let target = EventTarget { task: Some(task), cpu: None };
-                    self.check_target(&acting, &wanted.attrs, (target, TargetKind::Task(Whose::Other)))?;
+                    match self.check_target(&acting, &wanted.attrs, (target, TargetKind::Task(Whose::Other))) {
+                        // The opener is asked about all of them at once.
+                        Err(refused @ Refused::Late(_)) if self.is_waiting() => checked = Err(refused),
+                        answered => answered?,
+                    }
                 }
+                checked?;
             }
         }
         Ok(acting)
@@ -116,14 +122,12 @@ impl Streaming for Counters {
         let question = StreamQuestion { scope, attrs: attrs.clone(), ring_bytes: *ring_bytes, wake_bytes: *wake_bytes };
         self.streams.set_source_bytes(wanted.kernel_ring_bytes);
         match self.streams.open(&acting, &question) {
-            Ok((stream, files)) => Ok((stream, files.into())),
-            Err(error) => {
-                // Whatever is open on its number is over.
-                if let (NO_TASK, Scope::Tasks(tasks)) = (error.errno, &wanted.scope) {
-                    tasks.iter().for_each(|&tid| self.session().served_task_exited(id(tid)));
-                }
-                Err(Self::refused(&acting, error))
+            Ok((stream, _)) if self.is_waiting() => {
+                self.streams.close(stream);
+                Err(not_yet())
             }
+            Ok((stream, files)) => Ok((stream, files.into())),
+            Err(error) => Err(Self::refused(&acting, error)),
         }
     }
 

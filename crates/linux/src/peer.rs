@@ -137,14 +137,16 @@ fn own_user_namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/user").ok().map(|file| file.ino())
 }
 
+/// The user namespace of a process, by its inode; `None` where nothing tells. Needs no file.
+#[must_use]
+pub fn user_namespace_of(process: i32) -> Option<u64> {
+    std::fs::metadata(format!("/proc/{process}/ns/user")).ok().map(|file| file.ino())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn namespace(process: i32) -> Option<u64> {
-        std::fs::metadata(format!("/proc/{process}/ns/user")).ok().map(|file| file.ino())
-    }
 
     fn own() -> Connected {
         let status = Proc::system().own_status().unwrap();
@@ -161,7 +163,7 @@ mod tests {
         let proc = Proc::system();
         let status = proc.own_status().unwrap();
         let handle = sys::pidfd_open(status.process).unwrap();
-        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), namespace);
+        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), user_namespace_of);
         assert_eq!(asker.process, Some(status.process));
         assert_eq!(asker.task_ids, Namespace::Ours);
         assert_eq!(asker.credentials, Credentials::own());
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn without_a_handle_nothing_is_believed() {
-        let asker = Asker::gather(&Proc::system(), own(), None, namespace);
+        let asker = Asker::gather(&Proc::system(), own(), None, user_namespace_of);
         assert_eq!((asker.process, asker.credentials), (None, None));
         assert_eq!(asker.task_ids, Namespace::Other);
     }
@@ -184,10 +186,10 @@ mod tests {
     fn who_is_not_who_connected_has_no_capabilities() {
         let handle = sys::pidfd_open(std::process::id().cast_signed()).unwrap();
         let other = Connected { user: own().user + 1, ..own() };
-        let asker = Asker::gather(&Proc::system(), other, Some(handle.as_fd()), namespace);
+        let asker = Asker::gather(&Proc::system(), other, Some(handle.as_fd()), user_namespace_of);
         assert_eq!(asker.credentials, None);
         let other = Connected { group: own().group + 1, ..own() };
-        assert_eq!(Asker::gather(&Proc::system(), other, Some(handle.as_fd()), namespace).credentials, None);
+        assert_eq!(Asker::gather(&Proc::system(), other, Some(handle.as_fd()), user_namespace_of).credentials, None);
     }
 
     #[test]
@@ -196,7 +198,8 @@ mod tests {
         let process = child.id().cast_signed();
         let handle = sys::pidfd_open(process).unwrap();
         child.wait().unwrap();
-        let asker = Asker::gather(&Proc::system(), Connected { process, ..own() }, Some(handle.as_fd()), namespace);
+        let asker =
+            Asker::gather(&Proc::system(), Connected { process, ..own() }, Some(handle.as_fd()), user_namespace_of);
         assert_eq!((asker.process, asker.credentials), (None, None));
     }
 

@@ -102,6 +102,29 @@ fn closing_tracepoints_holds_up_no_answer() {
     service.is_empty();
 }
 
+/// A user may stop the opener that runs as this user: the requests of this user wait, and nothing else does.
+#[test]
+fn a_user_who_stops_an_opener_waits_alone() {
+    // No other test has openers of this one.
+    const STOPS: u32 = 65_519;
+    let Some(service) = Service::of_root("") else { return };
+    let door = hostile::open_door();
+    let role = as_user(STOPS, &format!("stops-its-opener:{},{}", service.socket().display(), door.text("")));
+    door.read("asked");
+    let mut good = service.client();
+    for _ in 0..100 {
+        assert_eq!(good.ask(&Request::Ping).reply, Reply::Done);
+    }
+    // Another user has another opener.
+    let said = said_by(as_user(USER, &format!("counts:{}", service.socket().display())), &service);
+    assert!(said.contains("counted"), "{said}");
+    door.say("go");
+    let said = said_by(role, &service);
+    assert!(said.contains("both were opened"), "{said}");
+    drop(good);
+    service.is_empty();
+}
+
 #[test]
 fn what_one_user_takes_is_not_all() {
     if !root() {

@@ -10,7 +10,7 @@ use crate::service::{ClientId, Counting as _, errno};
 use pmux::serving::shared::channel::{Channel, Peer};
 use pmux::serving::shared::poll::{Interest, Token};
 use pmux::serving::shared::wire::{Refusal, RefusalKind, Reply, encode_reply};
-use pmux::serving::{Asker, Connected};
+use pmux::serving::{Asker, Connected, user_namespace_of};
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Server {
@@ -82,9 +82,7 @@ impl Server {
     }
 
     fn gather(&self, connected: Connected, process: Option<&OwnedFd>) -> Asker {
-        let user = connected.user;
-        let namespace = |process| self.counters.session().user_namespace_of(process, user);
-        Asker::gather(&self.proc, connected, process.map(AsFd::as_fd), namespace)
+        Asker::gather(&self.proc, connected, process.map(AsFd::as_fd), user_namespace_of)
     }
 
     /// Brings what is known of a client up to date, because its rights decide about what it asks for: it may have given some up, or

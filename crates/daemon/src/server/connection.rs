@@ -5,8 +5,8 @@
 use super::status::StatusJob;
 use crate::service::{Effect, Note};
 use pmux::serving::shared::channel::Channel;
-use pmux::serving::shared::poll::Ready;
-use pmux::serving::shared::wire::{Notice, Reply, encode_reply};
+use pmux::serving::shared::poll::{Interest, Ready};
+use pmux::serving::shared::wire::{Notice, Reply, Request, encode_reply};
 use pmux::serving::shared::{Flushed, Outbox, OutboxError};
 use pmux::serving::{Asker, Connected};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +18,19 @@ pub(super) enum Waits {
     Room,
     /// The time at which it may ask again.
     Turn,
+    /// An opener.
+    Opener,
+}
+
+impl Waits {
+    /// What is waited for of its socket, if anything.
+    pub(super) const fn interest(self) -> Option<Interest> {
+        match self {
+            Self::Room => Some(Interest::Write),
+            Self::Request => Some(Interest::Read),
+            Self::Turn | Self::Opener => None,
+        }
+    }
 }
 
 pub(super) struct Connection {
@@ -39,6 +52,8 @@ pub(super) struct Connection {
     pub(super) ready: Option<Ready>,
     /// An answer that is being written; nothing more is read before its end.
     pub(super) status: Option<Box<StatusJob>>,
+    /// A request, by its number, that waits for an opener; nothing more is read before its answer.
+    pub(super) parked: Option<(u32, Request)>,
     /// How often its opens were written to the log.
     pub(super) logged: u32,
     pub(super) who: String,
@@ -74,6 +89,7 @@ impl Connection {
             user: asker.connected.user,
             ready: None,
             status: None,
+            parked: None,
             logged: 0,
             who: who(number, asker),
         }

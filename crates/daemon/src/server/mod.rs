@@ -45,6 +45,7 @@ const LISTENER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const HOTPLUG: Token = Token(2);
 const RECORDS: Token = Token(3);
+const OPENERS: Token = Token(4);
 /// Clients have tokens from here on.
 const FIRST_CLIENT: u64 = 16;
 /// So many new clients are taken in at a time.
@@ -198,6 +199,7 @@ impl Server {
             server.poll.add(&server.listener, LISTENER, Interest::Read)?;
             server.poll.add(&server.signals, SIGNALS, Interest::Read)?;
             server.poll.add(server.counters.streams(), RECORDS, Interest::Read)?;
+            server.poll.add(session.openers().readable()?, OPENERS, Interest::Read)?;
             session.with_hotplug_fd(|fd| fd.map_or(Ok(()), |fd| server.poll.add(fd, HOTPLUG, Interest::Read)))
         };
         watch().map_err(|errno| StartError::Machine(format!("nothing can be waited for: {errno}")))?;
@@ -241,6 +243,7 @@ impl Server {
                     }
                     HOTPLUG => {}
                     RECORDS => self.next_pass_ns = 0,
+                    OPENERS => self.go_on_with_parked(),
                     Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report),
                 }
             }
@@ -316,6 +319,7 @@ impl Server {
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
         let lines = self.flood.next_ns().unwrap_or(u64::MAX);
         let next = paused
+            .min(self.counters.session().openers().next_ns())
             .min(self.next_refresh_ns)
             .min(self.next_look_ns)
             .min(self.next_pass_ns)
@@ -338,6 +342,9 @@ impl Server {
             }
             self.paused.remove(&(at, id));
             self.resume(id, now);
+        }
+        if now >= self.counters.session().openers().next_ns() {
+            self.go_on_with_parked();
         }
         if now >= self.next_refresh_ns {
             let until = pmux::serving::now_ns() + REFRESH_NS;

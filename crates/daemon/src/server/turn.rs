@@ -6,10 +6,12 @@
 use super::connection::{Connection, Fate, Waits};
 use super::{FIRST_CLIENT, MILLISECOND_NS, Server, say_of};
 use crate::config::Level;
-use crate::service::{ClientId, Note};
+use crate::service::{ClientId, Effect, Note};
+use pmux::serving::RequestId;
 use pmux::serving::shared::channel::Received;
 use pmux::serving::shared::poll::{Interest, Ready, Token};
 use pmux::serving::shared::wire::{Part, Reply, Request, Verb, decode_request};
+use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
 const REQUESTS: usize = 16;
@@ -50,6 +52,7 @@ impl Server {
             // What is left in its socket is nobody's any more.
             Waits::Room if hangup => Fate::Ends,
             Waits::Room => connection.flush(now),
+            Waits::Opener => self.try_again(id, now),
             Waits::Request => self.take_requests(id, now),
             Waits::Turn => return,
         };
@@ -102,26 +105,75 @@ impl Server {
                             connection.status = Some(job);
                         }
                     }
-                    Ok(request) => {
-                        if needs_rights(&request.1) {
-                            self.look_at(id);
-                        }
-                        self.service.request(id, &mut self.counters, now, request, &mut effects);
-                    }
+                    Ok(request) => self.try_request(id, now, request, &mut effects),
                     Err(error) => self.service.nonsense(id, &format!("it can't be understood: {error}"), &mut effects),
                 },
             }
-            let Some(connection) = self.connections.get_mut(&id) else { return Fate::Stays };
-            let (log, flood) = (&self.log, &mut self.flood);
-            let fate = connection.carry_out(&mut effects, now, |connection, note| {
-                let level = level(connection, note);
-                say_of(log, flood, connection.user, level, format_args!("{} {note}", connection.who));
-            });
-            if fate != Fate::Stays || connection.leaving || pmux::serving::now_ns() > until {
+            let fate = self.carry_out(id, now, &mut effects);
+            let Some(connection) = self.connections.get(&id) else { return fate };
+            let is_over = connection.leaving || connection.parked.is_some();
+            if fate != Fate::Stays || is_over || pmux::serving::now_ns() > until {
                 return fate;
             }
         }
         Fate::Stays
+    }
+
+    fn carry_out(&mut self, id: ClientId, now: u64, effects: &mut Vec<Effect<OwnedFd>>) -> Fate {
+        let Some(connection) = self.connections.get_mut(&id) else { return Fate::Stays };
+        let (log, flood) = (&self.log, &mut self.flood);
+        connection.carry_out(effects, now, |connection, note| {
+            let level = level(connection, note);
+            say_of(log, flood, connection.user, level, format_args!("{} {note}", connection.who));
+        })
+    }
+
+    /// Does what a client asks, or keeps it until an opener has answered.
+    fn try_request(&mut self, id: ClientId, now: u64, request: (u32, Request), effects: &mut Vec<Effect<OwnedFd>>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if !needs_rights(&request.1) {
+            self.service.request(id, &mut self.counters, now, request, effects);
+            return;
+        }
+        let openers = self.counters.session().clone();
+        let openers = openers.openers();
+        if !openers.begin(RequestId(id.0), connection.user) {
+            connection.parked = Some(request);
+            return;
+        }
+        self.look_at(id);
+        let left = self.service.request(id, &mut self.counters, now, request, effects);
+        // What did not come back has been answered, whatever is still to come of it.
+        if !openers.pause() || left.is_none() {
+            openers.end(RequestId(id.0));
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.parked = left;
+        }
+    }
+
+    /// An opener has answered, or has not in time.
+    fn try_again(&mut self, id: ClientId, now: u64) -> Fate {
+        let parked = self.connections.get_mut(&id).and_then(|connection| connection.parked.take());
+        let Some(request) = parked else { return Fate::Stays };
+        let mut effects = Vec::new();
+        self.try_request(id, now, request, &mut effects);
+        self.carry_out(id, now, &mut effects)
+    }
+
+    /// Requests that wait for openers have their turns, as far as their openers have answered.
+    pub(super) fn go_on_with_parked(&mut self) {
+        let mut ready = Vec::new();
+        self.counters.session().openers().go_on(&mut ready);
+        for RequestId(number) in ready {
+            self.wake(ClientId(number));
+        }
+    }
+
+    /// A turn for a client to whose socket nothing has happened.
+    fn wake(&mut self, id: ClientId) {
+        let ready = Ready { token: Token(id.0 + FIRST_CLIENT), readable: true, writable: false, hangup: false };
+        self.client_is_ready(id, ready);
     }
 
     /// Writes and sends an answer about the state, as far as time and room go.
@@ -155,8 +207,7 @@ impl Server {
     fn go_on_with_status(&mut self, id: ClientId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.status.is_some() && connection.waits == Waits::Request && connection.ready.is_none() {
-            let ready = Ready { token: Token(id.0 + FIRST_CLIENT), readable: true, writable: false, hangup: false };
-            self.client_is_ready(id, ready);
+            self.wake(id);
         }
     }
 
@@ -175,6 +226,8 @@ impl Server {
         let token = Token(id.0 + FIRST_CLIENT);
         let next = if connection.is_blocked() || connection.leaving {
             Waits::Room
+        } else if connection.parked.is_some() {
+            Waits::Opener
         } else if self.service.ready_at(id, now).is_some() {
             Waits::Turn
         } else {
@@ -184,17 +237,23 @@ impl Server {
             return;
         }
         let channel = &connection.channel;
-        let changed = match (connection.waits, next) {
-            (Waits::Turn, _) => self.poll.add(channel, token, interest(next)),
-            (_, Waits::Turn) => self.poll.remove(channel),
-            _ => self.poll.change(channel, token, interest(next)),
+        let changed = match (connection.waits.interest(), next.interest()) {
+            (None, Some(interest)) => self.poll.add(channel, token, interest),
+            (Some(_), None) => self.poll.remove(channel),
+            (Some(_), Some(interest)) => self.poll.change(channel, token, interest),
+            (None, None) => Ok(()),
         };
+        let was_blocked = connection.waits == Waits::Room;
         connection.waits = next;
         if let Some(at) = self.service.ready_at(id, now).filter(|_| next == Waits::Turn) {
             self.paused.insert((at, id));
         }
         if next == Waits::Room {
             self.plan_look(now);
+        }
+        if next == Waits::Opener && was_blocked {
+            // The answer may have come meanwhile.
+            self.wake(id);
         }
         if changed.is_err() {
             self.cut_off(id, "it can't be waited for");
@@ -215,6 +274,7 @@ impl Server {
     pub(super) fn let_go(&mut self, id: ClientId) {
         // With it go copies of events' files that it has not received: they must not be the last ones.
         let Some(connection) = self.connections.remove(&id).map(Connection::without_answers) else { return };
+        self.counters.session().openers().end(RequestId(id.0));
         let events = self.service.gone(id);
         let level = if connection.greeted && events > 0 { Level::Info } else { Level::Debug };
         let text = format_args!("{} has gone; {events} events of it are closed", connection.who);
@@ -250,13 +310,6 @@ impl Server {
         if waiting {
             self.plan_look(now);
         }
-    }
-}
-
-const fn interest(waits: Waits) -> Interest {
-    match waits {
-        Waits::Room => Interest::Write,
-        Waits::Request | Waits::Turn => Interest::Read,
     }
 }
 

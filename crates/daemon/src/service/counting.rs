@@ -111,6 +111,9 @@ pub trait Counting: Streaming {
     /// Whether a client may probably count whole CPUs: what it is told at its hello. Nothing is decided by it.
     fn may_count_cpus(&mut self, who: Who<'_>) -> bool;
 
+    /// Whether the request that is tried has asked for something that is not known yet: it is refused now, and is to be tried again.
+    fn is_waiting(&self) -> bool;
+
     /// Opens a group for a client, disabled, with the client's rights. `folder` is the cgroup's, with the process that passed it.
     ///
     /// # Errors

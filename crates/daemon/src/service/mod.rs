@@ -319,7 +319,7 @@ impl<C: Counting> Service<C> {
         }
     }
 
-    /// A client asks.
+    /// A client asks. The request comes back where it is to be tried again: see [`Counting::is_waiting`].
     pub fn request(
         &mut self,
         id: ClientId,
@@ -327,29 +327,29 @@ impl<C: Counting> Service<C> {
         now_ns: u64,
         (number, request): (u32, Request),
         out: &mut Vec<Effect<C::File>>,
-    ) {
+    ) -> Option<(u32, Request)> {
         self.note_request(id, now_ns);
-        let Some(client) = self.clients.get_mut(&id) else { return };
+        let client = self.clients.get_mut(&id)?;
         let (greeted, user) = (client.is_greeted(), client.asker().connected.user);
         let before = counting.closing();
-        let answered = match request {
-            Request::Hello(hello) if !greeted => self.hello(id, counting, number, &hello, out),
+        let answered = match &request {
+            Request::Hello(hello) if !greeted => self.hello(id, counting, number, hello, out),
             Request::Hello(_) => Err(out_of_order("the client has said hello before")),
             _ if !greeted => Err(out_of_order("a client says hello first")),
-            Request::Open(open) => self.open(id, counting, number, (&open, None), out),
+            Request::Open(open) => self.open(id, counting, number, (open, None), out),
             Request::OpenCgroup(OpenCgroup { open, cgroup }) => {
-                self.open(id, counting, number, (&open, Some(&cgroup)), out)
+                self.open(id, counting, number, (open, Some(cgroup)), out)
             }
-            Request::Control { handle, verb } => self.control(id, counting, handle, &verb).map(|()| done(number, out)),
-            Request::Read { handles } => self.read(id, counting, number, &handles, out),
-            Request::Renew { handle } => self.renew(id, counting, number, handle, out),
-            Request::Close { handles } => self.close(id, counting, &handles).map(|closed| {
+            Request::Control { handle, verb } => self.control(id, counting, *handle, verb).map(|()| done(number, out)),
+            Request::Read { handles } => self.read(id, counting, number, handles, out),
+            Request::Renew { handle } => self.renew(id, counting, number, *handle, out),
+            Request::Close { handles } => self.close(id, counting, handles).map(|closed| {
                 out.push(Effect::Note(Note::Closed(closed)));
                 done(number, out);
             }),
             Request::Weigh { .. } => Err(Refusal::new(RefusalKind::Rights, 0, errno::EOPNOTSUPP, NO_WEIGHTS)),
-            Request::Subscribe(wish) => self.subscribe(id, counting, number, &wish, out),
-            Request::Numbers { handle } => self.numbers(id, counting, number, handle, out),
+            Request::Subscribe(wish) => self.subscribe(id, counting, number, wish, out),
+            Request::Numbers { handle } => self.numbers(id, counting, number, *handle, out),
             // Whoever runs the loop knows more than this: it answers by itself.
             Request::Status { .. } => Err(out_of_order("the state can't be asked for here")),
             Request::Ping => {
@@ -359,6 +359,11 @@ impl<C: Counting> Service<C> {
         };
         self.closes_later(user, before, counting);
         if let Err(refusal) = answered {
+            if counting.is_waiting() {
+                // It is counted when it is tried last; each try has its price.
+                self.tallies.requests -= 1;
+                return Some((number, request));
+            }
             self.tallies.refused += 1;
             let hang_up = !greeted;
             out.push(Effect::Note(Note::Refused(refusal.clone())));
@@ -367,6 +372,7 @@ impl<C: Counting> Service<C> {
                 out.push(Effect::HangUp);
             }
         }
+        None
     }
 
     /// A client has sent what can't be understood.

@@ -34,6 +34,8 @@ struct List {
     lacks: bool,
     grant: Option<Grant>,
     fails: bool,
+    /// Whether an opener has not answered yet.
+    waiting: bool,
     moves: bool,
     rounds: u64,
     /// For which users groups were opened.
@@ -63,6 +65,10 @@ impl Counting for List {
         who.membership == Membership::Named
     }
 
+    fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
     fn open(
         &mut self,
         who: Who<'_>,
@@ -71,6 +77,9 @@ impl Counting for List {
         attrs: &[Attr],
     ) -> Result<((u64, usize), Grant), Refused> {
         self.decide()?;
+        if self.waiting {
+            return Err(Refused::Late(ServeError { index: 0, errno: 11, text: "not yet".to_owned() }));
+        }
         if self.fails {
             return Err(ServeError { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() }.into());
         }
@@ -242,6 +251,24 @@ fn hello() -> Request {
         name: "test".to_owned(),
         pid_namespace: 0,
     })
+}
+
+/// What an opener has not answered yet changes nothing, says nothing, and is asked again as it was.
+#[test]
+fn a_request_that_waits_comes_back() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(7);
+    let Scene { service, list, .. } = &mut scene;
+    list.waiting = true;
+    let before = (service.tallies(), service.events());
+    let mut effects = Vec::new();
+    let left = service.request(id, list, 0, (7, open(2)), &mut effects);
+    assert_eq!(left, Some((7, open(2))));
+    assert!(effects.is_empty(), "{effects:?}");
+    assert_eq!((service.tallies(), service.events()), before);
+    list.waiting = false;
+    assert_eq!(service.request(id, list, 0, (7, open(2)), &mut effects), None);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { number: 7, reply: Reply::Opened(_), .. })));
 }
 
 fn open(events: usize) -> Request {

@@ -20,6 +20,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+/// What a host says that would have to wait, and is to be asked again.
+const EAGAIN: i32 = 11;
+
 /// What to open on which CPUs.
 #[derive(Clone, Debug)]
 pub struct SetRequest {
@@ -121,6 +124,7 @@ impl<H: Host> Engine<H> {
                 Ok(asked) => asked.map(Vec::into_iter),
                 Err(error) => return give_up(set, error),
             };
+            let mut not_yet = None;
             for cpu in here.iter() {
                 let asked = asked.as_mut().and_then(Iterator::next);
                 let result = self.open_on(cpu, set, Gate::With(id), asked);
@@ -130,8 +134,13 @@ impl<H: Host> Engine<H> {
                     }
                     // It went away just now: as good as not there.
                     Err(_) if absent == Absent::Await && !self.is_online(cpu) => {}
+                    // A host that would have to wait is asked for all of them at once.
+                    Err(error) if error.error.errno() == EAGAIN => not_yet = not_yet.or(Some(error)),
                     Err(error) => return give_up(set, error),
                 }
+            }
+            if let Some(error) = not_yet {
+                return give_up(set, error);
             }
             Ok(id)
         })
@@ -153,8 +162,11 @@ impl<H: Host> Engine<H> {
                 {
                     Ok(group) => opened.push(group),
                     Err(error) => {
+                        let is_final = error.errno() != EAGAIN;
                         failed = Some(SetError { cpu, group, error });
-                        return;
+                        if is_final {
+                            return;
+                        }
                     }
                 }
             }

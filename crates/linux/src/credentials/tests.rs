@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::peer::user_namespace_of;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -154,6 +155,175 @@ fn an_opener_that_does_not_answer_is_given_up() {
     assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
 }
 
+fn signal(pid: i32, name: &str) {
+    assert!(Command::new("kill").args([name, &pid.to_string()]).uid(USER).gid(USER).status().unwrap().success());
+}
+
+/// The requests that can be tried again, as soon as there are any.
+fn ready(openers: &Openers) -> Vec<RequestId> {
+    let mut ready = Vec::new();
+    while ready.is_empty() {
+        let mut entries = [PollEntry::new(openers.readable().unwrap().as_raw_fd())];
+        let timeout = if openers.next_ns() == 0 { Duration::ZERO } else { Duration::from_secs(30) };
+        assert!(sys::ppoll(&mut entries, Some(timeout)) != Ok(0) || timeout.is_zero(), "an answer comes");
+        openers.go_on(&mut ready);
+    }
+    ready
+}
+
+/// Tries a request that asks one thing; whether it is to be tried again.
+fn attempt<T>(
+    openers: &Openers,
+    id: u64,
+    user: u32,
+    ask: impl Fn() -> Result<T, ActError>,
+) -> Option<Result<T, ActError>> {
+    assert!(openers.begin(RequestId(id), user));
+    let answer = ask();
+    assert_eq!(openers.is_waiting(), matches!(answer, Err(ActError::Late)));
+    if openers.pause() { None } else { Some(answer) }
+}
+
+/// A user who stops openers has requests that wait; those of others, and the thread that tries them, go on.
+#[test]
+fn a_request_waits_for_its_opener_and_nothing_else_does() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    openers.readable().unwrap();
+    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
+    let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
+    let check = || user.check(&in_user_mode(), task(&own));
+    assert_eq!(attempt(&openers, 1, USER, check), None);
+    assert_eq!(ready(&openers), [RequestId(1)]);
+    assert_eq!(attempt(&openers, 1, USER, check), Some(Ok(())));
+    let pid = openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    signal(pid, "-STOP");
+    assert_eq!(attempt(&openers, 2, USER, check), None);
+    assert!(!openers.begin(RequestId(2), USER), "its opener works for it");
+    // Another one of the user comes behind it, and asks nothing so far.
+    assert_eq!(attempt(&openers, 3, USER, check), None);
+    assert!(openers.state().requests[&RequestId(3)].todo.is_empty());
+    // Registered for the time of a try only, as a client's are of which nothing is open.
+    drop(friend);
+    let ask = || openers.on_behalf_of(0, of(OTHER)).check(&in_user_mode(), task(&other));
+    assert_eq!(attempt(&openers, 4, OTHER, ask), None);
+    assert_eq!(ready(&openers), [RequestId(4)]);
+    assert_eq!(attempt(&openers, 4, OTHER, ask), Some(Ok(())));
+    signal(pid, "-CONT");
+    assert_eq!(ready(&openers), [RequestId(2)]);
+    assert_eq!(attempt(&openers, 2, USER, check), Some(Ok(())));
+    assert_eq!(ready(&openers), [RequestId(3)]);
+    assert_eq!(attempt(&openers, 3, USER, check), None);
+    assert_eq!(ready(&openers), [RequestId(3)]);
+    assert_eq!(attempt(&openers, 3, USER, check), Some(Ok(())));
+    assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+}
+
+#[test]
+fn a_request_has_a_deadline_and_can_be_ended() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    openers.readable().unwrap();
+    let own = Sleeper::start(USER);
+    let user = openers.on_behalf_of(0, of(USER));
+    let check = || user.check(&in_user_mode(), task(&own));
+    assert_eq!(check(), Ok(()));
+    let pid = openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    signal(pid, "-STOP");
+    assert_eq!(attempt(&openers, 1, USER, check), None);
+    let due_ns = openers.next_ns();
+    assert!(due_ns > sys::clock::monotonic_ns() && due_ns < u64::MAX);
+    openers.state().requests.get_mut(&RequestId(1)).unwrap().due_ns = Some(0);
+    assert_eq!(ready(&openers), [RequestId(1)]);
+    assert!(openers.begin(RequestId(1), USER));
+    assert_eq!(check(), Err(ActError::Late));
+    assert!(!openers.is_waiting() && !openers.pause(), "it is over");
+    assert!(openers.state().registered[&user.cred()].opener.is_none(), "the opener is killed");
+    // The next one has another; that its client goes away ends it at any time.
+    assert_eq!(attempt(&openers, 2, USER, check), None);
+    assert_eq!(attempt(&openers, 3, USER, check), None);
+    openers.end(RequestId(2));
+    assert_eq!(ready(&openers), [RequestId(3)]);
+    assert_eq!(attempt(&openers, 3, USER, check), None);
+    openers.end(RequestId(3));
+    assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+}
+
+#[test]
+fn each_thing_is_asked_once_and_equal_ones_are_several() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    openers.readable().unwrap();
+    let own = Sleeper::start(USER);
+    let user = openers.on_behalf_of(0, of(USER));
+    let open =
+        |group: Option<&OwnedFd>| openers.open(user.cred(), &in_user_mode(), task(&own), group.map(AsFd::as_fd), None);
+    let group = || {
+        let leader = open(None)?;
+        let members = [open(Some(&leader)), open(Some(&leader))];
+        let [one, other] = members;
+        let files = [leader, one?, other?];
+        Ok(files.map(|file| sys::perf::id(file.as_fd()).unwrap()))
+    };
+    let mut known = Vec::new();
+    let files = loop {
+        match attempt(&openers, 1, USER, group) {
+            Some(files) => break files.unwrap(),
+            None => assert_eq!(ready(&openers), [RequestId(1)]),
+        }
+        let state = openers.state();
+        let answers = state.requests[&RequestId(1)].files();
+        known.push(answers.map(|file| sys::perf::id(file.as_fd()).unwrap()).collect::<Vec<_>>());
+    };
+    // First the leader, then both members, in one step.
+    assert_eq!(known.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3]);
+    let mut last = known.pop().unwrap();
+    last.sort_unstable();
+    let mut found = files;
+    found.sort_unstable();
+    assert_eq!(last, found);
+    assert!(found.windows(2).all(|pair| pair[0] != pair[1]), "{found:?}");
+}
+
+/// What an opener was asked when it was killed is asked of another one; a limit that its user sets on it is not the service's.
+#[test]
+fn a_request_survives_its_opener() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    openers.readable().unwrap();
+    let own = Sleeper::start(USER);
+    let user = openers.on_behalf_of(0, of(USER));
+    let check = || user.check(&in_user_mode(), task(&own));
+    assert_eq!(check(), Ok(()));
+    let pid = || openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    let first = pid();
+    signal(first, "-STOP");
+    assert_eq!(attempt(&openers, 1, USER, check), None);
+    signal(first, "-KILL");
+    assert_eq!(ready(&openers), [RequestId(1)]);
+    assert_ne!(pid(), first);
+    assert_eq!(attempt(&openers, 1, USER, check), Some(Ok(())));
+    let mut limit = Command::new("prlimit");
+    limit.args(["--nofile=1:1", "--pid", &pid().to_string()]).uid(USER).gid(USER);
+    match limit.status() {
+        Ok(status) => assert!(status.success(), "its user may limit it"),
+        Err(_) => return println!("skipped: needs prlimit(1)"),
+    }
+    assert_eq!(attempt(&openers, 2, USER, check), None);
+    assert_eq!(ready(&openers), [RequestId(2)]);
+    assert!(openers.begin(RequestId(2), USER));
+    assert_eq!(check(), Err(ActError::Late));
+    assert!(!openers.is_waiting() && !openers.pause());
+}
+
 #[test]
 fn openers_are_bounded() {
     if !can() {
@@ -189,10 +359,10 @@ fn another_user_namespace_is_entered() {
     let Ok(mut inside) = inside.map(Sleeper) else { return println!("skipped: needs unshare(1)") };
     let pid = inside.0.id();
     let openers = Arc::new(Openers::default());
-    let own = openers.user_namespace_of(std::process::id().cast_signed(), 0).unwrap();
+    let own = user_namespace_of(std::process::id().cast_signed()).unwrap();
     let namespace = loop {
-        match openers.user_namespace_of(pid.cast_signed(), 0) {
-            Ok(inode) if inode != own => break inode,
+        match user_namespace_of(pid.cast_signed()) {
+            Some(inode) if inode != own => break inode,
             _ if inside.0.try_wait().unwrap().is_some() => return println!("skipped: needs user namespaces"),
             _ => std::thread::sleep(Duration::from_millis(5)),
         }

@@ -205,7 +205,8 @@ impl KernelSlots {
             Err(errno) => {
                 // The kernel stops an event before it looks at what is wanted. Whether it goes on afterwards, it reads off the
                 // attribute that the event was opened with: disabled.
-                if slot.attr.flags.contains(AttrFlags::INHERIT) {
+                // Of what an opener has not answered yet nothing has been done.
+                if slot.attr.flags.contains(AttrFlags::INHERIT) && errno != sys::Errno::EAGAIN {
                     // Its own register and those of children come one after another: whoever has been changed is changed back,
                     // to what it has room for.
                     let mut before = slot.attr;

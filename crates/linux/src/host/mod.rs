@@ -35,7 +35,8 @@ use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
-use opener::{EventFile, FileCount};
+use opener::EventFile;
+pub(crate) use opener::FileCount;
 use passable::PassableFiles;
 use pmux_abi::attr::{Attr, EventType, ReadFormat};
 use pmux_abi::read::ReadLayout;
@@ -143,7 +144,9 @@ impl LinuxHost {
     /// The machine as it is.
     #[must_use]
     pub fn new() -> Self {
-        Self { models: Models::new(), shared: Arc::default() }
+        let files = Arc::<FileCount>::default();
+        let openers = Arc::new(Openers::new(Arc::clone(&files)));
+        Self { models: Models::new(), shared: Arc::new(Shared { files, openers, ..Shared::default() }) }
     }
 
     /// An engine on this machine, over the CPUs that are online.

@@ -199,7 +199,7 @@ enum Held {
 
 /// How many events of the kernel a host has opened and closed. Relaxed: nothing is published by them.
 #[derive(Default)]
-pub(super) struct FileCount {
+pub(crate) struct FileCount {
     pub(super) opened: AtomicU64,
     pub(super) closed: AtomicU64,
     /// How many were given to the thread that closes, and how many of them it has closed.
@@ -235,6 +235,15 @@ impl FileCount {
         let later = self.closing();
         let closed = self.closed.load(Ordering::Relaxed) + later.closed;
         (self.opened.load(Ordering::Relaxed), closed)
+    }
+
+    /// Closes an event that was opened in vain, as one that was in use.
+    pub(crate) fn discard(&self, fd: OwnedFd) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        match self.closer.get().is_some_and(|closer| closer.send(Arc::new(fd)).is_ok()) {
+            true => self.handed_over.fetch_add(1, Ordering::Relaxed),
+            false => self.closed.fetch_add(1, Ordering::Relaxed),
+        };
     }
 
     /// What the thread that closes has been given and has done.

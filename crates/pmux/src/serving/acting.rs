@@ -8,7 +8,7 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::OpenError;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::Domain;
-use pmux_linux::credentials::{ActError, Credentials, EventTarget, OnBehalf};
+use pmux_linux::credentials::{ActError, Credentials, EventTarget, OnBehalf, Openers};
 use pmux_linux::diagnose::{Facts, Namespace, TargetKind};
 use std::sync::Arc;
 
@@ -110,9 +110,9 @@ impl Session {
         Acting(Some((credentials, self.engine().host().openers().on_behalf_of(process, credentials))))
     }
 
-    /// The user namespace of a client's process, by its inode; `None` where nothing tells. The client can't make it take long.
+    /// The processes that open events with the rights of clients.
     #[must_use]
-    pub fn user_namespace_of(&self, process: i32, user: u32) -> Option<u64> {
-        self.engine().host().openers().user_namespace_of(process, user).ok()
+    pub fn openers(&self) -> &Openers {
+        self.engine().host().openers()
     }
 }

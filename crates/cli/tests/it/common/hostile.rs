@@ -119,6 +119,67 @@ pub fn leaves_tracepoints(arguments: &str) {
     eprintln!("opened {opened}");
 }
 
+/// A role: counts something of itself.
+pub fn counts(socket: &str) {
+    let mut asker = Asker::connect(Path::new(socket));
+    asker.greet();
+    assert_eq!(refused(&mut asker, &Request::Open(on_task(std::process::id().cast_signed(), &[faults()]))), None);
+    eprintln!("counted");
+}
+
+/// A role: stops the opener that runs as its user, asks for an event and for records of all its threads, and lets it go on when it is
+/// told to.
+pub fn stops_its_opener(arguments: &str) {
+    let (socket, door) = arguments.split_once(',').unwrap();
+    let said = |name: &str| Path::new(door).join(name);
+    let own = std::process::id().cast_signed();
+    for _ in 0..100 {
+        std::thread::spawn(std::thread::park);
+    }
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let threads = threads.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect();
+    let mut askers = [(); 2].map(|()| {
+        let mut asker = Asker::connect(Path::new(socket));
+        asker.greet();
+        asker
+    });
+    assert_eq!(refused(&mut askers[0], &Request::Open(on_task(own, &[faults()]))), None);
+    let opener = opener_of(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()));
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
+    signal("-STOP");
+    let records = Attr { sampling: pmux::serving::abi::Sampling::Period(1000), ..faults() };
+    let wish =
+        Subscribe { scope: Scope::Tasks(threads), attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
+    for (asker, request) in askers.iter_mut().zip([Request::Subscribe(wish), Request::Open(on_task(own, &[faults()]))])
+    {
+        assert!(asker.send(&encode_request(7, &request).unwrap()));
+    }
+    std::fs::write(said("asked"), "both\n").unwrap();
+    eventually("it is told to go on", || said("go").exists().then_some(()));
+    signal("-CONT");
+    let replies = askers.map(|mut asker| asker.receive().unwrap().reply);
+    assert!(matches!(replies, [Reply::Subscribed(_), Reply::Opened(_)]), "{replies:?}");
+    eprintln!("both were opened");
+}
+
+/// The opener that runs as a user.
+fn opener_of(user: u32) -> String {
+    let is = |path: &Path| {
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        name == "pmux-opener\n" && is_run_by(path, user)
+    };
+    let mut all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let found = all.find(|path| is(path)).expect("an opener runs as this user");
+    found.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+/// Whether a process runs as a user: its files are root's, because nothing may look into it.
+fn is_run_by(path: &Path, user: u32) -> bool {
+    let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
+    line.is_some_and(|line| line.split('\t').all(|found| found == user.to_string()))
+}
+
 /// A folder in which every user may write.
 pub fn open_door() -> Door {
     let door = Door::new();

@@ -82,6 +82,10 @@ pub fn play(name: &str, arguments: &str) {
         "sends-files" => super::hostile::sends_files(arguments),
         // takes-all:SOCKET,DOOR
         "takes-all" => super::hostile::takes_all(arguments),
+        // counts:SOCKET
+        "counts" => super::hostile::counts(arguments),
+        // stops-its-opener:SOCKET,FOLDER
+        "stops-its-opener" => super::hostile::stops_its_opener(arguments),
         // leaves-tracepoints:SOCKET,FILE
         "leaves-tracepoints" => super::hostile::leaves_tracepoints(arguments),
         // subscribes:THREAD,SOCKET,DOOR

@@ -32,8 +32,6 @@ pub(crate) enum Op {
     Check = 3,
     /// To change the breakpoint whose file is beside the order.
     Modify = 4,
-    /// To say in which user namespace the process [`Order::pid`] is, by its inode.
-    UserNamespace = 5,
 }
 
 /// The leader of the event's group is the first file beside the order.
@@ -92,20 +90,14 @@ pub(crate) struct Reply {
     pub(crate) errno: i32,
     /// From the nursery: the opener's number.
     pub(crate) pid: i32,
-    /// What was asked for, where that is a number.
-    pub(crate) value: u64,
-    /// How long the system call took.
-    pub(crate) took_ns: u64,
 }
 
 impl Reply {
     /// What a packet says; `None` where its length is wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let half = |at: usize| Some(i32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        (bytes.len() == size_of::<Self>())
-            .then(|| Some(Self { errno: half(0)?, pid: half(4)?, value: word(8)?, took_ns: word(16)? }))
-            .flatten()
+        let (errno, pid) = bytes.split_at_checked(4)?;
+        let number = |bytes: &[u8]| Some(i32::from_ne_bytes(bytes.try_into().ok()?));
+        Some(Self { errno: number(errno)?, pid: number(pid)? })
     }
 }
 
@@ -158,11 +150,12 @@ mod tests {
     #[test]
     fn orders_and_replies_have_no_padding() {
         assert_eq!(size_of::<Order>(), 16 + 40 + ATTR_ROOM);
-        assert_eq!(size_of::<Reply>(), 24);
+        assert_eq!(size_of::<Reply>(), 8);
         assert!(Order::new(Op::Open).with_attr(&[7; ATTR_ROOM + 1]).is_none());
-        assert_eq!(Reply::decode(&[0; 23]), None);
-        let mut bytes = [0; 24];
-        bytes[8] = 5;
-        assert_eq!(Reply::decode(&bytes), Some(Reply { value: 5, ..Reply::default() }));
+        assert_eq!(Reply::decode(&[0; 7]), None);
+        assert_eq!(Reply::decode(&[0; 9]), None);
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&5_i32.to_ne_bytes());
+        assert_eq!(Reply::decode(&bytes), Some(Reply { errno: 5, pid: 0 }));
     }
 }

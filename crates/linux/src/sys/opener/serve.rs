@@ -51,8 +51,8 @@ pub(super) fn nursery(socket: RawFd) -> ! {
     let mut order = Order::new(Op::Check);
     while receive(&mut order).is_some() {
         let (reply, fds) = match fork_opener() {
-            Ok((pid, fds)) => (Reply { pid, ..Reply::default() }, fds),
-            Err(errno) => (Reply { errno: errno.raw(), ..Reply::default() }, [-1; 2]),
+            Ok((pid, fds)) => (Reply { errno: 0, pid }, fds),
+            Err(errno) => (Reply { errno: errno.raw(), pid: 0 }, [-1; 2]),
         };
         send(&reply, &fds);
         fds.into_iter().for_each(close);
@@ -92,16 +92,20 @@ fn opener(socket: RawFd) -> ! {
     shut_in(c"pmux-opener");
     die_with_parent();
     let mut order = Order::new(Op::Check);
+    // Orders come behind each other without waiting: none is carried out with the nursery's credentials.
+    let mut has_taken = false;
     while let Some(fds) = receive(&mut order) {
-        let before_ns = now_ns();
-        let (answer, opened) = carry_out(&mut order, fds);
-        let took_ns = now_ns().wrapping_sub(before_ns);
-        let (errno, value) = match answer {
-            Ok(value) => (0, value),
-            Err(errno) => (errno.raw(), 0),
+        let answer = match has_taken || order.op == Op::Become as u32 {
+            true => carry_out(&mut order, fds),
+            false => Err(Errno::EPERM),
+        };
+        has_taken |= order.op == Op::Become as u32 && answer.is_ok();
+        let (errno, opened) = match answer {
+            Ok(opened) => (0, opened),
+            Err(errno) => (errno.raw(), -1),
         };
         let told = if order.op == Op::Check as u32 { -1 } else { opened };
-        send(&Reply { errno, pid: 0, value, took_ns }, &[told, -1]);
+        send(&Reply { errno, pid: 0 }, &[told, -1]);
         // What waits to be closed is closed when the answer is on its way.
         close(opened);
         fds.into_iter().for_each(close);
@@ -109,29 +113,19 @@ fn opener(socket: RawFd) -> ! {
     end()
 }
 
-/// What came of an order, and the event that it has opened, or -1.
-fn carry_out(order: &mut Order, fds: [RawFd; 2]) -> (Result<u64, Errno>, RawFd) {
+/// Carries out an order: the event that it has opened, or -1.
+fn carry_out(order: &mut Order, fds: [RawFd; 2]) -> Result<RawFd, Errno> {
     let op = order.op;
     if op == Op::Open as u32 || op == Op::Check as u32 {
-        return match open(order, fds) {
-            Ok(fd) => (Ok(0), fd),
-            Err(errno) => (Err(errno), -1),
-        };
-    }
-    let answer = if op == Op::Become as u32 {
-        take_credentials(order)
+        open(order, fds)
+    } else if op == Op::Become as u32 {
+        take_credentials(order).map(|()| -1)
     } else if op == Op::Modify as u32 {
         // SAFETY: (1) The attribute's buffer is larger than any attribute of the kernel, which only reads what its size says.
-        check(unsafe { libc::ioctl(fds[0], MODIFY_ATTRIBUTES, order.attr.as_mut_ptr()) }).map(|_| 0)
-    } else if op == Op::UserNamespace as u32 {
-        user_namespace(order.pid).map(|(fd, inode)| {
-            close(fd);
-            inode
-        })
+        check(unsafe { libc::ioctl(fds[0], MODIFY_ATTRIBUTES, order.attr.as_mut_ptr()) }).map(|_| -1)
     } else {
         Err(Errno::EINVAL)
-    };
-    (answer, -1)
+    }
 }
 
 fn open(order: &mut Order, [first, second]: [RawFd; 2]) -> Result<RawFd, Errno> {
@@ -154,7 +148,7 @@ fn open(order: &mut Order, [first, second]: [RawFd; 2]) -> Result<RawFd, Errno> 
 ///
 /// The user comes before the namespace: with the capabilities kept it may still be entered, and the numbers mean what they mean to
 /// the service. Entering it gives all capabilities there; in the end there are those that the order names, and no others.
-fn take_credentials(order: &Order) -> Result<u64, Errno> {
+fn take_credentials(order: &Order) -> Result<(), Errno> {
     let [user, group, permitted, effective, namespace] = order.words;
     // They fit: they were 32 bits wide.
     let (user, group) = (user as u32, group as u32);
@@ -168,6 +162,9 @@ fn take_credentials(order: &Order) -> Result<u64, Errno> {
         check_long(libc::syscall(libc::SYS_setresgid, group, group, group))?;
         check_long(libc::syscall(libc::SYS_setresuid, user, user, user))?;
     }
+    // The change of the user has made it dumpable where `fs.suid_dumpable` is 1. Until it gives up its capabilities, which comes behind
+    // this, no debugger of the user may attach.
+    shut_in(c"pmux-opener");
     if place >= 0 {
         // A change of the user takes away what is effective.
         set_capabilities(own, own)?;
@@ -191,7 +188,7 @@ fn take_credentials(order: &Order) -> Result<u64, Errno> {
     };
     // In another namespace the numbers may read differently; there they were set before it was entered.
     let taken = namespace != 0 || (users == [user; 3] && groups == [group; 3]);
-    if taken && capabilities()? == allowed { Ok(0) } else { Err(Errno::EPERM) }
+    if taken && capabilities()? == allowed { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// Whether a namespace is the one that was meant: the process may have gone into another since.
@@ -365,13 +362,6 @@ fn close(fd: RawFd) {
 
 fn check_long(answer: libc::c_long) -> Result<(), Errno> {
     if answer < 0 { Err(Errno::last()) } else { Ok(()) }
-}
-
-fn now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: (1) `now` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 fn end() -> ! {

@@ -196,21 +196,33 @@ impl Streams {
         let groups: Vec<_> =
             question.attrs.iter().map(|attr| GroupSpec::single(KERNEL, Attr { wakeup, ..*attr })).collect();
         let mut sets = Vec::with_capacity(scopes.len());
+        let mut refused = None;
         for scope in scopes {
             let request = SetRequest { groups: groups.clone(), scope, mask: mask.clone(), absent };
             match engine.open_set_in(acting.domain(Domain::RECORDS), request) {
                 Ok(set) => sets.push(set),
+                // The opener is asked for all of them at once.
+                Err(error) if error.error.errno() == EAGAIN && refused.is_none() => refused = Some((scope, error)),
+                Err(error) if error.error.errno() == EAGAIN => {}
                 Err(error) => {
-                    sets.into_iter().for_each(|set| engine.close_set(set));
-                    let attr = question.attrs.get(error.group).copied().unwrap_or_default();
-                    let kind = match scope {
-                        SetScope::Task(_) => TargetKind::Task(Whose::Other),
-                        _ => TargetKind::Cpu(error.cpu.0),
-                    };
-                    let text = acting.reason(&self.session, error.error, &attr, kind);
-                    return Err(ServeError { index: error.group, errno: error.error.errno(), text });
+                    refused = Some((scope, error));
+                    break;
                 }
             }
+        }
+        if let Some((scope, error)) = refused {
+            sets.into_iter().for_each(|set| engine.close_set(set));
+            let attr = question.attrs.get(error.group).copied().unwrap_or_default();
+            let (kind, task) = match scope {
+                SetScope::Task(task) => (TargetKind::Task(Whose::Other), i32::try_from(task.0).ok()),
+                _ => (TargetKind::Cpu(error.cpu.0), None),
+            };
+            let (errno, text) = (error.error.errno(), acting.reason(&self.session, error.error, &attr, kind));
+            // Whatever is open on its number is over.
+            if let (Some(task), ESRCH) = (task, errno) {
+                self.session.served_task_exited(task);
+            }
+            return Err(ServeError { index: error.group, errno, text });
         }
         Ok(sets)
     }
@@ -446,5 +458,7 @@ fn pages(bytes: u64) -> u32 {
 #[cfg(test)]
 mod tests;
 
+const ESRCH: i32 = 3;
+const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
