@@ -8,49 +8,31 @@
 //! therefore not waited for. The request fails with [`ActError::Late`] when it asks for what is not known yet, is tried again when the
 //! opener has answered, and finds the answers of earlier tries: the kernel is asked once for each thing. Requests of a user are
 //! answered one after another, each within a deadline. Only what is opened outside of a request is waited for (a CPU that comes, a
-//! turn), within a bound, and for a limited part of the time: see `Budget`.
+//! turn), within a bound, and for a limited part of the time.
 //!
 //! **Invariant:** an opener never has more capabilities than this process, and its credentials never change once it has taken them.
 
 use crate::host::FileCount;
-use crate::sys::opener::{CGROUP_FILE, GROUP_FILE, Op, Order, Reply, fork_nursery};
-use crate::sys::{self, Errno, Interest, Poll, PollEntry, Reaping, Token};
+use crate::sys::opener::{CGROUP_FILE, GROUP_FILE, Op, Order};
+use crate::sys::{self, Errno, Poll, PollEntry};
 use pmux_engine::Cred;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 mod request;
+mod state;
 
 pub use request::RequestId;
 use request::{Answer, Key, Request, Todo};
+use state::{Asker, State};
 
-/// A request has its answers within so long, from when it is its turn.
-const DEADLINE_NS: u64 = 10_000_000_000;
-/// So many orders of a request are with openers at once.
-const MOST_IN_FLIGHT: usize = 16;
 /// What is opened outside of a request is waited for so long.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often it is looked whether another thread has taken the answer.
 const LOOK: Duration = Duration::from_millis(20);
-/// The nursery, which no client can stop, is waited for so long.
-const NURSERY_PATIENCE: Duration = Duration::from_secs(2);
-/// Openers at once, of one user and in all. One more takes the place of the one that was idle longest.
-const OPENERS_PER_USER: usize = 8;
-const OPENERS: usize = 64;
-/// What is waited for outside of requests may take this part of the time for each user...
-const SHARE: u64 = 10;
-/// ... and so much ahead of that.
-const BURST_NS: u64 = 500_000_000;
-/// What an answer that did not come costs, beside the time that was waited: nothing is waited for then for [`SHARE`] times as long.
-const LATE_NS: u64 = 300_000_000;
-/// What a killed opener that has exited is reported as; no credentials have the number.
-const ENDED: Token = Token(0);
-/// Room for the longest answer, and one byte more.
-const REPLY_ROOM: usize = size_of::<Reply>() + 1;
 
 /// What the kernel asks about a task that calls `perf_event_open(2)`. Its supplementary groups are not among it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -154,41 +136,6 @@ pub struct Openers {
     files: Arc<FileCount>,
 }
 
-#[derive(Default)]
-struct State {
-    nursery: Option<Nursery>,
-    registered: HashMap<Cred, Registered>,
-    numbers: HashMap<Credentials, Cred>,
-    last_number: u64,
-    /// Counts orders: what was used last has the highest number.
-    orders: u64,
-    requests: HashMap<RequestId, Request>,
-    /// The requests of each user that wait for openers, in the order in which they came: the first is worked on.
-    lines: HashMap<u32, VecDeque<RequestId>>,
-    /// The request that is tried now, by this thread.
-    current: Option<(ThreadId, RequestId)>,
-    /// Users whose first request may be gone on with.
-    stalled: Vec<u32>,
-    /// Requests that can be tried again.
-    ready: VecDeque<RequestId>,
-    /// Answers to threads that wait.
-    waited: HashMap<u64, Answer>,
-    /// Openers that were killed, with their users, until they have exited: the kernel may keep them in a system call.
-    ended: Vec<(u32, OwnedFd)>,
-    /// Files that have no use: answers to requests that are over.
-    useless: Vec<OwnedFd>,
-    budgets: HashMap<u32, Budget>,
-}
-
-struct Registered {
-    credentials: Credentials,
-    /// A process of the user namespace, where that is another.
-    process: i32,
-    users: usize,
-    opener: Option<Opener>,
-    used: u64,
-}
-
 /// Credentials that are registered for as long as this lives: events can be opened with them by their number.
 pub struct OnBehalf {
     cred: Cred,
@@ -204,23 +151,7 @@ impl Openers {
     /// Registers the credentials of a process; equal ones have one number. An opener is made when it is needed first.
     #[must_use]
     pub fn on_behalf_of(self: &Arc<Self>, process: i32, credentials: Credentials) -> Arc<OnBehalf> {
-        let mut state = self.state();
-        let cred = match state.numbers.get(&credentials) {
-            Some(&cred) => cred,
-            None => {
-                state.last_number += 1;
-                let cred = Cred(state.last_number);
-                state.numbers.insert(credentials, cred);
-                cred
-            }
-        };
-        let fresh = || Registered { credentials, process, users: 0, opener: None, used: 0 };
-        // Later tries of a request find the answers by the number.
-        let is_kept = state.tried().is_some_and(|request| request.keep(cred));
-        let registered = state.registered.entry(cred).or_insert_with(fresh);
-        registered.users += 1 + usize::from(is_kept);
-        // The one that was there first may have exited.
-        registered.process = process;
+        let cred = self.state().register(process, credentials);
         Arc::new(OnBehalf { cred, openers: Arc::clone(self) })
     }
 
@@ -353,7 +284,6 @@ impl Openers {
         if let Some(known) = request.answer(&key) {
             return known;
         }
-        request.waits = true;
         let line = lines.entry(request.user).or_default();
         if !line.contains(&id) {
             line.push_back(id);
@@ -363,12 +293,13 @@ impl Openers {
             let files = [copy(files.0).map_err(no_file)?, copy(files.1).map_err(no_file)?];
             request.todo.push_back(Todo::copy(&key, &files)?);
         }
+        request.waits = true;
         Err(ActError::Late)
     }
 
     /// The same outside of a request. An opener that was killed while it had nothing to do is replaced.
     fn ask_and_wait(&self, user: u32, todo: impl Fn() -> Result<Todo, ActError>) -> Answer {
-        if self.state().owed_ns(user) > BURST_NS {
+        if !self.state().is_waited_for(user) {
             return Err(ActError::Late);
         }
         let started = Instant::now();
@@ -405,12 +336,11 @@ impl Openers {
                 break;
             }
         }
-        let late_ns = if matches!(answer, Some(Err(ActError::Late)) | None) { LATE_NS + BURST_NS } else { 0 };
-        let waited_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let answer = answer.unwrap_or(Err(ActError::Late));
         let mut state = self.state();
-        state.charge(user, waited_ns.saturating_add(late_ns));
+        state.charge(user, started.elapsed(), matches!(answer, Err(ActError::Late)));
         self.work(&mut state);
-        answer.unwrap_or(Err(ActError::Late))
+        answer
     }
 
     /// Goes on with the requests of users about whose openers something has changed, and closes what has no use.
@@ -479,369 +409,6 @@ fn order(op: Op, attr: &[u8], target: EventTarget) -> Result<Order, ActError> {
 
 /// An event and a cgroup beside an order.
 type Files<'f> = (Option<BorrowedFd<'f>>, Option<BorrowedFd<'f>>);
-
-/// What gets an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asker {
-    Request(RequestId),
-    /// A thread that waits, by the number of what it waits for.
-    Thread(u64),
-}
-
-/// What an opener has been given to do, and has not answered.
-enum Work {
-    Become,
-    Order(Asker, Todo),
-}
-
-impl State {
-    fn credentials(&self, cred: Cred) -> Result<Credentials, ActError> {
-        let registered = self.registered.get(&cred).ok_or(ActError::NotTaken(Errno::ESRCH))?;
-        Ok(registered.credentials)
-    }
-
-    /// The request that this thread tries.
-    fn tried(&mut self) -> Option<&mut Request> {
-        let (thread, id) = self.current?;
-        (thread == std::thread::current().id()).then(|| self.requests.get_mut(&id)).flatten()
-    }
-
-    /// One less keeps credentials registered.
-    fn release(&mut self, poll: Option<&Poll>, cred: Cred) {
-        let Some(registered) = self.registered.get_mut(&cred) else { return };
-        registered.users -= 1;
-        if registered.users == 0 {
-            let credentials = registered.credentials;
-            self.lose(poll, cred, ActError::Late);
-            self.registered.remove(&cred);
-            self.numbers.remove(&credentials);
-        }
-    }
-
-    /// Gives openers what the first request of a user has to ask; where it has nothing left, it can be tried again.
-    fn drive(&mut self, poll: Option<&Poll>, user: u32) {
-        while let Some(&id) = self.lines.get(&user).and_then(VecDeque::front) {
-            let Some(request) = self.requests.get_mut(&id) else { return };
-            request.due_ns.get_or_insert_with(|| sys::clock::monotonic_ns() + DEADLINE_NS);
-            if request.in_flight >= MOST_IN_FLIGHT {
-                return;
-            }
-            let Some(todo) = request.todo.pop_front() else {
-                if request.in_flight == 0 && !self.ready.contains(&id) {
-                    self.ready.push_back(id);
-                }
-                return;
-            };
-            request.in_flight += 1;
-            let key = todo.key.clone();
-            if let Err(error) = self.give(poll, Asker::Request(id), todo) {
-                self.answer(Asker::Request(id), key, Err(error));
-            }
-        }
-    }
-
-    /// Gives an opener an order, which is made where there is none.
-    fn give(&mut self, poll: Option<&Poll>, asker: Asker, todo: Todo) -> Result<(), ActError> {
-        let cred = todo.key.cred;
-        self.orders += 1;
-        let orders = self.orders;
-        for _ in 0..2 {
-            if self.registered.get(&cred).is_none_or(|registered| registered.opener.is_none()) {
-                self.make_opener(poll, cred)?;
-            }
-            let Some(registered) = self.registered.get_mut(&cred) else { break };
-            let Some(opener) = &mut registered.opener else { break };
-            registered.used = orders;
-            if todo.send_to(&opener.socket).is_ok() {
-                opener.work.push_back(Work::Order(asker, todo));
-                return Ok(());
-            }
-            // It was killed while it had nothing to do.
-            self.lose(poll, cred, ActError::Late);
-        }
-        Err(ActError::Late)
-    }
-
-    /// Takes one answer of an opener. `false`: there is none.
-    fn receive(&mut self, poll: Option<&Poll>, cred: Cred) -> bool {
-        let opener = self.registered.get_mut(&cred).and_then(|registered| registered.opener.as_mut());
-        let Some(opener) = opener else { return false };
-        let received = match receive(&opener.socket, 1) {
-            Err(Trouble::Nothing) => return false,
-            Err(Trouble::Dead) => None,
-            Ok(received) => Some(received),
-        };
-        match received.and_then(|received| Some((received, opener.work.pop_front()?))) {
-            // It has ended, or says what it was not asked.
-            None => self.lose(poll, cred, ActError::Late),
-            Some((Received { errno: 0, .. }, Work::Become)) => {}
-            Some((Received { errno, .. }, Work::Become)) => {
-                self.lose(poll, cred, ActError::NotTaken(Errno::from_raw(errno)));
-            }
-            Some((Received { errno, mut files, is_cut, .. }, Work::Order(asker, todo))) => {
-                let answer = match Errno::from_raw(errno) {
-                    _ if is_cut => Err(ActError::Refused(Errno::EMFILE)),
-                    _ if errno == 0 => Ok(files.pop()),
-                    // It has one file at a time, so that its user has limited it.
-                    Errno::EMFILE => Err(ActError::Late),
-                    errno => Err(ActError::Refused(errno)),
-                };
-                self.answer(asker, todo.key, answer);
-            }
-        }
-        true
-    }
-
-    fn answer(&mut self, asker: Asker, key: Key, answer: Answer) {
-        match asker {
-            Asker::Thread(ticket) => {
-                self.waited.insert(ticket, answer);
-            }
-            Asker::Request(id) => match self.requests.get_mut(&id) {
-                Some(request) => {
-                    request.answered(key, answer);
-                    self.stalled.push(request.user);
-                }
-                None => self.useless.extend(answer.ok().flatten()),
-            },
-        }
-    }
-
-    /// Ends an opener, if there is one. What it has not answered is asked of another one, once; why not more often, is the answer then.
-    fn lose(&mut self, poll: Option<&Poll>, cred: Cred, why: ActError) {
-        let Some(registered) = self.registered.get_mut(&cred) else { return };
-        let Some(opener) = registered.opener.take() else { return };
-        if let Some(poll) = poll {
-            let _ = poll.remove(&opener.socket);
-        }
-        let Opener { pid: _, pidfd, socket: _, work } = opener;
-        // It may be stuck in a system call, where the end of its socket does not reach it.
-        let _ = sys::pidfd_send_signal(pidfd.as_fd(), libc::SIGKILL);
-        if let Some(poll) = poll {
-            let _ = poll.add(&pidfd, ENDED, Interest::Read);
-        }
-        self.ended.push((registered.credentials.user, pidfd));
-        for work in work.into_iter().rev() {
-            match work {
-                Work::Become => {}
-                // The thread sees that it has gone.
-                Work::Order(Asker::Thread(_), _) if why == ActError::Late => {}
-                Work::Order(Asker::Request(id), todo) => match self.requests.get_mut(&id) {
-                    Some(request) if why == ActError::Late && request.is_tried_again(&todo) => {
-                        request.ask_again(todo);
-                        self.stalled.push(request.user);
-                    }
-                    _ => self.answer(Asker::Request(id), todo.key, Err(why)),
-                },
-                Work::Order(asker, todo) => self.answer(asker, todo.key, Err(why)),
-            }
-        }
-    }
-
-    /// A request is over: the next one of its user can be tried.
-    fn end(&mut self, poll: Option<&Poll>, id: RequestId) {
-        let Some(mut request) = self.requests.remove(&id) else { return };
-        for cred in request.kept() {
-            self.release(poll, cred);
-        }
-        self.ready.retain(|&ready| ready != id);
-        let user = request.user;
-        self.useless.extend(request.into_files());
-        let Some(line) = self.lines.get_mut(&user) else { return };
-        line.retain(|&waits| waits != id);
-        if line.is_empty() {
-            self.lines.remove(&user);
-        }
-        self.stalled.push(user);
-    }
-
-    /// Ends openers that have not answered in time; their requests hear that.
-    fn expire(&mut self, poll: Option<&Poll>, now_ns: u64) {
-        let first = self.lines.values().filter_map(VecDeque::front).copied();
-        let is_due = |id: &RequestId| {
-            self.requests.get(id).and_then(|request| request.due_ns).is_some_and(|due_ns| now_ns >= due_ns)
-        };
-        let due: Vec<_> = first.filter(is_due).collect();
-        for id in due {
-            let Some(request) = self.requests.get_mut(&id) else { continue };
-            request.give_up();
-            self.stalled.push(request.user);
-            let is_for = |work: &Work| matches!(work, Work::Order(Asker::Request(of), _) if *of == id);
-            let works = |one: &Registered| one.opener.as_ref().is_some_and(|opener| opener.work.iter().any(is_for));
-            let busy: Vec<_> = self.registered.iter().filter(|(_, one)| works(one)).map(|(&cred, _)| cred).collect();
-            for cred in busy {
-                self.lose(poll, cred, ActError::Late);
-            }
-        }
-    }
-
-    /// The socket of an opener, once more.
-    fn socket_of(&self, cred: Cred) -> Option<OwnedFd> {
-        self.registered.get(&cred)?.opener.as_ref()?.socket.try_clone().ok()
-    }
-
-    fn make_opener(&mut self, poll: Option<&Poll>, cred: Cred) -> Result<(), ActError> {
-        let Credentials { user, group, permitted, effective, user_namespace } = self.credentials(cred)?;
-        self.make_room(poll, user)?;
-        let mut opener = self.fork().map_err(ActError::NotTaken)?;
-        let process = self.registered.get(&cred).map_or(0, |registered| registered.process);
-        let words = [user.into(), group.into(), permitted, effective, user_namespace.unwrap_or_default()];
-        let order = Order::new(Op::Become).about(process, -1).with_words(words);
-        sys::send_packet(opener.socket.as_fd(), order.as_bytes(), &[]).map_err(|_| ActError::Late)?;
-        opener.work.push_back(Work::Become);
-        if let Some(poll) = poll {
-            poll.add(&opener.socket, Token(cred.0), Interest::Read).map_err(ActError::NotTaken)?;
-        }
-        if let Some(registered) = self.registered.get_mut(&cred) {
-            registered.opener = Some(opener);
-        }
-        Ok(())
-    }
-
-    /// Ends openers so that there is room for one more of a user.
-    fn make_room(&mut self, poll: Option<&Poll>, user: u32) -> Result<(), ActError> {
-        self.forget_the_ended();
-        if self.ended.iter().filter(|(of, _)| *of == user).count() >= OPENERS_PER_USER {
-            return Err(ActError::Late);
-        }
-        let idle = |registered: &HashMap<Cred, Registered>, of: Option<u32>| {
-            let running = registered.iter().filter_map(|(cred, one)| Some((*cred, one, one.opener.as_ref()?)));
-            let counted: Vec<_> =
-                running.filter(|(_, one, _)| of.is_none_or(|of| one.credentials.user == of)).collect();
-            let oldest = counted.iter().min_by_key(|(_, one, opener)| (!opener.work.is_empty(), one.used));
-            (counted.len(), oldest.map(|(cred, ..)| *cred))
-        };
-        for (of, most) in [(Some(user), OPENERS_PER_USER), (None, OPENERS)] {
-            let (count, oldest) = idle(&self.registered, of);
-            if let (true, Some(cred)) = (count >= most, oldest) {
-                self.lose(poll, cred, ActError::Late);
-            }
-        }
-        Ok(())
-    }
-
-    fn forget_the_ended(&mut self) {
-        let runs =
-            |pidfd: &OwnedFd| sys::ppoll(&mut [PollEntry::new(pidfd.as_raw_fd())], Some(Duration::ZERO)) == Ok(0);
-        self.ended.retain(|(_, pidfd)| runs(pidfd));
-    }
-
-    /// A new opener, with the credentials of this process so far.
-    fn fork(&mut self) -> Result<Opener, Errno> {
-        for _ in 0..2 {
-            match self.nursery()?.fork() {
-                Ok(opener) => return Ok(opener),
-                // It was killed: another one is made.
-                Err(_) => self.nursery = None,
-            }
-        }
-        Err(Errno::EAGAIN)
-    }
-
-    fn nursery(&mut self) -> Result<&Nursery, Errno> {
-        match &mut self.nursery {
-            Some(nursery) => Ok(nursery),
-            nursery => {
-                // It is waited for by its number, which must stay its own until then.
-                sys::stop_ignoring_children();
-                let (pid, socket) = fork_nursery()?;
-                Ok(nursery.insert(Nursery { pid, socket }))
-            }
-        }
-    }
-
-    fn owed_ns(&self, user: u32) -> u64 {
-        let now_ns = sys::clock::monotonic_ns();
-        self.budgets.get(&user).map_or(0, |budget| budget.owed_ns(now_ns))
-    }
-
-    fn charge(&mut self, user: u32, cost_ns: u64) {
-        let now_ns = sys::clock::monotonic_ns();
-        self.budgets.retain(|_, budget| budget.owed_ns(now_ns) > 0);
-        let owed_ns = self.owed_ns(user).saturating_add(cost_ns);
-        self.budgets.insert(user, Budget { owed_ns, at_ns: now_ns });
-    }
-}
-
-/// How long a user's openers were waited for beyond their share.
-struct Budget {
-    owed_ns: u64,
-    at_ns: u64,
-}
-
-impl Budget {
-    const fn owed_ns(&self, now_ns: u64) -> u64 {
-        self.owed_ns.saturating_sub(now_ns.saturating_sub(self.at_ns) / SHARE)
-    }
-}
-
-#[derive(Debug)]
-enum Trouble {
-    /// The process has ended.
-    Dead,
-    /// There is no answer yet.
-    Nothing,
-}
-
-struct Nursery {
-    pid: i32,
-    socket: OwnedFd,
-}
-
-impl Nursery {
-    fn fork(&self) -> Result<Opener, Trouble> {
-        sys::send_packet(self.socket.as_fd(), &[0], &[]).map_err(|_| Trouble::Dead)?;
-        let mut entries = [PollEntry::new(self.socket.as_raw_fd())];
-        while sys::ppoll(&mut entries, Some(NURSERY_PATIENCE)) == Err(Errno::EINTR) {}
-        let Received { errno, pid, mut files, .. } = receive(&self.socket, 2)?;
-        // Where no process can be made, a new nursery can't either; the error is the same then.
-        match (errno, files.pop(), files.pop()) {
-            (0, Some(pidfd), Some(socket)) => {
-                // Orders go through it without blocking.
-                sys::set_nonblocking(socket.as_fd()).map_err(|_| Trouble::Dead)?;
-                Ok(Opener { pid, pidfd, socket, work: VecDeque::new() })
-            }
-            _ => Err(Trouble::Dead),
-        }
-    }
-}
-
-impl Drop for Nursery {
-    fn drop(&mut self) {
-        // It is a child that nothing else reaps.
-        let _ = sys::kill(self.pid, libc::SIGKILL);
-        let _ = sys::wait_child(self.pid, Reaping::Block);
-    }
-}
-
-struct Opener {
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests stop and kill it as its user would"))]
-    pid: i32,
-    pidfd: OwnedFd,
-    socket: OwnedFd,
-    /// In the order in which it answers.
-    work: VecDeque<Work>,
-}
-
-struct Received {
-    errno: i32,
-    pid: i32,
-    files: Vec<OwnedFd>,
-    /// A file came, and there is no number left for it.
-    is_cut: bool,
-}
-
-/// Takes a reply that is there.
-fn receive(socket: &OwnedFd, most_files: usize) -> Result<Received, Trouble> {
-    let mut bytes = [0; REPLY_ROOM];
-    let packet = match sys::receive_packet(socket.as_fd(), &mut bytes, most_files) {
-        Ok(packet) => packet,
-        Err(Errno::EAGAIN | Errno::EINTR) => return Err(Trouble::Nothing),
-        Err(_) => return Err(Trouble::Dead),
-    };
-    let Reply { errno, pid } = bytes.get(..packet.bytes).and_then(Reply::decode).ok_or(Trouble::Dead)?;
-    Ok(Received { errno, pid, files: packet.files, is_cut: packet.cut })
-}
 
 #[cfg(test)]
 mod tests;

@@ -132,6 +132,10 @@ pub struct Service<C: Counting> {
     next_handle: u64,
     /// What all clients together hold, those that have gone among them.
     charge: Charge,
+    /// What the request that is tried would cost.
+    tried: Charge,
+    /// What each request costs, with its user, that waits for an opener: its answers are kept for it.
+    parked: HashMap<ClientId, (u32, Charge)>,
     /// How many events of clients were closed since the start.
     closed: u64,
     /// Up to which client pages are written, in a round that goes on.
@@ -152,6 +156,8 @@ impl<C: Counting> Service<C> {
             next_client: 1,
             next_handle: 1,
             charge: Charge::default(),
+            tried: Charge::default(),
+            parked: HashMap::new(),
             closed: 0,
             refreshed: None,
             tallies: Tallies::default(),
@@ -329,6 +335,8 @@ impl<C: Counting> Service<C> {
         out: &mut Vec<Effect<C::File>>,
     ) -> Option<(u32, Request)> {
         self.note_request(id, now_ns);
+        self.unpark(id);
+        self.tried = Charge::default();
         let client = self.clients.get_mut(&id)?;
         let (greeted, user) = (client.is_greeted(), client.asker().connected.user);
         let before = counting.closing();
@@ -362,6 +370,8 @@ impl<C: Counting> Service<C> {
             if counting.is_waiting() {
                 // It is counted when it is tried last; each try has its price.
                 self.tallies.requests -= 1;
+                self.charge(user, self.tried);
+                self.parked.insert(id, (user, self.tried));
                 return Some((number, request));
             }
             self.tallies.refused += 1;
@@ -392,6 +402,7 @@ impl<C: Counting> Service<C> {
     /// A client has gone, or is cut off: everything that it held is given back, by [`Service::close_some`]. Answers how many events
     /// that are.
     pub fn gone(&mut self, id: ClientId) -> usize {
+        self.unpark(id);
         let Some(client) = self.clients.remove(&id) else { return 0 };
         let events = client.open_events();
         self.leaving.push_back(client);
@@ -436,8 +447,19 @@ impl<C: Counting> Service<C> {
         }
     }
 
+    /// A request of a client waits no more.
+    fn unpark(&mut self, id: ClientId) {
+        if let Some((user, charge)) = self.parked.remove(&id) {
+            self.no_longer(user, charge);
+        }
+    }
+
     fn give_back(&mut self, user: u32, charge: Charge) {
         self.closed += u64::from(charge.events);
+        self.no_longer(user, charge);
+    }
+
+    fn no_longer(&mut self, user: u32, charge: Charge) {
         self.charge = self.charge.less(charge);
         if let Some(user) = self.users.get_mut(&user) {
             user.charge = user.charge.less(charge);
@@ -454,6 +476,7 @@ impl<C: Counting> Service<C> {
 
     fn has_room(&mut self, id: ClientId, counting: &C, more: Charge) -> Result<(), Refusal> {
         let rules = self.rules;
+        self.tried = more;
         let client = self.client(id)?;
         let (user, own) = (client.asker().connected.user, client.events());
         let limits = &rules.limits;

@@ -265,10 +265,16 @@ fn a_request_that_waits_comes_back() {
     let left = service.request(id, list, 0, (7, open(2)), &mut effects);
     assert_eq!(left, Some((7, open(2))));
     assert!(effects.is_empty(), "{effects:?}");
-    assert_eq!((service.tallies(), service.events()), before);
+    assert_eq!((service.tallies(), service.events()), (before.0, before.1 + 2), "what is kept for it has its price");
     list.waiting = false;
     assert_eq!(service.request(id, list, 0, (7, open(2)), &mut effects), None);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { number: 7, reply: Reply::Opened(_), .. })));
+    assert_eq!(service.events(), 2);
+    list.waiting = true;
+    assert!(service.request(id, list, 0, (8, open(3)), &mut effects).is_some());
+    assert_eq!(service.events(), 5);
+    scene.gone(id);
+    assert_eq!(scene.service.events(), 0);
 }
 
 fn open(events: usize) -> Request {
