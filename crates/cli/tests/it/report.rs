@@ -309,6 +309,13 @@ fn a_program_that_was_built_anew_lends_no_names() {
             "{options:?}: {}",
             before.err
         );
+        if !has_ids {
+            // It has another name beside its own: nothing was written.
+            std::fs::hard_link(&program, door.path("another")).unwrap();
+            let linked = told("linked");
+            assert!(linked.err.contains("was renamed, linked or"), "{options:?}: {}", linked.err);
+            assert!(!linked.err.contains("was written after"), "{options:?}: {}", linked.err);
+        }
         built(&door, "did_not_exist");
         let after = told("after");
         if has_ids {

@@ -64,9 +64,9 @@ impl FileCode {
         let module = module.get_or_insert_with(|| {
             let build_id = (!build_id.is_empty()).then_some(&build_id[..]);
             let found = locate(sources, Recorded { path, build_id, pid: *pid, until: *until })?;
-            if build_id.is_none() && is_younger(&found, *until) {
+            if let (None, Some(what)) = (build_id, changed_since(&found, *until)) {
                 *remark = Some(format!(
-                    "{} was written after the recording, which has no build id of it: its functions may have wrong names",
+                    "{} {what} after the recording, which has no build id of it: its functions may have wrong names",
                     path.display()
                 ));
             }
@@ -150,14 +150,17 @@ impl Drop for FileCode {
     }
 }
 
-/// Whether a file was written, or put in its place, after a recording.
-fn is_younger(found: &Located, until: Option<SystemTime>) -> bool {
-    // Installing keeps the time of the contents, and sets that of the inode.
-    let changed = found.file.metadata().ok().and_then(|data| {
-        let since_1970 = Duration::new(u64::try_from(data.ctime()).ok()?, u32::try_from(data.ctime_nsec()).ok()?);
-        UNIX_EPOCH.checked_add(since_1970)
-    });
-    until.zip(changed).is_some_and(|(until, changed)| changed > until)
+/// What became of a file after a recording, if anything: it was written, or perhaps only put in its place.
+fn changed_since(found: &Located, until: Option<SystemTime>) -> Option<&'static str> {
+    let (data, until) = (found.file.metadata().ok()?, until?);
+    let is_later = |time: std::io::Result<SystemTime>| time.is_ok_and(|time| time > until);
+    if is_later(data.modified()) || is_later(data.created()) {
+        return Some("was written");
+    }
+    // Installing keeps the time of the contents, and sets that of the inode; so does a hard link.
+    let since_1970 = Duration::new(u64::try_from(data.ctime()).ok()?, u32::try_from(data.ctime_nsec()).ok()?);
+    let changed = UNIX_EPOCH.checked_add(since_1970)?;
+    (changed > until).then_some("was renamed, linked or given other attributes, and perhaps exchanged,")
 }
 
 /// Where the code of a function is.
