@@ -7,7 +7,8 @@ use crate::options::sampling::{Frequency, Sampling};
 use crate::options::target::Whom;
 use crate::stat::cpu_choice;
 use pmux::record::{Keep, Rate, RecordOptions};
-use pmux::{Command, Error, EventList, Inherit, Session, Start, Target};
+use pmux::wait::{Token, Waiter};
+use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, Start, Target};
 
 /// The events; none where none were typed.
 pub(crate) fn events(typed: &Sampling, session: &Session) -> Result<EventList, Failure> {
@@ -83,4 +84,49 @@ fn rate(typed: &Sampling) -> Result<Rate, Failure> {
         }
         (None, Some(Frequency::PerSecond(hz))) => Rate::Frequency(hz),
     })
+}
+
+/// What tells that an exec has ended the events of what is recorded.
+pub(crate) struct Ends {
+    ends: EventEnds,
+    whom: Whom,
+    token: Token,
+}
+
+impl Ends {
+    pub(crate) fn watch(session: &Session, whom: &Whom, held: Option<&Command>, token: Token) -> Self {
+        let ends = match (whom, held) {
+            (Whom::Command, Some(command)) => session.watch_event_ends_of(command),
+            (Whom::Pids(tasks) | Whom::Tids(tasks), _) => session.watch_event_ends(tasks),
+            _ => session.watch_event_ends(&[]),
+        };
+        Self { ends, whom: whom.clone(), token }
+    }
+
+    /// Whether it is to be looked from time to time.
+    pub(crate) const fn wants_looks(&self) -> bool {
+        self.ends.wants_looks()
+    }
+
+    /// Looks, and has the waiter wait for what may end next.
+    pub(crate) fn look(&mut self, waiter: &mut Waiter) {
+        self.ends.look();
+        waiter.forget(self.token);
+        self.ends.fds().for_each(|fd| waiter.watch(fd, self.token));
+    }
+
+    /// What has ended, in a sentence.
+    pub(crate) fn told(&self) -> Option<String> {
+        let ended: Vec<_> = self.ends.ended().iter().map(ToString::to_string).collect();
+        let what = match self.whom {
+            _ if ended.is_empty() => return None,
+            Whom::Command => "the command".to_owned(),
+            Whom::Tids(_) => format!("thread {}", ended.join(", ")),
+            Whom::Pids(_) | Whom::Cpus(_) => format!("process {}", ended.join(", ")),
+        };
+        Some(format!(
+            "recording ended when {what} executed a set-user-id program, or one that this user may not read: the kernel ends the events of \
+             such a task; start pmux as the user that the program runs as"
+        ))
+    }
 }

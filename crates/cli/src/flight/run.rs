@@ -10,7 +10,7 @@ use crate::foreground::{Line, SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::flight::{AtEnd, FlightOptions as Options, MostDisk};
 use crate::options::target::Whom;
-use crate::sampling;
+use crate::sampling::{self, Ends};
 use crate::say::say;
 use pmux::flight::{FlightOptions, Limits};
 use pmux::record::{Rate, RecordOptions};
@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 const PILOT: Token = Token(0);
 /// A command that is followed stands.
 const FOLLOW: Token = Token(u64::MAX);
+const ENDS: Token = Token(u64::MAX - 1);
 /// Where snapshots go, where nobody says.
 const USUAL_FOLDER: &str = "pmux-flight";
 const USUAL_COOL_DOWN: Duration = Duration::from_secs(10);
@@ -48,6 +49,7 @@ pub(super) struct Run<'a> {
     signal: Option<i32>,
     line: Line,
     failures: u64,
+    ends: Option<Ends>,
 }
 
 impl<'a> Run<'a> {
@@ -65,6 +67,7 @@ impl<'a> Run<'a> {
             line: Line::when(std::io::stderr().is_terminal() && !options.quiet && options.sampling.command.is_empty()),
             whom,
             failures: 0,
+            ends: None,
         })
     }
 
@@ -86,6 +89,9 @@ impl<'a> Run<'a> {
         sampling::must_live(&target, &self.whom)?;
         let mut pilot = Pilot::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
         drop(target);
+        let mut ends = Ends::watch(self.session, &self.whom, held.as_ref(), ENDS);
+        ends.look(&mut self.waiter);
+        self.ends = Some(ends);
         let asked = self.listen(&mut pilot);
         let whose = sampling::whose_end(&self.whom);
         let mut child = pilot.begin(held).map_err(|error| not_opened(&error))?;
@@ -214,7 +220,8 @@ impl<'a> Run<'a> {
         let mut show_at = Instant::now();
         let (mut ended, mut heard) = (None, false);
         loop {
-            let look = whose.map(|_| Instant::now() + LOOK);
+            let looks = self.ends.as_ref().is_some_and(Ends::wants_looks);
+            let look = (whose.is_some() || looks).then(|| Instant::now() + LOOK);
             let show = (self.line == Line::Shown).then_some(show_at);
             let until = [look, show].into_iter().flatten().fold(pilot.deadline(), Instant::min);
             self.waiter.forget(FOLLOW);
@@ -258,6 +265,10 @@ impl<'a> Run<'a> {
     fn step(&mut self, pilot: &mut Pilot, until: Option<Instant>) -> Result<Vec<i32>, Failure> {
         pilot.watch(&mut self.waiter, PILOT);
         let wakes = self.waiter.wait(until).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
+        let may_have_ended = |wake: &Wake| matches!(wake, Wake::Child | Wake::Hangup(ENDS) | Wake::Deadline);
+        if let Some(ends) = self.ends.as_mut().filter(|_| wakes.iter().any(may_have_ended)) {
+            ends.look(&mut self.waiter);
+        }
         pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
         let signals = wakes.iter().filter_map(|wake| match wake {
             Wake::Signal(signal) => Some(*signal),
@@ -284,6 +295,9 @@ impl<'a> Run<'a> {
             ended["kind"] = json!("ended");
             self.put(&ended);
             return;
+        }
+        if let Some(ended) = self.ends.as_ref().and_then(Ends::told) {
+            say(&format!("pmux flight: {ended}"));
         }
         let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
         warnings.for_each(|warning| say(&format!("pmux flight: {warning}")));

@@ -12,7 +12,7 @@ use crate::options::exit_status;
 use crate::options::record::RecordOptions as Options;
 use crate::options::shared::SharedWish;
 use crate::options::target::Whom;
-use crate::sampling;
+use crate::sampling::{self, Ends};
 use crate::say::say;
 use pmux::perf_data::Writer;
 use pmux::record::{About, Form, Keep, RecordOptions, Recorder};
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 const RINGS: Token = Token(0);
 const HOTPLUG: Token = Token(1);
+const ENDS: Token = Token(2);
 /// How often rings are emptied, where none fills up: this is what a crash may cost.
 const FLUSH: Duration = Duration::from_secs(1);
 /// How often it is looked whether those are alive that are recorded, and the service that records.
@@ -52,6 +53,7 @@ pub(super) struct Run<'a> {
     begun_bytes: u64,
     /// How many notes were told.
     notes: usize,
+    ends: Option<Ends>,
     line: Line,
 }
 
@@ -87,6 +89,7 @@ impl<'a> Run<'a> {
             told_bytes: 0,
             begun_bytes: 0,
             notes: 0,
+            ends: None,
             // What a command of ours writes is not written over.
             line: Line::when(std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command)),
             whom,
@@ -115,6 +118,8 @@ impl<'a> Run<'a> {
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
         self.tell_notes(&recorder);
+        self.ends = Some(Ends::watch(recorder.session(), &self.whom, held.as_ref(), ENDS));
+        self.look_for_ends();
         if let (false, Some(level @ 2..)) = (self.options.quiet, self.options.compress) {
             say(&format!("pmux: -z{level} compresses as -z1 does: there is one level, the fastest"));
         }
@@ -217,7 +222,8 @@ impl<'a> Run<'a> {
         let (mut flush_at, mut show_at) = (self.began + FLUSH, self.began);
         let mut switch = false;
         loop {
-            let look = (whose.is_some() || recorder.lives() > 0).then(|| Instant::now() + LOOK);
+            let looks = self.ends.as_ref().is_some_and(Ends::wants_looks);
+            let look = (whose.is_some() || recorder.lives() > 0 || looks).then(|| Instant::now() + LOOK);
             let show = (self.line == Line::Shown).then_some(show_at);
             let alarms = [Some(flush_at), delay, look, show, self.files.turn_at()];
             let wakes = self.waiter.wait(alarms.into_iter().flatten().min());
@@ -228,6 +234,8 @@ impl<'a> Run<'a> {
                     Wake::Fd(HOTPLUG) => self.follow_cpus(recorder)?,
                     Wake::Signal(SIGUSR2) => switch = true,
                     Wake::Signal(signal) => self.interrupted(signal, child.as_deref_mut()),
+                    Wake::Child | Wake::Hangup(ENDS) => self.look_for_ends(),
+                    Wake::Deadline if looks => self.look_for_ends(),
                     _ => {}
                 }
             }
@@ -273,6 +281,12 @@ impl<'a> Run<'a> {
                 let text = words::so_far(self.began.elapsed().as_secs(), &recorder.progress(), written);
                 self.line.show(&text);
             }
+        }
+    }
+
+    fn look_for_ends(&mut self) {
+        if let Some(ends) = &mut self.ends {
+            ends.look(&mut self.waiter);
         }
     }
 
@@ -343,6 +357,9 @@ impl<'a> Run<'a> {
         let gap = recorder.gap();
         if !gap.is_zero() {
             say(&format!("pmux record: the service was away: nothing was recorded for {:.1} s", gap.as_secs_f64()));
+        }
+        if let Some(ended) = self.ends.as_ref().and_then(Ends::told) {
+            say(&format!("pmux record: {ended}"));
         }
         let away = words::away(recorder.absences(), pmux::serving::now_ns());
         for line in lines.into_iter().skip(usize::from(self.options.quiet)).chain(away) {

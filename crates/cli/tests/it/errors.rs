@@ -311,6 +311,16 @@ fn a_set_user_id_program_is_never_counted_as_0() {
         counted.wait().good().says(&[&format!("{pid} executed a set-user-id program")]);
         target.wait().good();
     }
+    let door = Door::new();
+    fs::set_permissions(door.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    for (command, output) in [("record", "it.data"), ("flight", "snapshots")] {
+        let record = |program: &str| {
+            let words = [command, "-e", "cpu-clock:u", "-o", &door.text(output), "--", program].map(str::to_owned);
+            user().args([&own]).args(words).run().good()
+        };
+        record(&id).says(&["recording ended when the command executed a set-user-id program"]);
+        record("true").never_says(&["set-user-id"]);
+    }
     // Programs that are none have no such note; root counts those of its own.
     count(&["--", "sh", "-c", "/bin/true; exec sleep 0.1"]).never_says(&["set-user-id"]);
     let ran = stat(["-e", "page-faults:u", "--", &id]).run().good().never_says(&["set-user-id", "<not counted>"]);
