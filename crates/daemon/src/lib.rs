@@ -15,6 +15,7 @@ mod flood;
 pub mod log;
 pub mod metrics;
 mod notify;
+pub mod payer;
 pub mod rights;
 pub mod server;
 pub mod service;

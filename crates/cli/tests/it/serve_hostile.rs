@@ -164,6 +164,37 @@ fn what_one_user_takes_is_not_all() {
     service.is_empty();
 }
 
+/// Root's number is not root's rights: a root without capabilities, as in a container, is bound as a user is, and told as little.
+#[test]
+fn a_root_without_rights_is_a_user() {
+    let limits =
+        "[limits]\nclients = 40\nclients_per_user = 12\nevents_per_user = 200\n[records]\nkernel_ring_kib = 16\n";
+    if !root() || !needs("root", "setpriv(1)", common::is_installed("setpriv")) {
+        return;
+    }
+    let service = Service::with(limits);
+    let door = hostile::open_door();
+    let mut root = service.client();
+    let asks = hostile::as_root_without_rights(&format!("asks-status:{}", service.socket().display()));
+    let told = said_by(asks, &service);
+    let told = told.lines().find_map(|line| line.strip_prefix("status ")).unwrap();
+    let told: serde_json::Value = serde_json::from_str(told).unwrap();
+    let users: Vec<_> = told["users"].as_array().unwrap().iter().map(|account| account["user"].as_u64()).collect();
+    assert_eq!(users, [Some(u32::MAX.into())], "{told}");
+    let role = format!("takes-all:{},{}", service.socket().display(), door.text(""));
+    let role = hostile::as_root_without_rights(&role);
+    let taken = door.read("here");
+    assert_eq!(taken.split_whitespace().next(), Some("12"), "{taken}");
+    let status = service.status();
+    let of = |user: u64| status["users"].as_array().unwrap().iter().find(|account| account["user"] == user).cloned();
+    assert_eq!(of(u32::MAX.into()).unwrap()["clients"], 12, "{status}");
+    root.open(on_task(own(), &[faults()]));
+    std::fs::write(door.path("leave"), "").unwrap();
+    said_by(role, &service);
+    drop(root);
+    service.is_empty();
+}
+
 /// An answer of more than may wait for a client is written as it is read.
 #[test]
 fn the_state_is_told_however_long_it_is() {

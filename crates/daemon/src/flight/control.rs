@@ -7,13 +7,16 @@
 
 use super::ask::Question;
 use super::place::{Called, Folder, remove_lock};
+use crate::payer::Payers;
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Peer, Received, Sent};
 use pmux::serving::shared::listener::{ListenError, Listener};
 use pmux::serving::shared::wire::PACKET_BYTES;
+use pmux::serving::{Connected, Proc, user_namespace_of};
 use pmux::wait::{Token, Waiter, Wake};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -80,7 +83,7 @@ pub struct Control {
     socket: PathBuf,
     called: Called,
     may: Askers,
-    own_user: u32,
+    payers: Payers,
     askers: Vec<Asker>,
     next: u64,
     buffer: PacketBuffer,
@@ -102,7 +105,7 @@ impl Control {
             socket,
             called,
             may,
-            own_user: own_user(),
+            payers: Payers::look_up(),
             askers: Vec::new(),
             next: 0,
             buffer: PacketBuffer::new(),
@@ -161,7 +164,7 @@ impl Control {
                 self.askers.push(Asker { id: AskerId(self.next), channel, who, until: Some(now + QUESTION_TIME) });
             } else {
                 let text = match self.may {
-                    Askers::Own => "only its own user and root may ask this recorder",
+                    Askers::Own => "only its own user, and root with its capabilities, may ask this recorder",
                     Askers::Groups(_) => {
                         "only root, the service's user and the groups of `rights.system_wide` may ask this recorder"
                     }
@@ -173,7 +176,13 @@ impl Control {
 
     fn may_ask(&self, peer: &Peer) -> bool {
         let grouped = |groups: &[u32]| groups.contains(&peer.gid) || peer.groups.iter().any(|of| groups.contains(of));
-        peer.uid == 0 || peer.uid == self.own_user || matches!(&self.may, Askers::Groups(groups) if grouped(groups))
+        let credentials = || {
+            let Peer { pid: process, uid: user, gid: group, .. } = *peer;
+            let connected = Connected { process, user, group, ..Connected::default() };
+            let process = peer.process.as_ref().map(AsFd::as_fd);
+            pmux::serving::Asker::gather(&Proc::system(), connected, process, user_namespace_of).credentials
+        };
+        self.payers.is_trusted(peer.uid, credentials) || matches!(&self.may, Askers::Groups(groups) if grouped(groups))
     }
 
     /// Whether somebody stays; what he asks is taken down.
@@ -218,10 +227,6 @@ fn packet(answer: &Value) -> String {
         }
     }
     shorter.to_string()
-}
-
-fn own_user() -> u32 {
-    pmux::serving::Proc::system().own_status().map_or(u32::MAX, |status| status.users.effective)
 }
 
 #[cfg(test)]

@@ -38,17 +38,22 @@ impl Server {
 
     fn take_in(&mut self, channel: Channel, now: u64) {
         let Ok(Peer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
-        // Before anything is read about it: a client without a place costs little.
-        if let Err(refusal) = self.service.has_place(user) {
+        let connected = Connected { process: pid, user, group, groups, label };
+        // Before anything is read about it, but for those that could be exempt: a client without a place costs little.
+        let mut gathered = None;
+        let payer = self.payers.payer(user, || {
+            let asker = gathered.insert(self.gather(connected.clone(), process.as_ref()));
+            asker.credentials
+        });
+        if let Err(refusal) = self.service.has_place(payer) {
             let text = format_args!("user {user}, process {pid}, is turned away: {}", refusal.text);
-            say_of(&self.log, &mut self.flood, user, Level::Warning, text);
+            say_of(&self.log, &mut self.flood, payer, Level::Warning, text);
             return turn_away(&channel, refusal);
         }
-        let connected = Connected { process: pid, user, group, groups, label };
-        let asker = self.gather(connected, process.as_ref());
+        let asker = gathered.unwrap_or_else(|| self.gather(connected, process.as_ref()));
         // Where the kernel tells it again, it is not kept: it would be one more file for each client.
         let process = process.filter(|_| channel.process().is_err());
-        let kept_back = self.service.rules().files_kept_back(user);
+        let kept_back = self.service.rules().files_kept_back(payer);
         if !self.reserve.refill(&self.listener) || self.counters.files_left() < kept_back {
             let text = pmux::serving::NO_FILES;
             turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
@@ -60,10 +65,10 @@ impl Server {
             }
             return;
         }
-        match self.service.connect(asker.clone(), membership(&asker, &self.system_wide), now) {
+        match self.service.connect((asker.clone(), payer), membership(&asker, &self.system_wide), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;
-                let connection = Connection::new((channel, process), &asker, id.0, queue, now);
+                let connection = Connection::new((channel, process), (&asker, payer), id.0, queue, now);
                 if self.poll.add(&connection.channel, Token(id.0 + FIRST_CLIENT), Interest::Read).is_err() {
                     self.service.gone(id);
                     return;
@@ -75,7 +80,7 @@ impl Server {
             Err(refusal) => {
                 let (user, process) = (asker.connected.user, asker.connected.process);
                 let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
-                say_of(&self.log, &mut self.flood, user, Level::Warning, who);
+                say_of(&self.log, &mut self.flood, payer, Level::Warning, who);
                 turn_away(&channel, refusal);
             }
         }

@@ -71,7 +71,7 @@ pub(super) enum Fate {
 impl Connection {
     pub(super) fn new(
         (channel, process): (Channel, Option<OwnedFd>),
-        asker: &Asker,
+        (asker, payer): (&Asker, u32),
         number: u64,
         queue_bytes: usize,
         now_ns: u64,
@@ -86,7 +86,7 @@ impl Connection {
             since_ns: now_ns,
             greeted: false,
             leaving: false,
-            user: asker.connected.user,
+            user: payer,
             ready: None,
             status: None,
             parked: None,

@@ -23,6 +23,7 @@ use crate::flood::Flood;
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
 use crate::notify::Manager;
+use crate::payer::Payers;
 use crate::service::{ClientId, Service};
 use connection::{Connection, Fate};
 use pmux::serving::shared::channel::PacketBuffer;
@@ -101,6 +102,7 @@ pub struct Server {
     start: Start,
     /// What the configuration says about users and groups.
     system_wide: Vec<u32>,
+    payers: Payers,
     buffer: PacketBuffer,
     log: Log,
     flood: Flood,
@@ -174,6 +176,7 @@ impl Server {
             config,
             start,
             system_wide,
+            payers: Payers::look_up(),
             buffer: PacketBuffer::new(),
             log,
             flood: Flood::default(),
@@ -452,6 +455,7 @@ impl Server {
             self.tell(id, &notice);
         }
         self.system_wide = system_wide;
+        self.payers = Payers::look_up();
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
         self.counters.set_turns(turns(&config));

@@ -184,7 +184,7 @@ impl Server {
         job.raw(",\"clients\":");
         let mut numbers = json!({ "connected": self.service.clients(), "most": self.config.limits.clients });
         let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
-            job.everything || id == job.of || Some(account.asker.connected.user) == job.own
+            job.everything || id == job.of || Some(account.payer) == job.own
         };
         let ids = match job.detail {
             Detail::Full => self.service.accounts().filter(shown).map(|(id, _)| id).collect(),
@@ -323,13 +323,13 @@ impl Server {
         self.counters.session().register_use().iter().map(line).collect()
     }
 
-    /// Whether a client may know what all others ask; if not, its user.
+    /// Whether a client may know what all others ask; if not, the user who pays for it.
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
         let Some(account) = self.service.account(of) else { return (false, None) };
         let asker = account.asker;
         let named = super::membership(asker, &self.system_wide) == Membership::Named;
-        let everything = is_privileged(asker) || named || asker.connected.user == 0;
-        (everything, Some(asker.connected.user))
+        let everything = is_privileged(asker) || named || !self.service.rules().binds(account.payer);
+        (everything, Some(account.payer))
     }
 }
 

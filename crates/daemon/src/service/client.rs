@@ -84,6 +84,8 @@ pub struct HeldStream<C: Counting> {
 pub struct Account<'a, C: Counting> {
     /// Who it is.
     pub asker: &'a Asker,
+    /// The user on whose account it is.
+    pub payer: u32,
     /// What it calls itself; empty before it has said so.
     pub name: &'a str,
     /// What it holds.
@@ -128,6 +130,8 @@ impl<C: Counting> Left<C> {
 
 pub(super) struct Client<C: Counting> {
     pub(super) asker: Asker,
+    /// The user on whose account it is.
+    pub(super) payer: u32,
     /// Whether the configuration names a group of it.
     pub(super) membership: Membership,
     /// Empty until it has said hello.
@@ -144,9 +148,10 @@ pub(super) struct Client<C: Counting> {
 }
 
 impl<C: Counting> Client<C> {
-    pub(super) fn new(asker: Asker, membership: Membership, per_second: u32, now_ns: u64) -> Self {
+    pub(super) fn new((asker, payer): (Asker, u32), membership: Membership, per_second: u32, now_ns: u64) -> Self {
         Self {
             asker,
+            payer,
             membership,
             name: None,
             groups: BTreeMap::new(),
@@ -162,6 +167,7 @@ impl<C: Counting> Client<C> {
     pub(super) fn account(&self) -> Account<'_, C> {
         Account {
             asker: &self.asker,
+            payer: self.payer,
             name: self.name.as_deref().unwrap_or_default(),
             charge: self.charge,
             requests: self.requests,

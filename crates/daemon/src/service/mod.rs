@@ -290,18 +290,22 @@ impl<C: Counting> Service<C> {
         Ok(())
     }
 
-    /// A client has connected.
+    /// A client has connected, which a user pays for: see [`crate::payer`].
     ///
     /// # Errors
     /// As [`Service::has_place`].
-    pub fn connect(&mut self, asker: Asker, membership: Membership, now_ns: u64) -> Result<ClientId, Refusal> {
-        let user = asker.connected.user;
-        self.has_place(user)?;
+    pub fn connect(
+        &mut self,
+        (asker, payer): (Asker, u32),
+        membership: Membership,
+        now_ns: u64,
+    ) -> Result<ClientId, Refusal> {
+        self.has_place(payer)?;
         let id = ClientId(self.next_client);
         self.next_client += 1;
         self.tallies.clients += 1;
-        self.users.entry(user).or_insert_with(|| User::new(&self.rules, now_ns)).clients += 1;
-        let client = Client::new(asker, membership, self.rules.limits.requests_per_second, now_ns);
+        self.users.entry(payer).or_insert_with(|| User::new(&self.rules, now_ns)).clients += 1;
+        let client = Client::new((asker, payer), membership, self.rules.limits.requests_per_second, now_ns);
         self.clients.insert(id, client);
         Ok(id)
     }
@@ -310,7 +314,7 @@ impl<C: Counting> Service<C> {
     #[must_use]
     pub fn ready_at(&self, id: ClientId, now_ns: u64) -> Option<u64> {
         let client = self.clients.get(&id)?;
-        let user = client.asker().connected.user;
+        let user = client.payer;
         let of_user = self.users.get(&user).filter(|_| self.rules.binds(user));
         client.ready_at(now_ns).max(of_user.and_then(|user| user.rate.ready_at(now_ns)))
     }
@@ -320,7 +324,7 @@ impl<C: Counting> Service<C> {
         let Some(client) = self.clients.get_mut(&id) else { return };
         self.tallies.requests += 1;
         client.charge(now_ns);
-        if let Some(user) = self.users.get_mut(&client.asker().connected.user) {
+        if let Some(user) = self.users.get_mut(&client.payer) {
             user.rate.charge(now_ns);
         }
     }
@@ -338,7 +342,7 @@ impl<C: Counting> Service<C> {
         self.unpark(id);
         self.tried = Charge::default();
         let client = self.clients.get_mut(&id)?;
-        let (greeted, user) = (client.is_greeted(), client.asker().connected.user);
+        let (greeted, user) = (client.is_greeted(), client.payer);
         let before = counting.closing();
         let answered = match &request {
             Request::Hello(hello) if !greeted => self.hello(id, counting, number, hello, out),
@@ -413,7 +417,7 @@ impl<C: Counting> Service<C> {
     /// is left.
     pub fn close_some(&mut self, counting: &mut C, mut go_on: impl FnMut() -> bool) -> bool {
         while let Some(mut client) = self.leaving.pop_front() {
-            let user = client.asker().connected.user;
+            let user = client.payer;
             while let Some(left) = client.take_one(counting) {
                 let (charge, before) = (left.charge(), counting.closing());
                 left.close(counting);
@@ -478,7 +482,7 @@ impl<C: Counting> Service<C> {
         let rules = self.rules;
         self.tried = more;
         let client = self.client(id)?;
-        let (user, own) = (client.asker().connected.user, client.events());
+        let (user, own) = (client.payer, client.events());
         let limits = &rules.limits;
         if own.saturating_add(more.events) > limits.events_per_client {
             return Err(request::too_many("a client may have open", "events_per_client", limits.events_per_client));

@@ -36,7 +36,7 @@ impl<C: Counting> Service<C> {
         let (stream, files) = counting.subscribe(self.client(id)?.asker(), &wanted)?;
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
-        let user = self.client(id)?.asker().connected.user;
+        let user = self.client(id)?.payer;
         self.charge(user, charge);
         self.tallies.opened += u64::from(charge.events);
         let ring_bytes = wanted.ring_bytes;
@@ -78,7 +78,7 @@ impl<C: Counting> Service<C> {
                  configuration): ask for fewer events, CPUs or threads, several times if need be"
             ));
         }
-        let user = asker.connected.user;
+        let user = self.client(id)?.payer;
         if self.rules.binds(user) {
             let of_user = self.users.get(&user).map_or(0, |account| account.charge.kernel_ring_bytes);
             let left = counting.locked_bytes(&asker).saturating_sub(of_user);

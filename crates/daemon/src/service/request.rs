@@ -69,7 +69,7 @@ impl<C: Counting> Service<C> {
         let charge = Charge::of_group(&attrs);
         self.has_room(id, counting, charge)?;
         let client = self.client(id)?;
-        let user = client.asker().connected.user;
+        let user = client.payer;
         let cgroup = cgroup.map(|cgroup| (cgroup, client.asker()));
         let (group, grant) = counting.open(client.who(), target, cgroup, &attrs)?;
         // A process that holds a file can stop its counter: those that share it have the same credentials.
@@ -200,7 +200,7 @@ impl<C: Counting> Service<C> {
         if let Some(wrong) = handles.iter().position(|&handle| !there(client, handle)) {
             return Err(unknown(wrong));
         }
-        let user = client.asker().connected.user;
+        let user = client.payer;
         let (mut events, mut charge) = (0, Charge::default());
         for &handle in handles {
             let closed = match client.close_stream(handle, counting) {

@@ -197,7 +197,7 @@ impl Scene {
     }
 
     fn connect(&mut self, user: u32) -> ClientId {
-        self.service.connect(asker(user), Membership::None, self.now).unwrap()
+        self.service.connect((asker(user), user), Membership::None, self.now).unwrap()
     }
 
     fn greeted(&mut self, user: u32) -> ClientId {
@@ -351,12 +351,12 @@ fn limits_hold_and_are_given_back() {
     scene.opened(other, 5);
     // Users, and all together.
     scene.connect(1);
-    let full = scene.service.connect(asker(1), Membership::None, 0).unwrap_err();
+    let full = scene.service.connect((asker(1), 1), Membership::None, 0).unwrap_err();
     assert!(full.text.contains("user 1"), "{}", full.text);
     scene.connect(3);
-    assert_eq!(scene.service.connect(asker(4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
+    assert_eq!(scene.service.connect((asker(4), 4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
     assert_eq!(scene.gone(one), 3);
-    assert!(scene.service.connect(asker(4), Membership::None, 0).is_ok());
+    assert!(scene.service.connect((asker(4), 4), Membership::None, 0).is_ok());
 }
 
 #[test]

@@ -27,6 +27,14 @@ pub fn as_user(user: u32, role: &str) -> (Child, tempfile::TempDir) {
     (command.spawn().unwrap(), folder)
 }
 
+/// Starts a role as a root that has no capability, as one of a container may be; its folder is nobody's.
+pub fn as_root_without_rights(role: &str) -> (Child, tempfile::TempDir) {
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).args(role::words(role)).current_dir("/");
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    (command.spawn().unwrap(), tempfile::tempdir().unwrap())
+}
+
 /// Waits until a role has ended well; what it has said.
 pub fn said_by((child, _folder): (Child, tempfile::TempDir), service: &Service) -> String {
     let ran = child.wait_with_output().unwrap();
@@ -144,7 +152,7 @@ pub fn stops_its_opener(arguments: &str) {
         asker
     });
     assert_eq!(refused(&mut askers[0], &Request::Open(on_task(own, &[faults()]))), None);
-    let opener = opener_of(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()));
+    let opener = opener_of(own_user());
     let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
     signal("-STOP");
     let records = Attr { sampling: pmux::serving::abi::Sampling::Period(1000), ..faults() };
@@ -164,13 +172,22 @@ pub fn stops_its_opener(arguments: &str) {
 
 /// The opener that runs as a user.
 fn opener_of(user: u32) -> String {
+    openers_of(user).pop().expect("an opener runs as this user")
+}
+
+/// The user of this process.
+pub fn own_user() -> u32 {
+    std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap())
+}
+
+/// All openers that run as a user.
+pub fn openers_of(user: u32) -> Vec<String> {
     let is = |path: &Path| {
         let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
         name == "pmux-opener\n" && is_run_by(path, user)
     };
-    let mut all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let found = all.find(|path| is(path)).expect("an opener runs as this user");
-    found.file_name().unwrap().to_str().unwrap().to_owned()
+    let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    all.filter(|path| is(path)).filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
 }
 
 /// Whether a process runs as a user: its files are root's, because nothing may look into it.

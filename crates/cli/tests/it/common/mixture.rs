@@ -20,8 +20,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// All attacks. Three users share them.
-pub const ALL: [&str; 8] =
-    ["connections", "descriptors", "events", "rings", "tracepoints", "requests", "nonsense", "set-user-id"];
+pub const ALL: [&str; 9] =
+    ["connections", "descriptors", "events", "rings", "tracepoints", "requests", "nonsense", "set-user-id", "openers"];
 /// Pages that the set-user-id program touches with root's rights: so many faults must not reach its starter.
 const SECRET_PAGES: usize = 2000;
 
@@ -40,6 +40,7 @@ pub fn play(arguments: &str) {
             "requests" => requests(&socket, &mut rng),
             "nonsense" => nonsense(&socket, &mut rng),
             "set-user-id" => set_user_id(&socket, Path::new(program)),
+            "openers" => openers(&socket, &mut rng),
             other => panic!("there is no attack {other}"),
         }
     }
@@ -197,6 +198,37 @@ fn nonsense(socket: &Path, rng: &mut Rng) {
         bytes[at] = rng.u8(..);
         bytes.truncate(rng.usize(1..=bytes.len()));
         asker.send(&bytes);
+    }
+}
+
+/// What opens events with its rights is stopped, goes on when an answer was nearly given up, runs only where nothing else wants to, or is
+/// killed; meanwhile there is much for it to do.
+fn openers(socket: &Path, rng: &mut Rng) {
+    let Some(mut asker) = client(socket) else { return };
+    if asker.try_ask(&Request::Open(on_task(own(), &[faults()]))).is_none() {
+        return;
+    }
+    let found = super::hostile::openers_of(super::hostile::own_user());
+    let Some(opener) = found.get(rng.usize(..found.len().max(1))).cloned() else { return };
+    // It may have ended, or be another user's of the same number.
+    let does = |program: &str, words: &[&str]| {
+        let _ = Command::new(program).args(words).arg(&opener).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    };
+    let records = Attr { sampling: Sampling::Period(1000), ..faults() };
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let tasks = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let wish =
+        Subscribe { scope: Scope::Tasks(tasks), attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
+    if rng.u32(..4) == 0 {
+        does("chrt", &["-i", "-p", "0"]);
+    }
+    does("kill", &["-STOP"]);
+    asker.send(&encode_request(5, &Request::Open(on_task(own(), &[faults(); 16]))).unwrap());
+    asker.send(&encode_request(6, &Request::Subscribe(wish)).unwrap());
+    std::thread::sleep(Duration::from_millis(rng.u64(..250)));
+    does("kill", &[if rng.u32(..4) == 0 { "-KILL" } else { "-CONT" }]);
+    if rng.bool() {
+        asker.receive();
     }
 }
 

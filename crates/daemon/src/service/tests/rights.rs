@@ -39,7 +39,7 @@ fn files_go_to_whoever_could_have_them() {
     assert_eq!(files(&mut scene, id), 0);
     let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
     let root = Asker { credentials: Some(able), ..asker(0) };
-    let id = scene.service.connect(root, Membership::None, 0).unwrap();
+    let id = scene.service.connect((root, 0), Membership::None, 0).unwrap();
     scene.ask(id, hello());
     assert_eq!(files(&mut scene, id), 1);
     // Without an entry nothing says what of a file is whose.
@@ -86,7 +86,7 @@ fn rights_are_those_of_the_moment() {
     scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
     let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
     let root = Asker { credentials: Some(able), ..asker(0) };
-    let id = scene.service.connect(root, Membership::None, 0).unwrap();
+    let id = scene.service.connect((root, 0), Membership::None, 0).unwrap();
     scene.ask(id, hello());
     let files = |scene: &mut Scene| match scene.ask(id, open(1)) {
         Reply::Opened(opened) => opened.files.len(),
