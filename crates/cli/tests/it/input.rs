@@ -160,8 +160,8 @@ fn bomb(stream: &[u8], times: usize) -> Vec<u8> {
     let mut attr = [0_u8; 72];
     (attr[0], attr[4]) = (1, 64);
     attr[4..8].copy_from_slice(&64_u32.to_ne_bytes());
-    // An identifier, a time; and both behind all other records.
-    attr[24..32].copy_from_slice(&(1_u64 << 16 | 1 << 2).to_ne_bytes());
+    // An identifier, a time, raw data; and the first two behind all other records.
+    attr[24..32].copy_from_slice(&(1_u64 << 16 | 1 << 10 | 1 << 2).to_ne_bytes());
     attr[40..48].copy_from_slice(&(1_u64 << 18).to_ne_bytes());
     attr[64..72].copy_from_slice(&7_u64.to_ne_bytes());
     let mut put = |kind: u32, payload: &[u8]| {
@@ -177,29 +177,43 @@ fn bomb(stream: &[u8], times: usize) -> Vec<u8> {
 
 #[test]
 fn few_bytes_that_unpack_to_many_take_little_memory() {
-    // zstd: magic, a window of 128 KiB; then blocks of 3 bytes that say a fourth one 128 KiB times, or a first that is not packed and a
-    // second one that repeats it (a literal section of nothing, one sequence of one code each by RLE).
+    // zstd: magic, a window of 128 KiB; then blocks of 3 bytes that say a fourth one 128 KiB times, or a first that is not packed and
+    // others that repeat it (a literal section of nothing, one sequence of one code each by RLE).
     let head = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x38];
     let block = |size: u32, kind: u32, last: u32| (size << 3 | kind << 1 | last).to_le_bytes()[..3].to_vec();
-    let same: Vec<u8> = (0..15_000).flat_map(|_| [block(0x2_0000, 1, 0), vec![8]].concat()).collect();
+    // All of a kind that is not to be read.
+    let same: Vec<u8> = (0..6_000).flat_map(|_| [block(0x2_0000, 1, 0), vec![8]].concat()).collect();
     // Records of 8 bytes that say that events were held back: too short for what they say.
     let short = [5, 0, 0, 0, 0, 0, 8, 0].repeat(2048);
-    let raw = [block(short.len() as u32, 0, 0), short].concat();
+    let raw_short = [block(short.len() as u32, 0, 0), short].concat();
     // Offset 8 is code 3 and 3 more bits; the match is 65539 and, by 16 more bits, 65533: 128 KiB. A bit marks where they begin.
-    let again = [block(9, 2, 0), vec![0, 1, 0x54, 0, 3, 52, 0xfd, 0xff, 0x0b]].concat();
+    let again_short = [block(9, 2, 0), vec![0, 1, 0x54, 0, 3, 52, 0xfd, 0xff, 0x0b]].concat();
+    // Samples of 32 KiB, as those with copies of stacks are: 10,000 times as large. Offset 32768 is code 15 and 15 more bits.
+    let mut sample = [9, 0, 0, 0, 0, 0, 0, 0x80].to_vec();
+    sample.extend([7_u64, 5].map(u64::to_ne_bytes).concat());
+    sample.extend((0x8000_u32 - 28).to_ne_bytes());
+    sample.resize(0x8000, 0);
+    let raw_sample = [block(0x8000, 0, 0), sample].concat();
+    let again_sample = [block(10, 2, 0), vec![0, 1, 0x54, 0, 15, 52, 0xfd, 0xff, 0x03, 0x80]].concat();
     let end = block(0, 0, 1);
-    let packed: Vec<u8> = [&head[..], &raw, &again.repeat(2000), &end].concat();
+    let packed = |raw: &[u8], again: &[u8], times| [&head[..], raw, &again.repeat(times), &end].concat();
+    let streams = [
+        ("same", [&head[..], &same, &end].concat(), 1, "no whole record"),
+        ("short", packed(&raw_short, &again_short, 2000), 8, "can't be right"),
+        ("samples", packed(&raw_sample, &again_sample, 2000), 3, ""),
+    ];
     let door = Door::new();
-    for (name, stream, times, says) in
-        [("same", [&head[..], &same, &end].concat(), 4, "1024 times as large"), ("short", packed, 8, "can't be right")]
-    {
+    for (name, stream, times, says) in streams {
         let file = door.path(name);
         std::fs::write(&file, bomb(&stream, times)).unwrap();
-        // In bytes of addresses: threads and libraries take some hundred MiB of them.
+        // In bytes of addresses: threads and libraries take some hundred MiB of them. What is unpacked is more than that.
         let limited =
             format!("ulimit -v 700000; exec {} report --stdio -i {}", env!("CARGO_BIN_EXE_pmux"), file.display());
         let ran = start("sh", ["-c", &limited]).run().good();
-        assert!(ran.err.contains(says), "{name}: {}", ran.err);
+        assert!(ran.err.contains(says) && !ran.err.contains("unpacked"), "{name}: {}", ran.err);
+        if name == "samples" {
+            assert!(ran.text().contains("Samples: 24K of"), "{}", ran.text());
+        }
     }
 }
 
