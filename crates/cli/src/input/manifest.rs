@@ -79,6 +79,7 @@ fn of(value: &Value) -> Option<Manifest> {
     let counts = [
         (&lost["missing_bytes"], "bytes were overwritten while it was copied"),
         (&lost["corrupt_records"], "records were broken"),
+        (&lost["left_out_records"], "older records are left out, because those of another CPU were overwritten"),
         (&lost["task_records"], "records about tasks were lost"),
         (&previous["gap_bytes"], "bytes are neither in it nor in the snapshot before it"),
     ];
@@ -152,7 +153,7 @@ mod tests {
             "marks": [{ "at_ns": "later", "what": "is no time" }],
             "window": { "first_ns": 3, "last_ns": 2_000_000_003_u64 },
             "cpus": [{ "cpu": 1, "first_ns": 3, "last_ns": 9 }, { "cpu": 2, "first_ns": null, "last_ns": null }],
-            "lost": { "missing_bytes": 0, "corrupt_records": 0, "task_records": 7 },
+            "lost": { "missing_bytes": 0, "corrupt_records": 0, "left_out_records": 5, "task_records": 7 },
             "previous": { "gap_bytes": 4096 },
         }))
         .unwrap_or_default();
@@ -160,8 +161,8 @@ mod tests {
         assert_eq!(manifest.windows, [Window { cpu: 1, first_ns: 3, last_ns: 9 }]);
         assert_eq!(
             manifest.sentence(),
-            "snapshot 3, taken for page-faults > 1000/s, 1.50 s after its first record; it spans 2.00 s; 7 records about tasks were \
-             lost, 4096 bytes are neither in it nor in the snapshot before it"
+            "snapshot 3, taken for page-faults > 1000/s, 1.50 s after its first record; it spans 2.00 s; 5 older records are left \
+             out, because those of another CPU were overwritten, 7 records about tasks were lost, 4096 bytes are neither in it nor in the snapshot before it"
         );
         assert_eq!(of(&json!([1, 2])), None);
         assert_eq!(

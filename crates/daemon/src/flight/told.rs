@@ -200,6 +200,7 @@ pub(super) fn snapshot_value(snapshot: &Snapshot) -> Value {
         "missing_bytes": sum(|of| of.missing_bytes),
         "gap_bytes": sum(|of| of.gap_bytes.unwrap_or_default()),
         "overlap_bytes": sum(|of| of.overlap_bytes),
+        "left_out": sum(|of| of.left_out),
         "previous": snapshot.previous.map(|(number, _)| number),
         "took_ms": snapshot.took.as_secs_f64() * 1e3,
         "deleted": snapshot.deleted.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
@@ -226,6 +227,10 @@ pub fn snapshot_line(value: &Value) -> String {
     let missing = count("missing_bytes");
     if missing > 0 {
         line.push_str(&format!(", without {} that were overwritten meanwhile", bytes_text(missing)));
+    }
+    if count("left_out") > 0 {
+        let left_out = plural(count("left_out"), "record");
+        line.push_str(&format!(", without {left_out} of before, when other CPUs' are overwritten"));
     }
     if count("lost") > 0 {
         line.push_str(&format!(", {} about tasks lost", plural(count("lost"), "record")));

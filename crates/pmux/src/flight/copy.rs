@@ -24,8 +24,10 @@ pub(super) struct LaneCopy {
     pub(super) overlap_bytes: u64,
     /// Records that can't be.
     pub(super) corrupt: u64,
-    /// Since when everything is there, if nothing was ever overwritten.
+    /// Since when the first ring is there, if nothing in it was ever overwritten.
     pub(super) whole_since_ns: Option<u64>,
+    /// Rings that overwrote records before the first copy: there everything is there from the oldest record on.
+    overwritten: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ pub(super) struct Copies {
 impl Copies {
     pub(super) fn lane(&mut self, cpu: u32) -> &mut LaneCopy {
         let place = self.lanes.iter().position(|lane| lane.cpu == cpu).unwrap_or_else(|| {
-            let (pieces, known) = (Vec::new(), Vec::new());
+            let (pieces, known, overwritten) = (Vec::new(), Vec::new(), Vec::new());
             let (missing_bytes, gap_bytes, overlap_bytes, corrupt, whole_since_ns) = (0, None, 0, 0, None);
             self.lanes.push(LaneCopy {
                 cpu,
@@ -47,6 +49,7 @@ impl Copies {
                 overlap_bytes,
                 corrupt,
                 whole_since_ns,
+                overwritten,
             });
             self.lanes.len() - 1
         });
@@ -83,7 +86,9 @@ impl LaneCopy {
                 *known = written;
             }
             None => {
-                if self.known.is_empty() && excerpt.missing_bytes() == 0 {
+                if excerpt.missing_bytes() > 0 {
+                    self.overwritten.push(ring);
+                } else if self.known.is_empty() {
                     self.whole_since_ns = Some(begun_ns);
                 }
                 self.known.push((ring, written));
@@ -97,5 +102,14 @@ impl LaneCopy {
         if excerpt.bytes() > 0 {
             self.pieces.push((ring, excerpt));
         }
+    }
+
+    /// Since when everything is there that was not overwritten; `None` where nothing was.
+    pub(super) fn overwritten_until(&self, time_of: impl Fn(&[u8]) -> Option<u64>) -> Option<u64> {
+        let oldest = |ring: &u64| {
+            let pieces = self.pieces.iter().filter(|(of, _)| of == ring);
+            pieces.flat_map(|(_, excerpt)| excerpt.records()).find_map(&time_of)
+        };
+        self.overwritten.iter().filter_map(oldest).max()
     }
 }

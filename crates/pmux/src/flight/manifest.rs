@@ -64,6 +64,7 @@ fn cpu(window: &CpuWindow) -> String {
         ("missing_bytes", window.missing_bytes.to_string()),
         ("gap_bytes", number(window.gap_bytes)),
         ("overlap_bytes", window.overlap_bytes.to_string()),
+        ("left_out_records", window.left_out.to_string()),
         ("away", format!("[{}]", window.away.iter().map(absence).collect::<Vec<_>>().join(", "))),
     ])
 }
@@ -91,6 +92,7 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
     let lost = object(&[
         ("missing_bytes", written.cpus.iter().map(|window| window.missing_bytes).sum::<u64>().to_string()),
         ("corrupt_records", written.corrupt.to_string()),
+        ("left_out_records", written.cpus.iter().map(|window| window.left_out).sum::<u64>().to_string()),
         ("task_records", job.told.lost.to_string()),
     ]);
     let clocks = object(&[

@@ -91,6 +91,8 @@ pub struct CpuWindow {
     pub gap_bytes: Option<u64>,
     /// Bytes that are in the snapshot before this one as well.
     pub overlap_bytes: u64,
+    /// Records that were there and are left out, because those of another CPU of that time were overwritten; samples included.
+    pub left_out: u64,
     /// When the CPU was away, in the time that the snapshot is about.
     pub away: Vec<Absence>,
 }
@@ -304,7 +306,8 @@ impl Job {
         writer.put(&self.told.state)?;
         writer.put(&finished_init())?;
         let times = Times::new(&self.descs);
-        let mut streams = self.streams(&times, written);
+        let from_ns = self.covered_from(&times);
+        let mut streams = self.streams(&times, from_ns, written);
         let bytes: u64 = self.copies.bytes() + self.told.records.len() as u64;
         let firsts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
         let first_ns = firsts.min().unwrap_or(0);
@@ -329,9 +332,10 @@ impl Job {
         }
         drop(streams);
         for (window, lane) in written.cpus.iter_mut().zip(&self.copies.lanes) {
-            // Where something was overwritten, everything is there from the oldest record on.
-            let since = lane.whole_since_ns.map(Nanos).or(window.first);
-            window.whole_since = since.map(|since| since.max(Nanos(self.cut_ns)));
+            let since_ns = lane.overwritten_until(|record| times.of(record)).max(lane.whole_since_ns);
+            // What is younger than the end is there of no other CPU.
+            let since_ns = since_ns.filter(|since_ns| *since_ns <= self.ended_ns);
+            window.whole_since = since_ns.map(|since_ns| Nanos(since_ns.max(self.cut_ns)));
             let is_here = |absence: &&Absence| {
                 let from_ns = window.whole_since.map_or(self.cut_ns, |since| since.0);
                 absence.cpu == window.cpu
@@ -343,33 +347,43 @@ impl Job {
         writer.finish(&self.late_features(&times, written))
     }
 
+    /// From when on no CPU's records were overwritten: what is older is there of some CPUs only, as what is younger than the end is. Where
+    /// there is no such time, that says the window, and what is there stays.
+    fn covered_from(&self, times: &Times) -> u64 {
+        let of = |lane: &LaneCopy| lane.overwritten_until(|record| times.of(record));
+        let from_ns = self.copies.lanes.iter().filter_map(of).max().filter(|from_ns| *from_ns <= self.ended_ns);
+        from_ns.map_or(self.cut_ns, |from_ns| from_ns.max(self.cut_ns))
+    }
+
+    /// What is known of a CPU before its records are written: those that were asked for and are older than `from_ns` are left out.
+    fn window(&self, lane: &LaneCopy, times: &Times, from_ns: u64) -> CpuWindow {
+        let LaneCopy { cpu, missing_bytes, gap_bytes, overlap_bytes, .. } = *lane;
+        let mut window = CpuWindow { cpu, missing_bytes, gap_bytes, overlap_bytes, ..CpuWindow::default() };
+        for (at_ns, record) in lane.rings().flat_map(|ring| lane.timed(ring, times)) {
+            if !(self.cut_ns..from_ns).contains(&at_ns) {
+                continue;
+            }
+            window.left_out += 1;
+            let bytes = record.len() as u64;
+            match (self.previous, &mut window.gap_bytes) {
+                (Some((_, ended)), Some(gap_bytes)) if at_ns > ended.0 => *gap_bytes += bytes,
+                _ => window.overlap_bytes = window.overlap_bytes.saturating_sub(bytes),
+            }
+        }
+        window
+    }
+
     /// Every ring's records, and what explains them.
-    fn streams<'a>(&'a self, times: &'a Times, written: &mut Written) -> Vec<Stream<'a>> {
+    fn streams<'a>(&'a self, times: &'a Times, from_ns: u64, written: &mut Written) -> Vec<Stream<'a>> {
         let mut streams = Vec::new();
         for lane in &self.copies.lanes {
             let cpu = Some(written.cpus.len());
-            let LaneCopy { missing_bytes, gap_bytes, overlap_bytes, .. } = *lane;
-            written.cpus.push(CpuWindow {
-                cpu: lane.cpu,
-                missing_bytes,
-                gap_bytes,
-                overlap_bytes,
-                ..CpuWindow::default()
-            });
+            written.cpus.push(self.window(lane, times, from_ns));
             written.corrupt += lane.corrupt;
-            let mut rings: Vec<u64> = lane.pieces.iter().map(|(ring, _)| *ring).collect();
-            rings.sort_unstable();
-            rings.dedup();
-            for ring in rings {
-                let pieces = lane.pieces.iter().filter(move |(of, _)| *of == ring);
-                let mut last_ns = 0;
-                let timed = move |record: &'a [u8]| {
-                    last_ns = times.of(record).unwrap_or(last_ns);
-                    (last_ns, record)
-                };
-                let records = pieces.flat_map(|(_, excerpt)| excerpt.records()).map(timed);
-                let asked = self.cut_ns..=self.ended_ns;
-                let records: Timed<'a> = Box::new(records.filter(move |(at_ns, _)| asked.contains(at_ns)));
+            for ring in lane.rings() {
+                let asked = from_ns..=self.ended_ns;
+                let records: Timed<'a> =
+                    Box::new(lane.timed(ring, times).filter(move |(at_ns, _)| asked.contains(at_ns)));
                 streams.push(Stream { records: records.peekable(), cpu });
             }
         }
@@ -392,6 +406,26 @@ impl Job {
             features.push(feature::absences(self.absences.iter().map(Absence::told)));
         }
         features
+    }
+}
+
+impl LaneCopy {
+    fn rings(&self) -> impl Iterator<Item = u64> {
+        let mut rings: Vec<u64> = self.pieces.iter().map(|(ring, _)| *ring).collect();
+        rings.sort_unstable();
+        rings.dedup();
+        rings.into_iter()
+    }
+
+    /// A ring's records, each with its time: of those that tell none, that of the one before.
+    fn timed<'a>(&'a self, ring: u64, times: &'a Times) -> impl Iterator<Item = (u64, &'a [u8])> {
+        let mut last_ns = 0;
+        let timed = move |record: &'a [u8]| {
+            last_ns = times.of(record).unwrap_or(last_ns);
+            (last_ns, record)
+        };
+        let pieces = self.pieces.iter().filter(move |(of, _)| *of == ring);
+        pieces.flat_map(|(_, excerpt)| excerpt.records()).map(timed)
     }
 }
 

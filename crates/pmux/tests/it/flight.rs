@@ -49,6 +49,11 @@ struct Storm {
 
 impl Storm {
     fn begin() -> Self {
+        Self::on(0)
+    }
+
+    /// On the first CPU that it may run on, or one behind it.
+    fn on(place: usize) -> Self {
         let (last, may) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (say, limit) = (Arc::clone(&last), Arc::clone(&may));
         let (send, receive) = std::sync::mpsc::channel();
@@ -56,7 +61,7 @@ impl Storm {
             // On one CPU: whoever moves leaves old numbers in the ring of another.
             let mut pinned = CpuVisitor::new();
             let online = Cpus::system().online().unwrap();
-            assert!(online.iter().any(|cpu| pinned.visit(cpu) == Placement::Moved));
+            assert!(online.iter().skip(place).any(|cpu| pinned.visit(cpu) == Placement::Moved));
             send.send(pmux_linux::current_tid()).unwrap();
             let mut null = File::open("/dev/null").unwrap();
             for number in 1.. {
@@ -330,6 +335,44 @@ fn nothing_is_younger_than_what_is_there_of_all_cpus() {
         assert!(snapshot.samples > 0 && last.is_some_and(|last| last <= to.0), "{last:?} of {to:?}");
         assert!(snapshot.cpus.iter().all(|cpu| cpu.last.is_none_or(|last| last <= to)), "{:?}", snapshot.cpus);
     }
+}
+
+/// The ring of one CPU was overwritten, that of another was not: what is older than the first one's oldest record is there of one only.
+#[test]
+fn nothing_is_older_than_what_is_there_of_all_cpus() {
+    let Some((session, events, folder, busy)) = able() else { return };
+    skip_unless!(needs("machine", "two CPUs", session.online().len() > 1));
+    let quiet = Storm::on(1);
+    let target = Target::Threads(vec![busy.tid, quiet.tid]);
+    let mut flight = open(&session, events, &target, bytes(folder.path(), 1 << 20));
+    // 10,922 calls are kept of each.
+    quiet.run(100);
+    busy.run(30_000);
+    quiet.run(10);
+    let mut done = Vec::new();
+    flight.request(Cause::now("one is full"));
+    done.extend(wait(&mut flight, 1));
+    quiet.run(20);
+    busy.run(30_000);
+    flight.request(Cause::now("and again"));
+    done.extend(wait(&mut flight, 1));
+    for (snapshot, quiets, left_out) in [(&done[0], &[101, 110], 100), (&done[1], &[0, 0], 130)] {
+        let content = Content::read(&snapshot.path);
+        let (busies, quiet) = (numbers(&content, &busy), numbers(&content, &quiet));
+        assert_whole(&busies);
+        assert!(busies.len() > 10_000, "{busies:?}");
+        assert_eq!([quiet.first(), quiet.last()].map(|number| number.copied().unwrap_or(0)), *quiets);
+        let (from, _) = snapshot.covers.unwrap();
+        assert!(content.samples.iter().all(|sample| sample.at_ns >= from.0), "from {from:?}");
+        assert_eq!(snapshot.cpus.iter().map(|cpu| cpu.left_out).sum::<u64>(), left_out);
+        let manifest = std::fs::read_to_string(&snapshot.manifest).unwrap();
+        assert!(manifest.contains(&format!("\"left_out_records\": {left_out}, \"task_records\"")), "{manifest}");
+    }
+    // What came after the first and is left out is in neither; what is in the first only is not in both.
+    let busies = done.iter().map(|snapshot| numbers(&Content::read(&snapshot.path), &busy)).collect::<Vec<_>>();
+    let missing = busies[1][0] - busies[0].last().unwrap() - 1 + 20;
+    assert_eq!(done[1].cpus.iter().filter_map(|cpu| cpu.gap_bytes).sum::<u64>(), missing * RECORD_BYTES);
+    assert_eq!(done[1].cpus.iter().map(|cpu| cpu.overlap_bytes).sum::<u64>(), 0);
 }
 
 #[test]
