@@ -7,6 +7,7 @@
 //! **Invariant:** the hard limit is never touched, and the soft one never lowered.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::OnceLock;
 
@@ -16,6 +17,10 @@ use crate::sys::{self, Errno, FileLimits};
 static AT_START: OnceLock<FileLimits> = OnceLock::new();
 /// How many numbers are tried one by one where `/proc` can't be read.
 const MOST_PROBED: i32 = 65_536;
+/// How many files more than those that are counted are asked for: later `/proc` is read, ends are waited for, outputs are written.
+const LATER_FILES: u64 = 16;
+/// With fewer files left than that, what comes later may fail.
+const LEAST_LATER_FILES: u64 = 8;
 
 /// More files are needed than the process may open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +38,7 @@ pub struct FileLimit {
 impl fmt::Display for FileLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { needed, soft, hard, open_now } = self;
-        let total = needed.saturating_add(*open_now);
+        let total = needed.saturating_add(*open_now).saturating_add(LATER_FILES);
         write!(f, "{needed} more open files are needed, but this process may have {soft} and has {open_now}")?;
         if hard > soft {
             write!(f, " (it may not raise that to its hard limit of {hard})")?;
@@ -44,14 +49,14 @@ impl fmt::Display for FileLimit {
 
 impl std::error::Error for FileLimit {}
 
-/// Makes sure that `needed` more files can be opened; raises the soft limit to the hard one if that helps.
+/// Makes sure that `needed` more files can be opened, and some that are needed later; raises the soft limit to the hard one if that helps.
 ///
 /// Other threads may take what was found free; opening can still fail with `EMFILE`.
 ///
 /// Errors: [`FileLimit`], with the numbers.
 pub fn ensure_files(needed: u64) -> Result<(), FileLimit> {
     let open_now = open_files();
-    let total = needed.saturating_add(open_now);
+    let total = needed.saturating_add(open_now).saturating_add(LATER_FILES);
     // A limit that can't be read can't be judged: opening will tell.
     let Ok(limits) = sys::file_limits() else { return Ok(()) };
     if total <= limits.soft {
@@ -71,6 +76,18 @@ pub fn raise_soft_limit() -> Result<u64, Errno> {
         sys::set_soft_file_limit(FileLimits { soft: limits.hard, ..limits })?;
     }
     Ok(limits.hard)
+}
+
+/// Whether files are left for what comes later, now that everything is open. Raises the soft limit if that helps.
+#[must_use]
+pub fn has_files_for_later() -> bool {
+    let is_left = |most: u64| {
+        // Numbers are given from the lowest free one on.
+        let free = io::pipe()
+            .map_or(u64::MAX, |(one, other)| u64::from(one.as_raw_fd().min(other.as_raw_fd()).unsigned_abs()));
+        most.saturating_sub(free) >= LEAST_LATER_FILES
+    };
+    is_left(most_files()) || raise_soft_limit().is_ok_and(is_left)
 }
 
 /// How many files the process may still open. Numbers are given from the lowest free one on, so that tells it.
@@ -149,6 +166,7 @@ mod tests {
     #[test]
     fn what_fits_is_granted_and_what_cannot_is_explained() {
         assert_eq!(ensure_files(1), Ok(()));
+        assert!(has_files_for_later());
         let limit = ensure_files(u64::MAX).unwrap_err();
         assert_eq!(limit.needed, u64::MAX);
         assert_eq!(limit.soft, limit.hard);
@@ -169,8 +187,8 @@ mod tests {
         let limit = FileLimit { needed: 3000, soft: 1024, hard: 1024, open_now: 10 };
         assert_eq!(
             limit.to_string(),
-            "3000 more open files are needed, but this process may have 1024 and has 10; allow at least 3010: \
-             `ulimit -n 3010` as root, or LimitNOFILE=3010 for a service"
+            "3000 more open files are needed, but this process may have 1024 and has 10; allow at least 3026: \
+             `ulimit -n 3026` as root, or LimitNOFILE=3026 for a service"
         );
         let limit = FileLimit { hard: 4096, ..limit };
         assert!(limit.to_string().contains("hard limit of 4096"));

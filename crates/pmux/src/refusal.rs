@@ -9,6 +9,7 @@ use pmux_engine::breakpoint::{Claim, Full, Holder, Holding, Taken};
 use pmux_engine::{CpuId, OpenError, PmuId};
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;
+use pmux_linux::procfs::ProcError;
 use pmux_linux::shared::client::Service;
 use std::fmt;
 use std::sync::Arc;
@@ -105,6 +106,18 @@ impl Refusal {
             Ok(()) => facts(),
         };
         Self { summary, help, kind, errno: Some(libc_errno::EMFILE), cpu: None }
+    }
+
+    /// Whether files are left for what comes later, once everything is open.
+    ///
+    /// # Errors
+    /// [`Session::with_file_numbers`] completes it.
+    pub(crate) fn files_for_later() -> Result<(), Error> {
+        if limits::has_files_for_later() {
+            return Ok(());
+        }
+        let refusal = Self::new("too many files are open", ReasonKind::NoResource);
+        Err(Error::Refused(vec![Self { errno: Some(libc_errno::EMFILE), ..refusal }]))
     }
 
     /// Whether its target has ended.
@@ -217,18 +230,21 @@ impl Session {
 
     /// Completes a refusal for want of files with the numbers; any other error stays. Everything must be closed again.
     pub(crate) fn with_file_numbers(&self, error: Error, needed: u64) -> Error {
-        match error {
-            Error::Refused(refusals) if refusals.iter().any(Refusal::is_about_files) => {
-                let facts = || {
-                    let attr = Attr::default();
-                    let target = TargetKind::Task(diagnose::Whose::Own);
-                    let (errno, role) = (libc_errno::EMFILE, GroupRole::Leader);
-                    diagnose::explain(&diagnose::Refusal { errno, attr: &attr, target, role, facts: self.facts() })
-                };
-                Error::Refused(vec![Refusal::out_of_files(needed, facts)])
-            }
-            other => other,
+        let is_about_files = match &error {
+            Error::Refused(refusals) => refusals.iter().any(Refusal::is_about_files),
+            Error::Process(ProcError::Io { errno, .. }) => *errno == libc_errno::EMFILE,
+            _ => false,
+        };
+        if !is_about_files {
+            return error;
         }
+        let facts = || {
+            let attr = Attr::default();
+            let target = TargetKind::Task(diagnose::Whose::Own);
+            let (errno, role) = (libc_errno::EMFILE, GroupRole::Leader);
+            diagnose::explain(&diagnose::Refusal { errno, attr: &attr, target, role, facts: self.facts() })
+        };
+        Error::Refused(vec![Refusal::out_of_files(needed, facts)])
     }
 }
 

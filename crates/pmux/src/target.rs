@@ -43,8 +43,9 @@ impl Target<'_> {
         // A zombie has nothing left to count.
         let lives = |&id: &i32| match proc.stat(id) {
             Ok(stat) => stat.state != 'Z',
-            Err(ProcError::NotMounted { .. }) => ProcessEnd::lives(id),
-            Err(_) => false,
+            Err(ProcError::Gone { .. }) => false,
+            // That it can't be read, as for want of a file, does not say that it has ended.
+            Err(_) => ProcessEnd::lives(id),
         };
         match self {
             Self::Threads(ids) | Self::Processes(ids) => ids.iter().any(lives),

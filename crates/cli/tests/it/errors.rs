@@ -219,6 +219,49 @@ fn the_advice_about_files_is_enough_at_once() {
     threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
 }
 
+/// What is needed after everything is open is asked for, too: with any limit it is refused with a number, or goes on to its end.
+#[test]
+fn want_of_files_is_no_end_without_a_reason() {
+    const TIMEOUT_S: f64 = 0.2;
+    // The threads of other tests would come and go.
+    skip_unless!(kernel() && pmux_testkit::own_process());
+    let (stay, leave) = std::sync::mpsc::channel::<()>();
+    let leave = std::sync::Arc::new(std::sync::Mutex::new(leave));
+    let threads: Vec<_> = (0..24)
+        .map(|_| {
+            let leave = std::sync::Arc::clone(&leave);
+            std::thread::spawn(move || leave.lock().unwrap().recv().is_err())
+        })
+        .collect();
+    let pid = std::process::id().to_string();
+    let run = |limit: u64| {
+        let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+        let words = ["stat", "-e", "page-faults:u", "-p", &pid, "--timeout", "200"];
+        start("sh", ["-c", &line, common::PMUX]).args(words).run()
+    };
+    // With the lowest, events are open when there are no files left; with the highest there are enough.
+    let mut good = 0;
+    for limit in 30..60 {
+        let ran = run(limit);
+        if ran.code() == 125 {
+            let ran = ran.says(&["open files"]);
+            let number = ran.err.split("allow at least ").nth(1).unwrap();
+            let number: String = number.chars().take_while(char::is_ascii_digit).collect();
+            assert!(number.parse::<u64>().unwrap() > limit, "{limit}: {}", ran.err);
+            assert_eq!(good, 0, "{limit}");
+            continue;
+        }
+        good += 1;
+        let ran = ran.good();
+        let text = ran.text() + &ran.err;
+        let elapsed = text.lines().find_map(|line| line.trim().strip_suffix(" seconds time elapsed")).unwrap();
+        assert!(elapsed.trim().parse::<f64>().unwrap() >= TIMEOUT_S, "{limit}: {text}");
+    }
+    assert!((3..28).contains(&good), "{good}");
+    drop(stay);
+    threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+}
+
 #[test]
 fn an_ordinary_user_may_count_himself_only() {
     skip_unless!(root() && program("setpriv"));

@@ -55,7 +55,7 @@ impl Session {
                 (Start::OnExec, Target::Command(command)) => counters.await_exec(LinuxHost::task(command.pid())),
                 _ => {}
             }
-            Ok(counters)
+            Refusal::files_for_later().map(|()| counters)
         });
         counters.map_err(|error| {
             opening.cgroups.iter().for_each(|&cgroup| self.engine().host().remove_cgroup(cgroup));

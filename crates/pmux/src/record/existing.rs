@@ -15,7 +15,7 @@ use pmux_abi::record::{
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::cgroup_counts::{Pattern, find};
 use pmux_linux::machine::Machine;
-use pmux_linux::procfs::{Backing, Mapping, Proc};
+use pmux_linux::procfs::{Backing, Mapping, Proc, ProcError};
 
 pub(super) enum Whose<'a> {
     /// All processes, and the kernel.
@@ -145,7 +145,8 @@ impl Existing<'_> {
 }
 
 pub(crate) fn is_alive(pid: u32) -> bool {
-    Proc::system().stat(pid.cast_signed()).is_ok()
+    // What can't be read, as for want of a file, is kept.
+    !matches!(Proc::system().stat(pid.cast_signed()), Err(ProcError::Gone { .. }))
 }
 
 /// The id of records that no event wrote: all zero.

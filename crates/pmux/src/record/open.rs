@@ -15,6 +15,7 @@ use super::{RecordOptions, Recorder};
 use crate::error::Error;
 use crate::event::{Event, EventList, Modifier, Software};
 use crate::flight::Lanes;
+use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Precise};
@@ -176,7 +177,7 @@ impl Recorder {
         recorder.group_sizes = plan.groups.iter().map(|(_, _, count)| *count).collect();
         let named = plan.groups.into_iter().filter(|(_, _, count)| *count > 1);
         recorder.groups = named.map(|(name, first, count)| (name, first as u32, count as u32)).collect();
-        if let Err(error) = recorder.lead_all() {
+        if let Err(error) = recorder.lead_all().and_then(|()| Refusal::files_for_later()) {
             drop(recorder);
             return Err(session.with_file_numbers(error, needed));
         }

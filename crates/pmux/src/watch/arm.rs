@@ -20,6 +20,7 @@ use super::{
 };
 use crate::error::Error;
 use crate::event::Event;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Sampling, Wakeup};
@@ -83,7 +84,7 @@ impl Watch {
                 Err(Error::Options("a cgroup has no debug registers: watch its processes, or CPUs"))
             }
         });
-        if let Err(error) = result {
+        if let Err(error) = result.and_then(|()| Refusal::files_for_later()) {
             self.let_go(held);
             for watched in self.watched.drain(first..) {
                 if let Some(probe) = &self.probe {
