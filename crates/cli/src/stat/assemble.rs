@@ -128,6 +128,9 @@ pub(crate) fn rows(sheet: &Sheet<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<Thr
             Row { who: sum.who, event: sum.event, value, deviation_pct: None }
         })
         .collect();
+    for (part, _) in plan.parts.iter().zip(taken).filter(|(_, taken)| !taken.counters.is_settled()) {
+        part.columns.iter().for_each(|&event| doubt_zero(&mut rows, event));
+    }
     if sheet.aggregation == Aggregation::PerThread {
         sort_threads(&mut rows);
         if matches!(plan.target, StatTarget::Cpus { .. }) {
@@ -167,6 +170,16 @@ impl Threads<'_> {
             self.list.push(ThreadName { comm: self.names.of(tid), tid });
             self.list.len() - 1
         })
+    }
+}
+
+/// Where threads came and went that are not counted, that the others have counted nothing is no count of 0.
+fn doubt_zero(rows: &mut [Row], event: usize) {
+    if rows.iter().any(|row| row.event == event && row.value.raw().is_some_and(|raw| raw != 0.0)) {
+        return;
+    }
+    for row in rows.iter_mut().filter(|row| row.event == event && row.value.raw().is_some()) {
+        row.value = Value::NotCounted { enabled_ns: 0 };
     }
 }
 
@@ -248,5 +261,27 @@ fn tree_value(reading: Reading) -> Value {
     match value(reading, None) {
         Value::NotCounted { enabled_ns: 0 } => Value::exact(0.0, 0),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zero_of_some_threads_is_no_count_of_all() {
+        let row = |event, value| Row {
+            who: Who { cpu: None, thread: None, cgroup: None },
+            event,
+            value,
+            deviation_pct: None,
+        };
+        let (none, some) = (Value::exact(0.0, 7), Value::exact(3.0, 7));
+        let mut rows =
+            [row(0, none), row(0, none), row(1, none), row(1, some), row(2, Value::NotSupported), row(3, none)];
+        (0..3).for_each(|event| doubt_zero(&mut rows, event));
+        let unknown = Value::NotCounted { enabled_ns: 0 };
+        let values = rows.map(|row| row.value);
+        assert_eq!(values, [unknown, unknown, none, some, Value::NotSupported, none]);
     }
 }

@@ -181,7 +181,7 @@ fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row], counters:
             let text = match &plan.target {
                 StatTarget::Command(_) => "the command did not run while this was enabled",
                 StatTarget::Pids { .. } | StatTarget::Tids { .. } if !counters.is_settled() => {
-                    "none of the threads that were found ran meanwhile"
+                    "the threads that were found counted nothing, and others came and went"
                 }
                 StatTarget::Pids { .. } | StatTarget::Tids { .. } => "nothing of it ran meanwhile",
                 StatTarget::Cpus { .. } if !plan.cgroups.is_empty() => "nothing ran in the cgroup meanwhile",

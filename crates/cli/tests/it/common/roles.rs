@@ -52,6 +52,14 @@ pub fn play(name: &str, arguments: &str) {
             door.arrive();
             door.wait_for("leave");
         }
+        // chains:COUNT,DOOR: many such threads at a time, until told to leave
+        "chains" => {
+            let (count, door) = arguments.split_once(',').unwrap();
+            (0..count.parse().unwrap()).for_each(|_| succeed(door.into(), 0));
+            let door = Door::at(door);
+            door.arrive();
+            door.wait_for("leave");
+        }
         // bank:DEED or bank:DEED,FILE
         "bank" => {
             let (deed, file) = arguments.split_once(',').unwrap_or((arguments, ""));
