@@ -48,7 +48,10 @@ impl Content {
         let mut named = std::collections::HashMap::new();
         while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
             let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
-            let parsed = record.parse().unwrap_or_else(|error| panic!("{error} in {record:?}"));
+            let parsed = record.parse().unwrap_or_else(|error| {
+                let bytes = record.data.as_slice();
+                panic!("{error} in {record:?} of event {attr_index}: {bytes:02x?}")
+            });
             match parsed {
                 EventRecord::Sample(sample) => {
                     let (pid, tid) = (sample.pid.unwrap(), sample.tid.unwrap());
