@@ -100,6 +100,7 @@
 pub mod bench;
 mod bytes;
 mod cgroup_paths;
+mod clones;
 mod command;
 mod counter;
 mod counters;

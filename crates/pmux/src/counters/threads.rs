@@ -15,6 +15,7 @@
 
 use super::open::Opening;
 use super::{Counters, TaskRow};
+use crate::clones::await_clones;
 use crate::error::Error;
 use crate::refusal::Refusal;
 use crate::session::Backend;
@@ -33,8 +34,6 @@ const MOST_ROUNDS: usize = 64;
 const TRIES_FOR: Duration = Duration::from_millis(500);
 /// How long a thread is waited for that does not run.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// A clone(2) that starts a thread takes less of the CPU.
-const CLONE_NS: u64 = 1_000_000;
 /// A record may be written so much later than what it tells.
 const LAG: Duration = Duration::from_millis(2);
 
@@ -201,34 +200,6 @@ fn await_first_run(tids: &[i32]) {
         std::thread::sleep(LAG);
     }
     std::thread::sleep(LAG);
-}
-
-/// Waits until none of these threads is in a clone(2) that has begun before. For [`PATIENCE`] at most: a thread that gets no CPU for so
-/// long is taken to be in none.
-///
-/// A thread that sleeps interruptibly is in none. One that runs has left it when it has had a CPU for [`CLONE_NS`]. Its time is brought
-/// up to date from tick to tick only, so it is taken from the first change on.
-fn await_clones(tids: &[i32]) {
-    let proc = Proc::system();
-    let deadline = Instant::now() + PATIENCE;
-    let mut since: Vec<(i32, Option<u64>, bool)> = tids.iter().map(|&tid| (tid, None, false)).collect();
-    loop {
-        since.retain_mut(|(tid, ran_ns, changed)| {
-            let may_clone =
-                proc.thread_stat(*tid).is_ok_and(|stat| !stat.is_ending() && matches!(stat.state, 'R' | 'D'));
-            let Some(now_ns) = proc.schedstat(*tid).ok().filter(|_| may_clone) else { return false };
-            let before_ns = *ran_ns.get_or_insert(now_ns);
-            if !*changed {
-                (*ran_ns, *changed) = (Some(now_ns), now_ns != before_ns);
-                return true;
-            }
-            now_ns.saturating_sub(before_ns) < CLONE_NS
-        });
-        if since.is_empty() || Instant::now() >= deadline {
-            return;
-        }
-        std::thread::sleep(LAG);
-    }
 }
 
 fn has(row: &TaskRow, lineage: &Lineage) -> Inherited {

@@ -12,6 +12,7 @@ use super::drain::Progress;
 use super::plan::{Plan, able, by_part, samples_user};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
+use crate::clones::Cloning;
 use crate::error::Error;
 use crate::event::{Event, EventList, Modifier, Software};
 use crate::flight::Lanes;
@@ -336,12 +337,14 @@ impl Recorder {
     /// has inherited.
     fn hold_threads(
         &mut self,
-        plan: &Plan,
+        plan: &mut Plan,
         tids: &[i32],
         pids: &[i32],
         whose: Whose,
     ) -> Result<Option<Refused>, Error> {
-        let (mut gone, mut born) = (None, HashSet::new());
+        const UNSETTLED: &str = "threads came and went faster than they could be listed: some may not be recorded";
+        let (mut gone, mut born, mut cloning) = (None, HashSet::new(), Cloning::default());
+        let mut settled = pids.is_empty();
         for _ in 0..MOST_ROUNDS {
             let mut fresh: Vec<i32> = tids.to_vec();
             for &pid in pids {
@@ -358,8 +361,13 @@ impl Recorder {
             }
             fresh.retain(|tid| !born.contains(tid));
             if fresh.is_empty() {
-                break;
+                if pids.is_empty() || !cloning.list_again() {
+                    settled = true;
+                    break;
+                }
+                continue;
             }
+            cloning.add(&fresh);
             for tid in fresh {
                 self.tids.insert(tid);
                 match self.hold_thread(plan, tid, whose) {
@@ -373,6 +381,9 @@ impl Recorder {
             if pids.is_empty() {
                 break;
             }
+        }
+        if !settled && !plan.notes.iter().any(|note| note == UNSETTLED) {
+            plan.notes.push(UNSETTLED.to_owned());
         }
         Ok(gone.filter(|_| self.held.is_empty()))
     }

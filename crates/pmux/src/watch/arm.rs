@@ -18,6 +18,7 @@ use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
 use super::{
     AcrossExec, Births, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, WatchOptions, Watched,
 };
+use crate::clones::Cloning;
 use crate::error::Error;
 use crate::event::Event;
 use crate::refusal::Refusal;
@@ -271,12 +272,18 @@ impl Watch {
                 events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.counters(), *attr))).unzip();
             let wanted = Wanted { pieces: &pieces, specs: &specs };
             let mut roll = Roll::default();
+            let mut cloning = Cloning::default();
             let mut gone = None;
             for round in 0..MOST_ROUNDS {
                 let fresh = roll.fresh(tasks)?;
                 if fresh.is_empty() {
-                    break;
+                    if pids.is_empty() || !cloning.list_again() {
+                        break;
+                    }
+                    roll.doubt();
+                    continue;
                 }
+                cloning.add(&fresh);
                 if round > 0 && (self.options.detail == Detail::Counts || teller != Teller::Event) {
                     self.let_go(before);
                     if self.options.detail == Detail::Counts {

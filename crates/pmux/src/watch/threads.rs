@@ -97,6 +97,11 @@ impl Roll {
         Ok(self.unknown(all))
     }
 
+    /// Looks for all of them at the next time, whatever their number is.
+    pub(super) fn doubt(&mut self) {
+        self.last = None;
+    }
+
     fn unknown(&mut self, mut tids: Vec<i32>) -> Vec<i32> {
         tids.sort_unstable();
         tids.dedup();
