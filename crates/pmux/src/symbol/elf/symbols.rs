@@ -102,14 +102,6 @@ impl SymbolTable {
         }
     }
 
-    /// Adds an entry of a procedure linkage table, by the name of the function that it jumps to.
-    pub(super) fn add_jump(&mut self, function: &[u8], address: u64, size: u64) {
-        let Ok(name) = u32::try_from(self.names.len()) else { return };
-        self.names.extend_from_slice(function);
-        self.names.extend_from_slice(b"@plt\0");
-        self.symbols.push(Symbol { address, size, kind: Kind::Code, reach: Reach::Local, name, source: 0 });
-    }
-
     /// Sorts what was added.
     pub(super) fn settle(&mut self) {
         let names = &self.names;
