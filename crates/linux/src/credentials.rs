@@ -64,14 +64,19 @@ impl Credentials {
         })
     }
 
+    /// Whether all capabilities of `other` are among these.
+    #[must_use]
+    pub const fn has_capabilities_of(&self, other: &Self) -> bool {
+        other.permitted & !self.permitted == 0 && other.effective & !self.effective == 0
+    }
+
     /// Whether whatever `other` may open may be opened with these, too.
     #[must_use]
     pub const fn cover(&self, other: &Self) -> bool {
         let same_group = self.group == other.group || self.user == 0;
-        let no_less = other.permitted & !self.permitted == 0 && other.effective & !self.effective == 0;
         self.user == other.user
             && same_group
-            && no_less
+            && self.has_capabilities_of(other)
             && self.user_namespace.is_none()
             && other.user_namespace.is_none()
     }
@@ -198,15 +203,15 @@ impl Openers {
     /// The end of a try: whether another one is needed, which [`Openers::go_on`] announces. Otherwise the request is over.
     #[must_use]
     pub fn pause(&self) -> bool {
-        let waits = self.is_waiting();
         let mut state = self.state();
+        let waits = state.tried().filter(|request| request.waits).map(|request| request.user);
         let Some((_, id)) = state.current.take() else { return false };
-        match state.requests.get(&id).map(|request| request.user) {
-            Some(user) if waits => state.stalled.push(user),
-            _ => state.end(self.poll.get(), id),
+        match waits {
+            Some(user) => state.stalled.push(user),
+            None => state.end(self.poll.get(), id),
         }
         self.work(&mut state);
-        waits
+        waits.is_some()
     }
 
     /// Nothing waits for a request any more. What was asked for it is closed.
@@ -268,16 +273,12 @@ impl Openers {
 
     /// Gives an order, with an event and a cgroup beside it. In a request that is tried it is [`ActError::Late`] until its answer has come.
     fn ask(&self, cred: Cred, order: &Order, files: Files<'_>) -> Answer {
-        let copy = |file: Option<BorrowedFd<'_>>| file.map(|file| file.try_clone_to_owned()).transpose();
-        let no_file = |_| ActError::Refused(Errno::EMFILE);
         let key = Key::new(cred, order, files)?;
         let mut state = self.state();
         let user = state.credentials(cred)?.user;
-        let current = state.current.filter(|&(thread, _)| thread == std::thread::current().id());
-        let Some((_, id)) = current else {
+        let Some(id) = state.tries() else {
             drop(state);
-            let files = [copy(files.0).map_err(no_file)?, copy(files.1).map_err(no_file)?];
-            return self.ask_and_wait(user, || Todo::copy(&key, &files));
+            return self.ask_and_wait(user, || Todo::new(&key, files));
         };
         let State { requests, lines, .. } = &mut *state;
         let Some(request) = requests.get_mut(&id) else { return Err(ActError::Late) };
@@ -290,8 +291,7 @@ impl Openers {
         }
         // Until it is its turn nothing is asked for it, so that it holds nothing.
         if line.front() == Some(&id) {
-            let files = [copy(files.0).map_err(no_file)?, copy(files.1).map_err(no_file)?];
-            request.todo.push_back(Todo::copy(&key, &files)?);
+            request.todo.push_back(Todo::new(&key, files)?);
         }
         request.waits = true;
         Err(ActError::Late)

@@ -144,7 +144,7 @@ impl Server {
         self.look_at(id);
         let left = self.service.request(id, &mut self.counters, now, request, effects);
         // What did not come back has been answered, whatever is still to come of it.
-        if !openers.pause() || left.is_none() {
+        if openers.pause() && left.is_none() {
             openers.end(RequestId(id.0));
         }
         if let Some(connection) = self.connections.get_mut(&id) {

@@ -50,8 +50,8 @@ impl Todo {
     ///
     /// # Errors
     /// `EMFILE`.
-    pub(super) fn copy(key: &Key, files: &[Option<OwnedFd>]) -> Result<Self, ActError> {
-        let files: Result<_, _> = files.iter().flatten().map(OwnedFd::try_clone).collect();
+    pub(super) fn new(key: &Key, (event, cgroup): Files<'_>) -> Result<Self, ActError> {
+        let files: Result<_, _> = event.iter().chain(&cgroup).map(BorrowedFd::try_clone_to_owned).collect();
         let files = files.map_err(|_| ActError::Refused(Errno::EMFILE))?;
         Ok(Self { key: key.clone(), files, is_first_try: true })
     }

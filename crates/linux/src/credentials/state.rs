@@ -87,10 +87,14 @@ impl State {
         Ok(registered.credentials)
     }
 
-    /// The request that this thread tries.
+    /// The request that this thread tries, by its number.
+    pub(super) fn tries(&self) -> Option<RequestId> {
+        self.current.filter(|&(thread, _)| thread == std::thread::current().id()).map(|(_, id)| id)
+    }
+
+    /// The same itself.
     pub(super) fn tried(&mut self) -> Option<&mut Request> {
-        let (thread, id) = self.current?;
-        (thread == std::thread::current().id()).then(|| self.requests.get_mut(&id)).flatten()
+        self.requests.get_mut(&self.tries()?)
     }
 
     /// One more keeps the credentials of a process registered.

@@ -144,7 +144,7 @@ fn an_opener_that_does_not_answer_is_given_up() {
     let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
     let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
     assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
-    let pid = openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    let pid = pid_of(&openers, &user);
     assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).uid(USER).gid(USER).status().unwrap().success());
     assert_eq!(user.check(&in_user_mode(), task(&own)), Err(ActError::Late));
     assert!(openers.state().registered[&user.cred()].opener.is_none(), "it is killed");
@@ -158,6 +158,17 @@ fn an_opener_that_does_not_answer_is_given_up() {
 
 fn signal(pid: i32, name: &str) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).uid(USER).gid(USER).status().unwrap().success());
+}
+
+/// Openers whose answers can be waited for.
+fn followed() -> Arc<Openers> {
+    let openers = Arc::new(Openers::default());
+    openers.readable().unwrap();
+    openers
+}
+
+fn pid_of(openers: &Openers, user: &OnBehalf) -> i32 {
+    openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid
 }
 
 /// The requests that can be tried again, as soon as there are any.
@@ -191,15 +202,14 @@ fn a_request_waits_for_its_opener_and_nothing_else_does() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
-    openers.readable().unwrap();
+    let openers = followed();
     let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
     let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(attempt(&openers, 1, USER, check), None);
     assert_eq!(ready(&openers), [RequestId(1)]);
     assert_eq!(attempt(&openers, 1, USER, check), Some(Ok(())));
-    let pid = openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    let pid = pid_of(&openers, &user);
     signal(pid, "-STOP");
     assert_eq!(attempt(&openers, 2, USER, check), None);
     assert!(!openers.begin(RequestId(2), USER), "its opener works for it");
@@ -227,13 +237,12 @@ fn a_request_has_a_deadline_and_can_be_ended() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
-    openers.readable().unwrap();
+    let openers = followed();
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(check(), Ok(()));
-    let pid = openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    let pid = pid_of(&openers, &user);
     signal(pid, "-STOP");
     assert_eq!(attempt(&openers, 1, USER, check), None);
     let due_ns = openers.next_ns();
@@ -259,8 +268,7 @@ fn each_thing_is_asked_once_and_equal_ones_are_several() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
-    openers.readable().unwrap();
+    let openers = followed();
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let open =
@@ -298,13 +306,12 @@ fn a_request_survives_its_opener() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
-    openers.readable().unwrap();
+    let openers = followed();
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(check(), Ok(()));
-    let pid = || openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    let pid = || pid_of(&openers, &user);
     let first = pid();
     signal(first, "-STOP");
     assert_eq!(attempt(&openers, 1, USER, check), None);

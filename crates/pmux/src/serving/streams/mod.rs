@@ -202,8 +202,9 @@ impl Streams {
             match engine.open_set_in(acting.domain(Domain::RECORDS), request) {
                 Ok(set) => sets.push(set),
                 // The opener is asked for all of them at once.
-                Err(error) if error.error.errno() == EAGAIN && refused.is_none() => refused = Some((scope, error)),
-                Err(error) if error.error.errno() == EAGAIN => {}
+                Err(error) if error.error.errno() == EAGAIN => {
+                    refused.get_or_insert((scope, error));
+                }
                 Err(error) => {
                     refused = Some((scope, error));
                     break;
