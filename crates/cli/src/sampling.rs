@@ -6,8 +6,9 @@ use crate::failure::{Failure, failed, failure};
 use crate::options::sampling::{Frequency, Sampling};
 use crate::options::target::Whom;
 use crate::stat::cpu_choice;
+use crate::stat::{EXEC_HELP, ended_by_exec};
 use pmux::record::{Keep, Rate, RecordOptions};
-use pmux::wait::{Token, Waiter};
+use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, Start, Target};
 
 /// The events; none where none were typed.
@@ -94,13 +95,21 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    pub(crate) fn watch(session: &Session, whom: &Whom, held: Option<&Command>, token: Token) -> Self {
+    /// Watches a command that is held, or what is recorded otherwise. What may end wakes the waiter with this token.
+    pub(crate) fn watch(
+        session: &Session,
+        whom: &Whom,
+        held: Option<&Command>,
+        (waiter, token): (&mut Waiter, Token),
+    ) -> Self {
         let ends = match (whom, held) {
             (Whom::Command, Some(command)) => session.watch_event_ends_of(command),
             (Whom::Pids(tasks) | Whom::Tids(tasks), _) => session.watch_event_ends(tasks),
             _ => session.watch_event_ends(&[]),
         };
-        Self { ends, whom: whom.clone(), token }
+        let mut ends = Self { ends, whom: whom.clone(), token };
+        ends.look(waiter);
+        ends
     }
 
     /// Whether it is to be looked from time to time.
@@ -108,8 +117,21 @@ impl Ends {
         self.ends.wants_looks()
     }
 
+    /// Looks, where something has happened that may have ended events.
+    pub(crate) fn take(&mut self, wakes: &[Wake], waiter: &mut Waiter) {
+        let may_have_ended = |wake: &Wake| match wake {
+            Wake::Child => true,
+            Wake::Hangup(token) => *token == self.token,
+            Wake::Deadline => self.wants_looks(),
+            _ => false,
+        };
+        if wakes.iter().any(may_have_ended) {
+            self.look(waiter);
+        }
+    }
+
     /// Looks, and has the waiter wait for what may end next.
-    pub(crate) fn look(&mut self, waiter: &mut Waiter) {
+    fn look(&mut self, waiter: &mut Waiter) {
         self.ends.look();
         waiter.forget(self.token);
         self.ends.fds().for_each(|fd| waiter.watch(fd, self.token));
@@ -124,9 +146,6 @@ impl Ends {
             Whom::Tids(_) => format!("thread {}", ended.join(", ")),
             Whom::Pids(_) | Whom::Cpus(_) => format!("process {}", ended.join(", ")),
         };
-        Some(format!(
-            "recording ended when {what} executed a set-user-id program, or one that this user may not read: the kernel ends the events of \
-             such a task; start pmux as the user that the program runs as"
-        ))
+        Some(format!("{}; {EXEC_HELP}", ended_by_exec("recording", &what)))
     }
 }

@@ -89,9 +89,7 @@ impl<'a> Run<'a> {
         sampling::must_live(&target, &self.whom)?;
         let mut pilot = Pilot::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
         drop(target);
-        let mut ends = Ends::watch(self.session, &self.whom, held.as_ref(), ENDS);
-        ends.look(&mut self.waiter);
-        self.ends = Some(ends);
+        self.ends = Some(Ends::watch(self.session, &self.whom, held.as_ref(), (&mut self.waiter, ENDS)));
         let asked = self.listen(&mut pilot);
         let whose = sampling::whose_end(&self.whom);
         let mut child = pilot.begin(held).map_err(|error| not_opened(&error))?;
@@ -265,9 +263,8 @@ impl<'a> Run<'a> {
     fn step(&mut self, pilot: &mut Pilot, until: Option<Instant>) -> Result<Vec<i32>, Failure> {
         pilot.watch(&mut self.waiter, PILOT);
         let wakes = self.waiter.wait(until).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
-        let may_have_ended = |wake: &Wake| matches!(wake, Wake::Child | Wake::Hangup(ENDS) | Wake::Deadline);
-        if let Some(ends) = self.ends.as_mut().filter(|_| wakes.iter().any(may_have_ended)) {
-            ends.look(&mut self.waiter);
+        if let Some(ends) = &mut self.ends {
+            ends.take(&wakes, &mut self.waiter);
         }
         pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
         let signals = wakes.iter().filter_map(|wake| match wake {

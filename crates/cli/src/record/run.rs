@@ -118,8 +118,7 @@ impl<'a> Run<'a> {
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
         self.tell_notes(&recorder);
-        self.ends = Some(Ends::watch(recorder.session(), &self.whom, held.as_ref(), ENDS));
-        self.look_for_ends();
+        self.ends = Some(Ends::watch(recorder.session(), &self.whom, held.as_ref(), (&mut self.waiter, ENDS)));
         if let (false, Some(level @ 2..)) = (self.options.quiet, self.options.compress) {
             say(&format!("pmux: -z{level} compresses as -z1 does: there is one level, the fastest"));
         }
@@ -227,15 +226,17 @@ impl<'a> Run<'a> {
             let show = (self.line == Line::Shown).then_some(show_at);
             let alarms = [Some(flush_at), delay, look, show, self.files.turn_at()];
             let wakes = self.waiter.wait(alarms.into_iter().flatten().min());
+            let wakes = wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))?;
+            if let Some(ends) = &mut self.ends {
+                ends.take(&wakes, &mut self.waiter);
+            }
             let mut drain = false;
-            for wake in wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))? {
+            for wake in wakes {
                 match wake {
                     Wake::Fd(RINGS) => drain = true,
                     Wake::Fd(HOTPLUG) => self.follow_cpus(recorder)?,
                     Wake::Signal(SIGUSR2) => switch = true,
                     Wake::Signal(signal) => self.interrupted(signal, child.as_deref_mut()),
-                    Wake::Child | Wake::Hangup(ENDS) => self.look_for_ends(),
-                    Wake::Deadline if looks => self.look_for_ends(),
                     _ => {}
                 }
             }
@@ -281,12 +282,6 @@ impl<'a> Run<'a> {
                 let text = words::so_far(self.began.elapsed().as_secs(), &recorder.progress(), written);
                 self.line.show(&text);
             }
-        }
-    }
-
-    fn look_for_ends(&mut self) {
-        if let Some(ends) = &mut self.ends {
-            ends.look(&mut self.waiter);
         }
     }
 

@@ -30,7 +30,7 @@ use mean::Mean;
 use output::{Output, State};
 use plan::{Plan, words};
 use pmux::{Backend, Session};
-pub(crate) use remarks::{gaps, service_was_away};
+pub(crate) use remarks::{EXEC_HELP, ended_by_exec, gaps, service_was_away};
 use report::{Note, Report};
 pub(crate) use run::backend_line;
 use run::{Outcome, Run};

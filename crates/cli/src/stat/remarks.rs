@@ -83,12 +83,19 @@ pub(crate) fn lost_to_exec(target: &StatTarget, ended: &[i32]) -> Note {
         StatTarget::Tids { .. } => format!("thread {}", list(ended)),
         StatTarget::Pids { .. } | StatTarget::Cpus { .. } => format!("process {}", list(ended)),
     };
-    let text = format!(
-        "counting ended when {what} executed a set-user-id program, or one that this user may not read: the kernel ends the \
+    let help = vec![EXEC_HELP.to_owned()];
+    Note { help, ..Note::measurement(ended_by_exec("counting", &what)) }
+}
+
+/// What helps where [`ended_by_exec`] is said.
+pub(crate) const EXEC_HELP: &str = "start pmux as the user that the program runs as";
+
+/// That the kernel has ended the events of a task, which ends `what_ended`.
+pub(crate) fn ended_by_exec(what_ended: &str, task: &str) -> String {
+    format!(
+        "{what_ended} ended when {task} executed a set-user-id program, or one that this user may not read: the kernel ends the \
          events of such a task"
-    );
-    let help = vec!["start pmux as the user that the program runs as".to_owned()];
-    Note { help, ..Note::measurement(text) }
+    )
 }
 
 /// That descendants of a command ran in user mode for longer than its events were on.

@@ -182,20 +182,37 @@ fn files_are_enough_or_it_is_said_how_many_are_needed() {
     refused.bad(125, &["open files", &needed, "16"]).never_says(&[",page-faults:u"]);
 }
 
+/// Threads of this process that sleep.
+struct Idle {
+    stay: std::sync::mpsc::Sender<()>,
+    threads: Vec<std::thread::JoinHandle<bool>>,
+}
+
+impl Idle {
+    fn threads(count: usize) -> Self {
+        let (stay, leave) = std::sync::mpsc::channel::<()>();
+        let leave = std::sync::Arc::new(std::sync::Mutex::new(leave));
+        let start = |_| {
+            let leave = std::sync::Arc::clone(&leave);
+            std::thread::spawn(move || leave.lock().unwrap().recv().is_err())
+        };
+        Self { stay, threads: (0..count).map(start).collect() }
+    }
+
+    /// Ends them.
+    fn join(self) {
+        drop(self.stay);
+        self.threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+    }
+}
+
 #[test]
 fn the_advice_about_files_is_enough_at_once() {
     // The threads of other tests would come and go.
     skip_unless!(kernel() && pmux_testkit::own_process());
     let door = Door::new();
     // All threads of this process, and some more, so that the limit is met in the middle of opening.
-    let (stay, leave) = std::sync::mpsc::channel::<()>();
-    let leave = std::sync::Arc::new(std::sync::Mutex::new(leave));
-    let threads: Vec<_> = (0..24)
-        .map(|_| {
-            let leave = std::sync::Arc::clone(&leave);
-            std::thread::spawn(move || leave.lock().unwrap().recv().is_err())
-        })
-        .collect();
+    let idle = Idle::threads(24);
     let pid = std::process::id().to_string();
     for (command, place) in [("stat", "stat"), ("record", "record"), ("flight", "flight")] {
         let place = door.text(place);
@@ -215,8 +232,7 @@ fn the_advice_about_files_is_enough_at_once() {
         assert!(advised.iter().all(|number| number + 64 > *most), "{command}: {advised:?}");
         run(&(most + 64).to_string()).good();
     }
-    drop(stay);
-    threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+    idle.join();
 }
 
 /// What is needed after everything is open is asked for, too: with any limit it is refused with a number, or goes on to its end.
@@ -225,14 +241,7 @@ fn want_of_files_is_no_end_without_a_reason() {
     const TIMEOUT_S: f64 = 0.2;
     // The threads of other tests would come and go.
     skip_unless!(kernel() && pmux_testkit::own_process());
-    let (stay, leave) = std::sync::mpsc::channel::<()>();
-    let leave = std::sync::Arc::new(std::sync::Mutex::new(leave));
-    let threads: Vec<_> = (0..24)
-        .map(|_| {
-            let leave = std::sync::Arc::clone(&leave);
-            std::thread::spawn(move || leave.lock().unwrap().recv().is_err())
-        })
-        .collect();
+    let idle = Idle::threads(24);
     let pid = std::process::id().to_string();
     let run = |limit: u64| {
         let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
@@ -258,8 +267,7 @@ fn want_of_files_is_no_end_without_a_reason() {
         assert!(elapsed.trim().parse::<f64>().unwrap() >= TIMEOUT_S, "{limit}: {text}");
     }
     assert!((3..28).contains(&good), "{good}");
-    drop(stay);
-    threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+    idle.join();
 }
 
 #[test]
