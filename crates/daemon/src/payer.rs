@@ -30,10 +30,9 @@ impl Payers {
     /// As this machine is configured now.
     #[must_use]
     pub fn look_up() -> Self {
-        let own_user = Proc::system().own_status().map_or(0, |status| status.users.effective);
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let subordinate = subordinate(&read("/etc/subuid"), &read("/etc/passwd"));
-        Self { own_user, own: Credentials::own(), subordinate }
+        Self { own_user: own_user(), own: Credentials::own(), subordinate }
     }
 
     /// Who pays for a client with this user. Its credentials are asked for only where its number could make it exempt.
@@ -48,9 +47,8 @@ impl Payers {
     /// Whether a client with one of these numbers has the rights that go with it: root no fewer than the service. The user of a service
     /// that is not root's may end it anyway.
     fn has_rights(&self, client: &Credentials) -> bool {
-        let no_less =
-            |own: &Credentials| own.permitted & !client.permitted == 0 && own.effective & !client.effective == 0;
-        let is_root = || client.effective & SYS_ADMIN != 0 && self.own.as_ref().is_some_and(no_less);
+        let no_less = || self.own.is_some_and(|own| client.has_capabilities_of(&own));
+        let is_root = || client.effective & SYS_ADMIN != 0 && no_less();
         client.user_namespace.is_none() && (client.user != 0 || is_root())
     }
 
@@ -58,6 +56,11 @@ impl Payers {
     pub fn is_trusted(&self, user: u32, credentials: impl FnOnce() -> Option<Credentials>) -> bool {
         (user == 0 || user == self.own_user) && self.payer(user, credentials) == user
     }
+}
+
+/// The user of this process, effective.
+pub(crate) fn own_user() -> u32 {
+    Proc::system().own_status().map_or(0, |status| status.users.effective)
 }
 
 /// The lines of `/etc/subuid`: a user's name or number, the first number, and how many.
@@ -72,7 +75,7 @@ fn subordinate(subuid: &str, passwd: &str) -> Vec<(Range<u32>, u32)> {
         let owner: u32 = number_of(fields.next()?)?;
         let first: u32 = fields.next()?.trim().parse().ok()?;
         let count: u32 = fields.next()?.trim().parse().ok()?;
-        // What root gives its containers is nobody's else, and not exempt.
+        // What root gives its containers is no other user's, and not exempt.
         (owner != 0).then(|| (first..first.saturating_add(count), owner))
     };
     subuid.lines().filter_map(range).collect()

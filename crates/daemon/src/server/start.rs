@@ -3,11 +3,12 @@
 //! **Invariant:** nothing here changes a server that runs.
 
 use crate::config::{Config, ConfigError, Listen, MetricsConfig, Turns};
+use crate::payer::own_user;
 use crate::rights::Membership;
 use crate::service::Rules;
 use pmux::Multiplexing;
+use pmux::serving::Asker;
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
-use pmux::serving::{Asker, Proc};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -63,9 +64,15 @@ pub(super) const fn turns(config: &Config) -> Multiplexing {
 pub(super) fn rules(config: &Config) -> Rules {
     let refresh_ms = config.counting.refresh_ms;
     let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
-    let own_user = Proc::system().own_status().map_or(0, |status| status.users.effective);
     let (limits, files) = (config.limits, config.rights.files);
-    Rules { limits, files, refresh_ms, kernel_ring_bytes, most_files: pmux::serving::most_files(), own_user }
+    Rules {
+        limits,
+        files,
+        refresh_ms,
+        kernel_ring_bytes,
+        most_files: pmux::serving::most_files(),
+        own_user: own_user(),
+    }
 }
 
 /// What is told of metrics: the place that was named goes before the configuration's.

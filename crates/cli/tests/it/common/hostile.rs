@@ -27,7 +27,7 @@ pub fn as_user(user: u32, role: &str) -> (Child, tempfile::TempDir) {
     (command.spawn().unwrap(), folder)
 }
 
-/// Starts a role as a root that has no capability, as one of a container may be; its folder is nobody's.
+/// Starts a role as a root that has no capability, as one of a container may be; its folder is empty.
 pub fn as_root_without_rights(role: &str) -> (Child, tempfile::TempDir) {
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).args(role::words(role)).current_dir("/");
