@@ -15,8 +15,18 @@ const LONGEST: usize = 4096;
 /// From this length on the types of generics are left out where a function is shown.
 const LONG: usize = 60;
 
+/// The end of the names that the entries of a procedure linkage table are given.
+pub(crate) const PLT: &str = "@plt";
+
 /// A name as the source has it, without the marks that only make it unique.
 pub(crate) fn readable(raw: &[u8]) -> Cow<'_, str> {
+    match raw.strip_suffix(PLT.as_bytes()) {
+        Some(function) => Cow::Owned(format!("{}{PLT}", demangled(function))),
+        None => demangled(raw),
+    }
+}
+
+fn demangled(raw: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(without_version(raw));
     if text.len() > LONGEST || !(text.starts_with("_Z") || text.starts_with("_R") || text.starts_with("__Z")) {
         return text;
@@ -67,11 +77,15 @@ fn is_rust(text: &str) -> bool {
 
 /// As [`readable`], without the parameters of a C++ function.
 pub(crate) fn short(raw: &[u8]) -> String {
-    let name = readable(raw);
-    if name.len() > LONGEST {
-        return name.chars().take(LONGEST).collect();
-    }
-    if name.contains('(') { without_parameters(&name) } else { name.into_owned() }
+    let (function, end) = raw.strip_suffix(PLT.as_bytes()).map_or((raw, ""), |function| (function, PLT));
+    let name = demangled(function);
+    let mut name = match &*name {
+        long if long.len() > LONGEST => long.chars().take(LONGEST).collect(),
+        name if name.contains('(') => without_parameters(name),
+        _ => name.into_owned(),
+    };
+    name.push_str(end);
+    name
 }
 
 /// As [`short`], short enough for a line: without the types of generics, if it is long.
@@ -113,12 +127,19 @@ impl Matcher {
         Self { typed: typed.to_owned(), plain: squeezed(typed), word }
     }
 
+    /// An entry of a procedure linkage table fits only where it is typed as it is shown: who types a function means its code.
     pub(crate) fn fit(&self, raw: &[u8]) -> Option<Fit> {
         // Most symbols end here, so this has to be quick.
         if !std::str::from_utf8(raw).is_ok_and(|raw| raw.contains(&self.word)) {
             return None;
         }
-        if raw == self.typed.as_bytes() || without_version(raw) == self.typed.as_bytes() {
+        if raw == self.typed.as_bytes() {
+            return Some(Fit::Exact);
+        }
+        if raw.ends_with(PLT.as_bytes()) {
+            return None;
+        }
+        if without_version(raw) == self.typed.as_bytes() {
             return Some(Fit::Exact);
         }
         let name = readable(raw);
@@ -162,6 +183,9 @@ impl<'t> Rough<'t> {
     pub(crate) fn may_be_near(&self, raw: &[u8]) -> bool {
         let near = |typed: &str, word: &[u8]| std::str::from_utf8(word).is_ok_and(|word| is_near(typed, word));
         let raw = &raw[..raw.len().min(LONGEST)];
+        if raw.ends_with(PLT.as_bytes()) {
+            return false;
+        }
         if !(raw.starts_with(b"_Z") || raw.starts_with(b"_R") || raw.starts_with(b"__Z")) {
             return near(self.typed, without_version(raw));
         }
@@ -295,10 +319,13 @@ mod tests {
             ("_ZZN2ns1fEiE5local", "ns::f(int)::local"),
             ("_ZN12_GLOBAL__N_17counterE", "(anonymous namespace)::counter"),
             ("_Znonsense", "_Znonsense"),
+            ("strlen@plt", "strlen@plt"),
+            ("_ZN2ns1fEic@plt", "ns::f(int, char)@plt"),
         ] {
             assert_eq!(readable(raw.as_bytes()), name, "{raw}");
         }
         assert_eq!(short(b"_ZN2ns1fEic"), "ns::f");
+        assert_eq!(short(b"_ZN2ns1fEic@plt"), "ns::f@plt");
         assert_eq!(short(b"_ZN2ns3runIPFviEEEvT_"), "ns::run<void (*)(int)>");
         let invoker = b"_ZNSt6thread8_InvokerISt5tupleIJPFviEiEEEclEv";
         assert_eq!(short(invoker), "std::thread::_Invoker<std::tuple<void (*)(int), int> >::operator()");
@@ -317,6 +344,8 @@ mod tests {
             ("counter", "counter.0", Some(Fit::Copy)),
             ("f", "f.isra.0", Some(Fit::Copy)),
             ("f", "f@@LIB_1.2", Some(Fit::Exact)),
+            ("f", "f@plt", None),
+            ("f@plt", "f@plt", Some(Fit::Exact)),
             ("counter", "counter2", None),
             ("counter", "my_counter", None),
             ("writer::COUNTER", "_ZN6writer7COUNTER17h2a3b0e8883d7e210E", Some(Fit::Exact)),

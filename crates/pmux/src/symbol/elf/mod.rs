@@ -8,11 +8,12 @@
 //! Source: `elf(5)`.
 
 mod packed;
+mod plt;
 mod symbols;
 
 pub(super) use symbols::{Kind, Reach, Symbol, SymbolTable};
 
-use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::read::{Object, ObjectSection, ReadCache, ReadRef};
 use object::{Endianness, elf};
 use std::fs::File;
@@ -147,6 +148,7 @@ where
             table = Table::Functions;
         }
     }
+    add_plt(file, &mut symbols);
     symbols.settle();
     let build_id = file.build_id().ok().flatten().unwrap_or_default().to_vec();
     Ok(Elf { segments, needed, own_name, build_id, debug_link, symbols, table })
@@ -194,6 +196,52 @@ where
         segments.iter().any(|segment| segment.execute && segment.holds(address))
     });
     Ok(true)
+}
+
+/// Adds the functions of other libraries, as the file calls them. One that is broken has none.
+fn add_plt<'data, E, R>(file: &ElfFile<'data, E, R>, symbols: &mut SymbolTable)
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let (endian, machine) = (file.endian(), file.elf_header().e_machine(file.endian()));
+    let code = |name| {
+        let section = file.section_by_name(name)?;
+        Some((section.address(), section.data().ok()?))
+    };
+    let tables: Vec<_> = [".plt", ".plt.sec", ".plt.got"].into_iter().filter_map(code).collect();
+    if tables.is_empty() {
+        return;
+    }
+    let sections = file.elf_section_table();
+    let mut slots = Vec::new();
+    let Some(dynamic) = sections.iter().find(|header| header.sh_type(endian) == elf::SHT_DYNSYM) else { return };
+    for name in [".rela.plt", ".rela.dyn"] {
+        let Some((_, header)) = sections.section_by_name(endian, name.as_bytes()) else { continue };
+        let Ok(Some((relocations, _))) = header.rela(endian, file.data()) else { continue };
+        slots.extend(relocations.iter().filter_map(|one: &E::Rela| {
+            let symbol = one.r_sym(endian, false) as usize;
+            (symbol > 0).then(|| plt::Slot { address: one.r_offset(endian).into(), symbol })
+        }));
+    }
+    slots.sort_unstable_by_key(|slot| slot.address);
+    let Ok(strings) = sections.section(object::SectionIndex(dynamic.sh_link(endian) as usize)) else { return };
+    let (Ok(names), Ok(entries)) = (strings.data(endian, file.data()), dynamic.data_as_array(endian, file.data()))
+    else {
+        return;
+    };
+    let entries: &[E::Sym] = entries;
+    // Each function once or twice: a file in which many entries have one long name is none that a linker wrote.
+    let mut left = names.len().saturating_mul(4);
+    for (address, code) in tables {
+        for plt::Entry { address, size, symbol } in plt::entries(machine, address, code, &slots) {
+            let from = entries.get(symbol).and_then(|entry| names.get(entry.st_name(endian) as usize..));
+            let name = from.and_then(|from| from.split(|&byte| byte == 0).next()).filter(|name| !name.is_empty());
+            let Some(name) = name.filter(|name| name.len() <= left) else { continue };
+            left -= name.len();
+            symbols.add_jump(name, address, size);
+        }
+    }
 }
 
 /// What a file says it is linked with, and its own name.

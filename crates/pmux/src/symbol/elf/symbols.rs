@@ -5,6 +5,7 @@
 //! **Invariant:** symbols that are somewhere else (undefined ones) or nowhere (sections, marks of the assembler) are not
 //! in it.
 
+use super::super::names::PLT;
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, elf};
 use std::ffi::CStr;
@@ -100,6 +101,15 @@ impl SymbolTable {
             let source = if reach == Reach::Local { source } else { 0 };
             self.symbols.push(Symbol { address, size: entry.st_size(endian).into(), kind, reach, name, source });
         }
+    }
+
+    /// Adds an entry of a procedure linkage table, by the name of the function that it jumps to.
+    pub(super) fn add_jump(&mut self, function: &[u8], address: u64, size: u64) {
+        let Ok(name) = u32::try_from(self.names.len()) else { return };
+        self.names.extend_from_slice(function);
+        self.names.extend_from_slice(PLT.as_bytes());
+        self.names.push(0);
+        self.symbols.push(Symbol { address, size, kind: Kind::Code, reach: Reach::Local, name, source: 0 });
     }
 
     /// Sorts what was added.

@@ -17,7 +17,7 @@ fn program() -> &'static Program {
     PROGRAM.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let (source, out) = (folder.path().join("a.c"), folder.path().join("a"));
-        let text = "int counter; static inline int f(int a) { return a + counter; }\nint main(void) { return f(1); }\n";
+        let text = "int counter, puts(const char *); static inline int f(int a) { return a + counter; }\nint main(void) { return f(1) + puts(\"\"); }\n";
         std::fs::write(&source, text).unwrap();
         let built = std::process::Command::new("cc").args(["-g", "-O2", "-o"]).arg(&out).arg(&source).status();
         let is_built = built.is_ok_and(|status| status.success());
@@ -68,6 +68,9 @@ fn a_whole_file_is_understood() {
     assert_eq!((main.kind, main.reach), (Kind::Code, Reach::Global));
     assert!(elf.is_code(main.address));
     assert_eq!(elf.symbols.at(main.address + 1).map(|symbol| symbol.address), Some(main.address));
+    // What it calls of others is in no table.
+    let jump = elf.symbols.iter().find(|symbol| elf.symbols.name(symbol) == b"puts@plt").unwrap();
+    assert_eq!(elf.symbols.at(jump.address + 4).map(|symbol| symbol.address), Some(jump.address));
     let debug = Debug::read(&Sections::of(as_file(&program.bytes)), None).unwrap();
     let frames = debug.frames(main.address);
     assert_eq!(frames.last().unwrap().function.as_deref(), Some("main"));

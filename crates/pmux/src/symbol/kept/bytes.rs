@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"pmuxsyms";
 /// Changes with the format, and with what names look like.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A checksum against accidents: FNV-1a over words of 8 bytes.
 fn checksum(bytes: &[u8]) -> u64 {
