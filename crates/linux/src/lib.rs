@@ -20,6 +20,7 @@ pub mod cpus;
 pub mod credentials;
 pub mod crowd;
 pub mod diagnose;
+pub mod execs;
 pub mod host;
 pub mod limits;
 pub mod lineage;

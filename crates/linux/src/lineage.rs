@@ -57,7 +57,7 @@ pub struct Lineage {
     lost: u64,
 }
 
-fn dummy(flags: AttrFlags) -> Attr {
+pub(crate) fn dummy(flags: AttrFlags) -> Attr {
     Attr {
         kind: EventType::SOFTWARE,
         config: sw::DUMMY,
@@ -67,7 +67,7 @@ fn dummy(flags: AttrFlags) -> Attr {
     }
 }
 
-fn open(attr: &Attr, tid: i32, cpu: u32, output: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
+pub(crate) fn open(attr: &Attr, tid: i32, cpu: u32, output: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
     let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;

@@ -157,6 +157,7 @@ pub use pmux_linux::capacity::EventRoom;
 pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError, CpuSource};
 pub use pmux_linux::diagnose::ReasonKind;
+pub use pmux_linux::execs::{Exec, Execs};
 pub use pmux_linux::page_bytes;
 pub use pmux_linux::spawn::{ExitedChild, Output as CommandOutput, SpawnError};
 pub use pmux_linux::trace::{Cause, FollowError, Step, Stop};

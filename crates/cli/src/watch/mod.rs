@@ -1,8 +1,8 @@
 //! `pmux watch`: who touches this address.
 //!
 //! What it is: [`targets`] turns what was typed into spots, [`run`] holds the command, arms, waits and takes hits in,
-//! [`hits`] judges them, [`who`] knows names of threads and places, [`report`] is what was found, [`table`] and [`json`] print it, [`trace`] prints
-//! hits as they happen, [`output`] knows where.
+//! [`hits`] judges them, [`who`] knows names of threads and places, [`programs`] which programs were executed and not looked into,
+//! [`report`] is what was found, [`table`] and [`json`] print it, [`trace`] prints hits as they happen, [`output`] knows where.
 //! Read first: [`watch`], then [`run::Run`].
 //!
 //! **Invariant:** formats see reports only; a hit that is not told one by one is in a number.
@@ -10,6 +10,7 @@
 mod hits;
 mod json;
 mod output;
+mod programs;
 mod report;
 mod run;
 mod table;

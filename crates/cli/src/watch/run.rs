@@ -7,6 +7,7 @@
 
 use super::hits::Hits;
 use super::output::Output;
+use super::programs::Programs;
 use super::targets::{self, Missing, Target as Wish, Where};
 use super::{failure, table};
 use crate::failure::{Failure, failed};
@@ -19,7 +20,7 @@ use crate::say::say;
 use crate::stat::{cpu_choice, service_was_away};
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Wakes, Watch, WatchOptions};
+use pmux::watch::{AcrossExec, Cause, Detail, News, Sharing, Spot, Wakes, Watch, WatchOptions};
 use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
@@ -68,6 +69,7 @@ pub(super) struct Run<'a> {
     more_unwatched: u64,
     output: Output,
     hits: Hits<'a>,
+    programs: Programs,
     watch: Option<Watch>,
     child: Child,
     waiter: Waiter,
@@ -94,6 +96,7 @@ impl<'a> Run<'a> {
             more_unwatched: 0,
             output,
             hits: Hits::new(options),
+            programs: Programs::default(),
             watch: None,
             child: Child::None,
             waiter,
@@ -245,6 +248,9 @@ impl<'a> Run<'a> {
         let hold = || Command::hold(self.options.command.clone()).map_err(|error| failure(&error));
         let command = hold()?;
         let pid = command.pid();
+        if !self.options.later {
+            self.programs.follow(self.session, &command, self.how().inherit);
+        }
         let mut followed = match command.follow() {
             Ok(followed) => followed,
             Err(error @ Error::Follow(_)) => return self.begin_untraced(&error),
@@ -264,6 +270,8 @@ impl<'a> Run<'a> {
             return Err(failed(format!("{why}\n  what helps: start the program, and watch it with -p PID")));
         }
         let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
+        self.programs.follow(self.session, &command, self.how().inherit);
+        self.programs.looked_into(command.pid());
         let who = &mut self.hits.who;
         let places = targets::find(&mut self.wishes, |_| true, &mut who.symbolizer, Where::Kernel, Missing::Error);
         self.arm(places.map_err(failed)?, &Target::Command(&command))?;
@@ -278,6 +286,7 @@ impl<'a> Run<'a> {
             Step::Ended => {}
             Step::Mapped(stop) => {
                 let pid = stop.pid();
+                self.programs.stopped(stop);
                 if stop.cause() == pmux::Cause::Exec || !self.missing.contains_key(&pid) {
                     // What one has that was forked, it has inherited.
                     let inherited = stop.parent().and_then(|parent| self.missing.get(&parent).cloned());
@@ -286,15 +295,19 @@ impl<'a> Run<'a> {
                     let all = || self.wishes.iter().enumerate().filter(wanted).map(|(index, _)| index).collect();
                     self.missing.insert(pid, inherited.unwrap_or_else(all));
                 }
-                // It may have been killed while it stood.
-                if let Ok(image) = ProcessImage::read(pid) {
-                    let looked = self.look_into(pid, &image, &Target::Threads(stop.tasks().to_vec()));
-                    match looked {
-                        Ok(()) => {}
-                        // The others are watched on.
-                        Err((why, _)) if self.watch.is_some() && self.options.later => self.miss(pid, &why),
-                        Err(failure) => return Err(failure),
-                    }
+                let looked = match ProcessImage::read(pid) {
+                    Ok(image) => self.look_into(pid, &image, &Target::Threads(stop.tasks().to_vec())),
+                    // It was killed while it stood.
+                    Err(_) if !Target::Processes(vec![pid]).is_alive() => Ok(()),
+                    Err(error) => Err(failed(format!(
+                        "{error}\n  a program that this user may not read can't be looked at by its user"
+                    ))),
+                };
+                match looked {
+                    Ok(()) => {}
+                    // The others are watched on.
+                    Err((why, _)) if self.watch.is_some() && self.options.later => self.miss(pid, &why),
+                    Err(failure) => return Err(failure),
                 }
                 let has_all = self.missing.get(&pid).is_some_and(HashSet::is_empty);
                 if self.options.later || self.wishes.iter().any(|wish| !wish.found) {
@@ -394,8 +407,14 @@ impl<'a> Run<'a> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         watch.follow_cpus().map_err(|error| failure(&error))?;
         for news in watch.take().map_err(|error| failure(&error))? {
+            if let (Whom::Pids(_) | Whom::Tids(_), News::Name { pid, name, cause: Cause::Exec, .. }) =
+                (&self.whom, &news)
+            {
+                self.programs.executed(*pid, name.clone());
+            }
             self.hits.take(news, &mut self.output);
         }
+        self.programs.take();
         Ok(())
     }
 
@@ -455,6 +474,9 @@ impl<'a> Run<'a> {
             self.hits.take(news, &mut self.output);
         }
         let mut report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
+        let later = matches!(self.whom, Whom::Command)
+            .then_some("--later looks for the targets in each program that is executed");
+        report.notes.extend(std::mem::take(&mut self.programs).told(self.how().across_exec, later));
         report.notes.append(&mut self.unwatched);
         if self.more_unwatched > 0 {
             report.notes.push(format!("{} more processes are not watched", self.more_unwatched));

@@ -352,14 +352,10 @@ fn a_set_user_id_program_is_never_counted_as_0() {
             format!("echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {sleep} 1", door.text("here"));
         let target = user().args(["sh", "-c", &line]).spawn();
         let pid = door.read("here");
-        let counted = user().args([&own]).args(["stat", "-e", "page-faults:u", what, &pid]).spawn();
-        common::eventually("the events are open", || {
-            let links = fs::read_dir(format!("/proc/{}/fd", counted.pid())).ok()?.flatten();
-            let events = links.filter_map(|link| fs::read_link(link.path()).ok());
-            (events.filter(|to| to.to_string_lossy().contains("perf_event")).count() == 2).then_some(())
-        });
-        door.say("go");
-        counted.wait().good().says(&[&format!("{pid} executed a set-user-id program")]);
+        // The command begins when the events are open, and ends when the other program runs.
+        let until = format!("echo >'{go}'; until grep -q sleep /proc/{pid}/comm; do sleep 0.01; done");
+        let counted = user().args([&own]).args(["stat", "-e", "page-faults:u", what, &pid, "--", "sh", "-c", &until]);
+        counted.run().good().says(&[&format!("{pid} executed a set-user-id program")]);
         target.wait().good();
     }
     let door = Door::new();

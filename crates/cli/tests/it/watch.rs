@@ -5,10 +5,11 @@
 
 use crate::common;
 use crate::common::bank::{ALL, Bank, PAYMENTS, TELLERS};
-use crate::common::{Door, Ran, Start, eventually, kernel, needs, pmux, program, skip_unless};
+use crate::common::{Door, Ran, Start, eventually, kernel, needs, pmux, program, root, skip_unless};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -261,6 +262,36 @@ fn what_comes_later_is_watched_wherever_it_comes() {
             watch(["-j", "--later", "vault", "--", "sh", "-c", &format!("{}; exit 0", bank("forks"))]).run().good();
         assert_eq!(total(ran), 4);
     }
+}
+
+/// What was not watched, and which rights were left out, is said.
+#[test]
+fn programs_that_are_not_looked_into_are_told() {
+    let Some(_alone) = registers() else { return };
+    let Some(Bank::Compiled(bank)) = Bank::open() else { return };
+    let executed = "executed another program, bank: ";
+    let not_watched = "from then on such a process is not watched; --later ";
+    // Its last program ends with 3.
+    watch_bank(&["vault"], "forks").run().bad(3, &["3 hits", executed, not_watched]);
+    watch_bank(&["--across-exec", "vault"], "forks").run().bad(3, &[executed, "at the same addresses"]);
+    watch_bank(&["--later", "vault"], "forks").run().bad(3, &["4 hits"]).never_says(&["executed another"]);
+    watch_bank(&["vault"], "counts").run().good().never_says(&["executed another"]);
+
+    skip_unless!(root() && program("setpriv"));
+    let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let (own, copy) = (folder.path().join("pmux"), folder.path().join("bank"));
+    common::copy_of(common::PMUX, &own);
+    common::copy_of(bank, &copy);
+    let as_user = |mode: u32| {
+        std::fs::set_permissions(&copy, Permissions::from_mode(mode)).unwrap();
+        let user = common::start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        user.args([&own]).args(["watch", "vault", "--"]).args([&copy]).args(["forks"]).run()
+    };
+    let left_out = "ran without the rights that its file gives (set-user-id";
+    as_user(0o755).bad(3, &[executed]).never_says(&[left_out]);
+    as_user(0o4755).bad(3, &[left_out]);
+    as_user(0o2755).bad(3, &[left_out]);
+    as_user(0o711).bad(125, &["this user may not read"]);
 }
 
 /// A process in a role that runs until the test ends.

@@ -6,7 +6,7 @@
 //!
 //! Source: `proc_pid_maps(5)`.
 
-use crate::plain_file;
+use crate::{plain_file, sys};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
@@ -204,6 +204,25 @@ impl Proc {
     pub fn program(&self, pid: i32) -> Option<PathBuf> {
         let path = std::fs::read_link(self.task_path(pid, "exe")).ok()?.into_os_string().into_vec();
         Some(OsString::from_vec(path.strip_suffix(DELETED).map(<[u8]>::to_vec).unwrap_or(path)).into())
+    }
+
+    /// The program of a process that has just executed it, where its file would have given the process rights that it has not:
+    /// it is set-user-id or set-group-id, or has capabilities. `execve(2)` leaves them out where a task is traced, by a tracer without
+    /// `CAP_SYS_PTRACE`.
+    #[must_use]
+    pub fn program_without_its_rights(&self, pid: i32) -> Option<PathBuf> {
+        const SET_USER_ID: u32 = 0o4000;
+        const SET_GROUP_ID: u32 = 0o2010;
+        let path = self.task_path(pid, "exe");
+        let (file, status) = (std::fs::metadata(&path).ok()?, self.status(pid).ok()?);
+        let lacks_user = file.mode() & SET_USER_ID != 0 && file.uid() != status.users.effective;
+        let lacks_group = file.mode() & SET_GROUP_ID == SET_GROUP_ID && file.gid() != status.groups.effective;
+        let has_capabilities = || {
+            let path = std::ffi::CString::new(path.into_os_string().into_vec());
+            path.is_ok_and(|path| sys::has_attribute(&path, c"security.capability"))
+        };
+        let lacks = lacks_user || lacks_group || (status.permitted_capabilities == 0 && has_capabilities());
+        lacks.then(|| self.program(pid)).flatten()
     }
 
     /// Opens the file of a mapping: the very file, as far as it can be had, in the process's own file system.

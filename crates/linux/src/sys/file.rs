@@ -30,6 +30,12 @@ pub(crate) fn write(fd: BorrowedFd<'_>, from: &[u8]) -> Result<usize, Errno> {
     })
 }
 
+/// Whether the file at a path has an extended attribute.
+pub(crate) fn has_attribute(path: &CStr, name: &CStr) -> bool {
+    // SAFETY: (1) Both are strings that end with a zero. (2) Of a size of 0 the call writes nothing.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), ptr::null_mut(), 0) > 0 }
+}
+
 /// Makes a pipe whose ends don't block: `(read end, write end)`.
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];

@@ -19,9 +19,11 @@ mod tracer;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
+use crate::procfs::Proc;
 use crate::spawn::{Child, Gated, SpawnError};
 use crate::sys::{self, Errno};
 use tracer::{Order, Report, Started};
@@ -62,6 +64,13 @@ impl Stop {
     #[must_use]
     pub fn cause(&self) -> Cause {
         self.cause
+    }
+
+    /// The program that the process has just executed, where being traced has cost it rights: see
+    /// [`Proc::program_without_its_rights`].
+    #[must_use]
+    pub fn program_without_its_rights(&self) -> Option<PathBuf> {
+        Proc::system().program_without_its_rights(self.pid).filter(|_| self.cause == Cause::Exec)
     }
 
     /// The threads of that process, sorted.
