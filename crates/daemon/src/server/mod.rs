@@ -503,6 +503,7 @@ impl Server {
         }
         self.recorders.stop();
         self.log.say(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
+        self.counters.session().leave_to_child();
         std::mem::forget((self.service, self.counters));
     }
 }

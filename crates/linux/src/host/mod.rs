@@ -324,6 +324,12 @@ impl LinuxHost {
         self.shared.files.closing()
     }
 
+    /// This process is about to exit: a child closes what takes long, so that its exit does not.
+    pub fn leave_to_child(&self) {
+        // The socket is closed by the exit.
+        std::mem::forget(self.shared.files.leave_to_child());
+    }
+
     /// What is known of a scarce PMU now.
     pub fn room(&self, pmu: PmuId) -> Option<RoomNow> {
         self.shared.scarce.now(pmu)

@@ -15,7 +15,8 @@ use pmux_engine::pmu::BankError;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 #[derive(Clone)]
 pub(super) struct Opener {
@@ -206,6 +207,8 @@ pub(crate) struct FileCount {
     handed_over: AtomicU64,
     closed_later: Arc<AtomicU64>,
     closer: OnceLock<Sender<Arc<OwnedFd>>>,
+    /// What takes long to close and may still be open.
+    slow: Mutex<Vec<Weak<OwnedFd>>>,
 }
 
 impl FileCount {
@@ -228,6 +231,33 @@ impl FileCount {
         })?;
         let _ = self.closer.set(sender);
         Ok(())
+    }
+
+    /// Gives what takes long to close to a child, which closes it: to be called when this process is about to exit. As long as the returned
+    /// socket is open, the child keeps what it was given; what it can't take is closed by the exit of this process.
+    pub(super) fn leave_to_child(&self) -> Option<(i32, OwnedFd)> {
+        /// It is waited for so long that the child makes room for more, before what is left is not given to it.
+        const ROOM: Duration = Duration::from_secs(1);
+        let files: Vec<_> = lock(&self.slow).drain(..).filter_map(|file| file.upgrade()).collect();
+        let (pid, door) = if files.is_empty() { None } else { sys::fork_holder().ok() }?;
+        let started = Instant::now();
+        for file in files {
+            let _ = sys::perf::disable(file.as_fd());
+            while sys::send_packet(door.as_fd(), &[0], &[file.as_fd()]) == Err(Errno::EAGAIN)
+                && started.elapsed() < ROOM
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Some((pid, door))
+    }
+
+    fn note_slow(&self, file: &Arc<OwnedFd>) {
+        let mut slow = lock(&self.slow);
+        if slow.len() == slow.capacity() {
+            slow.retain(|file| file.strong_count() > 0);
+        }
+        slow.push(Arc::downgrade(file));
     }
 
     /// How many were opened, and how many are closed by now.
@@ -266,7 +296,11 @@ impl EventFile {
     fn new(fd: OwnedFd, kind: EventType, probe: Option<Arc<Traced>>, count: &Arc<FileCount>) -> Self {
         let number = count.opened.fetch_add(1, Ordering::Relaxed);
         let fd = match count.closer.get() {
-            Some(closer) if kind == EventType::TRACEPOINT => Held::Slow(Arc::new(fd), closer.clone()),
+            Some(closer) if kind == EventType::TRACEPOINT => {
+                let fd = Arc::new(fd);
+                count.note_slow(&fd);
+                Held::Slow(fd, closer.clone())
+            }
             _ => Held::Quick(fd),
         };
         Self { fd, _probe: probe, number, count: Arc::clone(count) }
@@ -339,4 +373,37 @@ pub(super) fn kernel_attr(attr: &Attr, grouped: bool) -> Attr {
 /// Children report one event at a time, and old kernels refuse to inherit what is read as a group.
 pub(super) fn can_read_as_group(attr: &Attr) -> bool {
     !attr.flags.intersects(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn what_takes_long_to_close_is_left_to_a_child() {
+        const FILES: usize = 400;
+        let count = Arc::new(FileCount::default());
+        assert!(count.leave_to_child().is_none(), "nothing is open");
+        count.close_elsewhere().unwrap();
+        let file = |kind| EventFile::new(File::open("/dev/null").unwrap().into(), kind, None, &count);
+        let slow: Vec<_> = (0..FILES).map(|_| file(EventType::TRACEPOINT)).collect();
+        let quick = file(EventType::SOFTWARE);
+        let closed = file(EventType::TRACEPOINT);
+        drop(closed);
+        while count.closing().closed == 0 {
+            std::thread::yield_now();
+        }
+        let (pid, door) = count.leave_to_child().unwrap();
+        drop((slow, quick));
+        // Beside its socket it has those that were open and take long.
+        let held = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        while held() < FILES + 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!(held(), FILES + 1);
+        drop(door);
+        assert!(sys::wait_child(pid, sys::Reaping::Block).unwrap().is_some());
+    }
 }

@@ -93,6 +93,11 @@ impl Session {
         self.engine().host().close_elsewhere()
     }
 
+    /// This process is about to exit: events that take long to close are closed by a child, after it.
+    pub fn leave_to_child(&self) {
+        self.engine().host().leave_to_child();
+    }
+
     /// How many events that thread was given, and how many of them are closed.
     #[must_use]
     pub fn closing(&self) -> Closing {
