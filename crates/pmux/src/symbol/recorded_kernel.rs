@@ -3,6 +3,9 @@
 //! What it is: [`KernelCode`] has names by the kernel's own list, or by its image with debugging information, which knows lines too. Read
 //! first: [`KernelCode::find`].
 //!
+//! The kernel makes its list anew each time that it is read (5 MB of text). Where `perf record` has kept one of this build, functions of the
+//! kernel itself are looked up there; what was added while it ran, modules and programs, is not.
+//!
 //! **Invariant:** a list or an image of another build is never used; that is said.
 
 use super::debug::files::FOLDER;
@@ -15,7 +18,7 @@ use super::sources::{Missing, Sources, copies, copy_of_perf, is_same, open};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::Proc;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelId<'a> {
@@ -49,8 +52,34 @@ pub(crate) struct KernelCode {
     is_placed: bool,
     /// Where its modules are now, if it runs here.
     modules: Vec<(String, u64)>,
+    /// The list of this kernel, where `names` is a copy of one that was made earlier.
+    current: Option<Current>,
     /// What should be said although there are names.
     pub(crate) remark: Option<String>,
+}
+
+/// The list of the kernel that runs here, read when it is needed.
+struct Current {
+    /// As [`KernelId::text`].
+    text: (String, u64),
+    list: OnceLock<Option<(Kernel, u64)>>,
+}
+
+impl Current {
+    fn of(id: KernelId<'_>) -> Option<Self> {
+        let (name, recorded) = id.text.filter(|(_, recorded)| *recorded != 0)?;
+        Some(Self { text: (name.to_owned(), recorded), list: OnceLock::new() })
+    }
+
+    /// The list, and what is added to a recorded address. `None` where the kernel hides its addresses.
+    fn list(&self) -> Option<&(Kernel, u64)> {
+        let read = || {
+            let kernel = Kernel::read(&Proc::system()).ok().filter(|kernel| kernel.hidden.is_none())?;
+            let shift = kernel.address_of(&self.text.0)?.wrapping_sub(self.text.1);
+            Some((kernel, shift))
+        };
+        self.list.get_or_init(read).as_ref()
+    }
 }
 
 enum Names {
@@ -64,7 +93,7 @@ impl KernelCode {
     /// # Errors
     /// Why there are none, as half a sentence.
     pub(crate) fn find(sources: &Sources, id: KernelId<'_>) -> Result<Self, String> {
-        let mut remark = None;
+        let (mut remark, mut current) = (None, None);
         let asked = sources.vmlinux.as_deref().map(|path| image(path, id.build_id).map_err(|why| (path, why)));
         let names = match asked {
             Some(Ok(image)) => image,
@@ -79,7 +108,13 @@ impl KernelCode {
                 });
                 elsewhere(sources, id)?
             }
-            None => elsewhere(sources, id)?,
+            None => match kept_of_this(id) {
+                Some((kernel, list)) => {
+                    current = Some(list);
+                    Names::Listed(kernel)
+                }
+                None => elsewhere(sources, id)?,
+            },
         };
         let address = |name: &str| match &names {
             Names::Listed(kernel) => kernel.address_of(name),
@@ -97,7 +132,7 @@ impl KernelCode {
         }
         let modules = if id.is_this() { Machine::this().modules() } else { Vec::new() };
         let modules = modules.into_iter().map(|module| (module.name, module.start)).collect();
-        Ok(Self { names, shift: shift.unwrap_or(0), is_placed: shift.is_some(), modules, remark })
+        Ok(Self { names, shift: shift.unwrap_or(0), is_placed: shift.is_some(), modules, current, remark })
     }
 
     pub(crate) fn function(&self, address: u64) -> Option<Named> {
@@ -115,17 +150,21 @@ impl KernelCode {
         let here = self.modules.iter().find(|(known, _)| known == name.trim_matches(['[', ']']));
         // A list that was kept beside a recording has its modules where they were.
         let shift = here.map_or(self.shift, |(_, here)| here.wrapping_sub(start));
-        self.at(address, shift)
+        match here.and(self.current.as_ref()) {
+            Some(current) => listed(&current.list()?.0, address, shift),
+            None => self.at(address, shift),
+        }
     }
 
     fn at(&self, address: u64, shift: u64) -> Option<Named> {
         let here = address.wrapping_add(shift);
-        match &self.names {
-            Names::Listed(kernel) => {
-                let symbol = kernel.at(here)?;
-                Some(named(symbol.address.wrapping_sub(shift), symbol.name.as_bytes()))
+        match (&self.names, &self.current) {
+            (Names::Listed(kernel), Some(current)) if !kernel.is_inside(here) => {
+                let (kernel, shift) = current.list()?;
+                listed(kernel, address, *shift)
             }
-            Names::Image(image) => {
+            (Names::Listed(kernel), _) => listed(kernel, address, shift),
+            (Names::Image(image), _) => {
                 let image = image.lock().ok()?;
                 let symbol = image.elf.symbols.at(here)?;
                 Some(named(symbol.address.wrapping_sub(shift), image.elf.symbols.name(symbol)))
@@ -141,6 +180,11 @@ impl KernelCode {
         frames.iter_mut().for_each(|frame| frame.offset = None);
         frames.into()
     }
+}
+
+fn listed(kernel: &Kernel, address: u64, shift: u64) -> Option<Named> {
+    let symbol = kernel.at(address.wrapping_add(shift))?;
+    Some(named(symbol.address.wrapping_sub(shift), symbol.name.as_bytes()))
 }
 
 fn named(start: u64, raw: &[u8]) -> Named {
@@ -170,11 +214,25 @@ fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<Names, String> {
     };
     // By its name alone it can't be told from another build.
     let Some(build_id) = id.build_id else { return Err(why) };
-    let copy = copy_of_perf(build_id, "kallsyms").and_then(|path| list_at(&path));
-    if let Some(kernel) = copy.map(Kernel::parse).filter(|kernel| kernel.hidden.is_none()) {
+    if let Some(kernel) = kept(build_id) {
         return Ok(Names::Listed(kernel));
     }
     images(sources, id.release, build_id).iter().find_map(|path| image(path, Some(build_id)).ok()).ok_or(why)
+}
+
+/// A list of this kernel that perf has kept, where it can be told how far the kernel has moved since.
+fn kept_of_this(id: KernelId<'_>) -> Option<(Kernel, Current)> {
+    let build_id = id.build_id.filter(|_| id.is_this())?;
+    let current = Current::of(id)?;
+    let kernel = kept(build_id)?;
+    kernel.address_of(&current.text.0)?;
+    Some((kernel, current))
+}
+
+/// A list of a kernel that perf has kept.
+fn kept(build_id: &[u8]) -> Option<Kernel> {
+    let list = list_at(&copy_of_perf(build_id, "kallsyms")?)?;
+    Some(Kernel::parse(list)).filter(|kernel| kernel.hidden.is_none())
 }
 
 /// A list of symbols that was kept. Neither a pipe nor a device is opened, and no list is larger.
@@ -223,6 +281,42 @@ mod tests {
         let release = Machine::this().kernel_release();
         let own = KernelId { release: release.as_deref(), ..id };
         assert_eq!(KernelCode::find(&Sources::default(), own).ok().and_then(|code| code.remark), None);
+    }
+
+    #[test]
+    fn a_kept_list_has_the_functions_of_the_kernel_itself_and_the_present_one_the_others() {
+        let (machine, present) = (Machine::this(), Kernel::read(&Proc::system()));
+        let present = present.ok().filter(|kernel| kernel.hidden.is_none());
+        let (Some(present), Some(text)) = (present, machine.kernel_text()) else {
+            println!("skipped: needs the kernel's addresses");
+            return;
+        };
+        // As it was when the kernel began elsewhere, and with names that show where they are from.
+        let (moved, recorded) = (0x60_0000, 0xffff_ffff_9000_0000);
+        let first = present.address_of(&text.name).unwrap();
+        let mut all: Vec<_> = (0..2000).map(|at| first + 977 * at).filter_map(|at| present.at(at)).collect();
+        all.dedup();
+        let mark = format!("{:x} T {}\n", first + moved, text.name);
+        let lines = all.iter().map(|symbol| format!("{:x} t kept_{}\n", symbol.address + moved, symbol.name));
+        let kept = Kernel::parse([mark].into_iter().chain(lines).collect::<String>().into_bytes());
+        let id = KernelId { release: None, build_id: None, text: Some((&text.name, recorded)) };
+        let kernel = KernelCode {
+            names: Names::Listed(kept),
+            shift: (first + moved).wrapping_sub(recorded),
+            is_placed: true,
+            modules: Vec::new(),
+            current: Current::of(id),
+            remark: None,
+        };
+        let name = |symbol: &super::super::kernel::KernelSymbol<'_>| {
+            let found = kernel.function(symbol.address - first + recorded).unwrap();
+            (found.start, found.name.to_string())
+        };
+        let inside = &all[all.len() / 2];
+        let (start, from_kept) = name(inside);
+        assert!(start == inside.address - first + recorded && from_kept.starts_with("kept_"), "{from_kept}");
+        let behind = present.at(all.last().unwrap().address + 0x10_0000).unwrap();
+        assert_eq!(name(&behind), (behind.address - first + recorded, behind.name.to_owned()));
     }
 
     #[test]
