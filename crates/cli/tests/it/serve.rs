@@ -375,6 +375,12 @@ fn it_reads_its_configuration_anew() {
     service.configure("[limits]\nevents_per_client = many\n");
     service.says("stays as it was");
     assert!(service.log().contains("line 2"), "{}", service.log());
+    for wrong in ["[metrics]\nevents = [\"nosuchevent\"]\n", "[socket]\ngroup = \"nosuchgroup\"\n"] {
+        service.configure(wrong);
+        service.says(if wrong.contains("event") { "nosuchevent" } else { "nosuchgroup" });
+        let file = service.folder().join("pmux.toml");
+        pmux(["serve", "--check", "--config", file.to_str().unwrap()]).run().bad(1, &["nosuch"]);
+    }
     assert_eq!(client.refused(&Request::Open(two)).kind(), RefusalKind::Limit);
     assert_eq!(client.read(&opened.handles).len(), 2, "what is open stays open");
 }
@@ -457,6 +463,19 @@ fn cgroups_are_counted_by_their_folders() {
     drop(client);
     service.is_empty();
     assert_eq!(service.status()["cgroups"], 0);
+}
+
+/// Calls of the service that are not in systemd's group for services: `open_by_handle_at` opens cgroups by their numbers.
+#[test]
+fn the_unit_allows_the_calls_of_the_service() {
+    let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd/pmux.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let filter = unit.lines().find_map(|line| line.strip_prefix("SystemCallFilter=")).unwrap();
+    let allowed: Vec<_> = filter.split(' ').collect();
+    for call in ["@system-service", "perf_event_open", "bpf", "open_by_handle_at"] {
+        assert!(allowed.contains(&call), "{call} is not in {filter}");
+    }
+    assert!(unit.contains("\nSystemCallErrorNumber=EPERM\n"), "a call that was forgotten ends the service");
 }
 
 #[test]

@@ -348,14 +348,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Looks up the groups whose members may count whole CPUs: their numbers.
+    /// Looks up all groups. Returns the numbers of those whose members may count whole CPUs.
     ///
     /// # Errors
     /// [`ConfigError`], where one of them is not there.
     pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
         let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let numbers = self.rights.system_wide.iter().map(|group| group.group(&groups));
-        numbers.collect::<Result<_, _>>().map_err(|text| ConfigError { file: None, text })
+        let number = |group: &Named| group.group(&groups).map_err(|text| ConfigError { file: None, text });
+        self.socket.group.as_ref().map(number).transpose()?;
+        self.rights.system_wide.iter().map(number).collect()
     }
 
     /// Looks whether this machine knows the events that it names.

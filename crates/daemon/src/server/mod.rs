@@ -440,7 +440,7 @@ impl Server {
 
     fn reload(&mut self) {
         let found = Config::find(self.start.config.as_deref());
-        let look_up = |config: Config| match config.look_up() {
+        let look_up = |config: Config| match config.check_events().and_then(|()| config.look_up()) {
             Ok(system_wide) => Ok((config, system_wide)),
             Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
         };
