@@ -47,11 +47,11 @@ pub(crate) fn must_live(target: &Target<'_>, whom: &Whom) -> Result<(), Failure>
     let (one, several, ids) = match whom {
         Whom::Pids(pids) => ("process", "processes", &pids[..]),
         Whom::Tids(tids) => ("thread", "threads", &tids[..]),
-        Whom::Command | Whom::Cpus(_) => return Err(failed("whoever was to be recorded is not there (any more)")),
+        Whom::Command | Whom::Cpus(_) => return Err(failed("what was to be recorded is not there (any more)")),
     };
     let (what, are) = if ids.len() == 1 { (one, "is") } else { (several, "are") };
     let ids = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    Err(failed(format!("{what} {ids} {are} not there (any more): nobody is recorded")))
+    Err(failed(format!("{what} {ids} {are} not there (any more): nothing is recorded")))
 }
 
 /// Those whose end is the end of it; nobody where CPUs or a command are recorded.

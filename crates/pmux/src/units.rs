@@ -42,6 +42,20 @@ pub fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
+/// Milliseconds: a number of them, as perf takes it, or a time with its unit: `100`, `100ms`, `2s`, `1m`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn milliseconds(text: &str) -> Result<u64, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let wrong = |_| "expected a number of milliseconds, or a time such as 100ms, 2s or 1m".to_owned();
+    let time = span(text).map_err(wrong)?;
+    let whole = u64::try_from(time.as_millis()).ok().filter(|&ms| Duration::from_millis(ms) == time);
+    whole.ok_or_else(|| "expected whole milliseconds".to_owned())
+}
+
 /// A time, or bytes of each CPU: `30s`, `64MiB`. A number alone could be either, and is neither.
 ///
 /// # Errors

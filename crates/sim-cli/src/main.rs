@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Run scenario files: on a simulated machine, or on this kernel
+/// Run scenario files on a simulated machine or on this kernel
 #[derive(Parser)]
 #[command(name = "pmux-sim", version)]
 struct Program {

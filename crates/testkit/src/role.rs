@@ -36,6 +36,13 @@ pub fn touch(first: usize, pages: usize) {
     }
 }
 
+/// Reads such pages, so that none has to come from the disk when it is written to: that would be a major fault.
+pub fn look_at(first: usize, pages: usize) {
+    for page in first..first + pages {
+        std::hint::black_box(DATA.0[page * PAGE].load(Ordering::Relaxed));
+    }
+}
+
 /// Whether a page of this machine is as large as [`touch`] takes it to be.
 pub fn pages_are_small() -> bool {
     let size = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();

@@ -5,7 +5,7 @@
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Run scenario files: on a simulated machine, or on this kernel
+/// Run scenario files on a simulated machine or on this kernel
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct SimOptions {
     /// Scenario files, or folders, of which all *.scn files are run

@@ -53,8 +53,8 @@ impl Asked {
 /// What was typed about its files makes no sense.
 pub(crate) fn asked(options: &InputOptions) -> Result<Asked, Failure> {
     let is_piped = || std::fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo());
-    let path = match &options.input {
-        Some(path) => path.clone(),
+    let path = match options.named() {
+        Some(path) => path.to_owned(),
         None if is_piped() => "-".into(),
         None => "perf.data".into(),
     };

@@ -20,7 +20,7 @@ pub(crate) struct FlameOptions {
     pub(crate) output: Option<PathBuf>,
 
     /// Compare two recordings: the second one is drawn, what grew is red and what shrank is blue
-    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "input")]
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with_all = ["input", "file"])]
     pub(crate) diff: Option<Vec<PathBuf>>,
 
     /// Hang it from the top

@@ -335,7 +335,7 @@ mod tests {
             (&["-a", "--on", "crash", "set fine on"], "there is no set `fine`"),
             (&["-a", "--set", "fine={sched:*"], "--set"),
             (&["-a", "--set", "x={page-faults}", "--set", "x={cs}"], "two sets"),
-            (&["--on", "crash"], "whom to record?"),
+            (&["--on", "crash"], "nothing to record:"),
             (&["-a", "--after", "2"], "expected a time"),
             (&["-a", "--keep", "30"], "expected a time"),
             (&["-a", "--max-snapshots", "0"], "max-snapshots"),

@@ -391,6 +391,13 @@ fn examples_of(kind: &str) -> Examples {
     }
 }
 
+/// The command lines of all examples.
+#[cfg(test)]
+pub(super) fn all_examples() -> Vec<&'static str> {
+    let pmux = <super::Pmux as clap::CommandFactory>::command();
+    pmux.get_subcommands().flat_map(|command| examples_of(command.get_name())).map(|&(_, line)| line).collect()
+}
+
 fn terms(roff: &mut Roff, section: &str, terms: &[(&str, &str)]) {
     roff.control("SH", [section]);
     definitions(roff, terms);

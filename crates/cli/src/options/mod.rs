@@ -13,9 +13,11 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod flame;
 pub(crate) mod flight;
+mod front;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
+mod mistakes;
 pub(crate) mod picture;
 pub(crate) mod plan;
 pub(crate) mod reading;
@@ -31,6 +33,8 @@ pub(crate) mod timec;
 pub(crate) mod timeline;
 pub(crate) mod watch;
 
+#[cfg(test)]
+mod documents;
 #[cfg(test)]
 mod tests;
 
@@ -48,7 +52,7 @@ use std::path::Path;
     version,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Run `pmux COMMAND --help` for the options of a command."
+    after_help = "`pmux help COMMAND` shows the options of a command and examples."
 )]
 pub(crate) struct Pmux {
     /// What to do.
@@ -63,45 +67,45 @@ pub(crate) struct Pmux {
 pub(crate) enum Invocation {
     /// Count events of a command, of processes, of CPUs or of the whole machine
     Stat(Box<stat::StatOptions>),
-    /// Count events of a command and print a number and a name a line
+    /// Count events of a command and print one number and name per line
     Timec(timec::TimecOptions),
     /// List the events of this machine and which of them can be opened now
     List(inspect::ListOptions),
-    /// Tell how an event is encoded, who counts it, and why it cannot be opened
+    /// Show how an event is encoded, what counts it, and why it cannot be opened
     Explain(inspect::ExplainOptions),
-    /// Tell how events would fit on the counters of a machine, before anything is counted
+    /// Show how events would fit on the counters of a machine, without opening them
     Plan(plan::PlanOptions),
-    /// Run scenario files: on a simulated machine, or on this kernel
+    /// Run scenario files on a simulated machine or on this kernel
     Sim(SimOptions),
-    /// Tell who touches an address: a variable, a function, a line of source code
+    /// Find what reads, writes or executes a variable, a function or a line of code
     Watch(Box<watch::WatchOptions>),
-    /// Record samples and what explains them, into a file that perf report reads
+    /// Record samples into a perf.data file
     Record(Box<record::RecordOptions>),
-    /// Keep the last seconds in memory, and write them to a file when something happens
+    /// Keep the last seconds in memory and write them when a condition holds
     Flight(Box<flight::FlightOptions>),
-    /// Tell where time went: the hottest functions of a recording, and who called them
+    /// Show the hottest functions of a recording and their callers
     Report(Box<reading::ReportOptions>),
-    /// Print every sample of a recording, a line each
+    /// Print every sample of a recording, one per line
     Script(Box<reading::ScriptOptions>),
     /// Draw a recording as a flame graph
     Flame(Box<flame::FlameOptions>),
-    /// Make a recording readable for other tools: Firefox Profiler, pprof, speedscope, Perfetto
+    /// Convert a recording for Firefox Profiler, pprof, speedscope, Perfetto or Chrome
     Convert(Box<convert::ConvertOptions>),
     /// Show a recording in the Firefox Profiler
     View(Box<convert::ViewOptions>),
-    /// Tell which functions and counters changed between recordings, and what of that is chance
+    /// Show what changed between recordings, and what of that is chance
     Diff(diff::DiffOptions),
-    /// Draw a recording over time: one page with CPUs, processes, counters and what is missing
+    /// Draw a recording over time: CPUs, processes, counters
     Timeline(Box<timeline::TimelineOptions>),
-    /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
+    /// Measure what breakpoints cost, in this kernel or in the ledger
     Bench(bench::BenchOptions),
-    /// Count for all who ask, each question once
+    /// Run the daemon that shares counters between processes
     Serve(serve::ServeOptions),
-    /// Tell what the service counts, for whom, and what that saves
+    /// Show what the daemon counts, for which clients, and what sharing saves
     Status(serve::StatusOptions),
-    /// Print the completions for a shell
+    /// Print completions for a shell
     Completions(generate::CompletionsOptions),
-    /// Write the manual pages into a directory
+    /// Write the manual pages to a directory
     Man(generate::ManOptions),
 }
 
@@ -155,9 +159,12 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
     let result = if is_timec {
         <timec::Timec as Parser>::try_parse_from(arguments).map(|timec| Invocation::Timec(timec.options))
     } else {
+        let arguments = front::as_options(arguments);
         let command = Pmux::command().mut_subcommands(|command| man::with_examples(command, None));
-        let matches = command.try_get_matches_from(with_levels(arguments));
-        matches.and_then(|matches| Pmux::from_arg_matches(&matches)).map(|pmux| pmux.command)
+        let command = if front::is_asked_for(&arguments) { front::in_groups(command) } else { command };
+        let matches = command.try_get_matches_from(with_levels(arguments.clone()));
+        let read = matches.and_then(|matches| Pmux::from_arg_matches(&matches)).map(|pmux| pmux.command);
+        read.map_err(|error| mistakes::explained(error, &arguments))
     };
     let checked = result.and_then(|invocation| match invocation.check() {
         Ok(()) => Ok(invocation),
@@ -203,13 +210,18 @@ fn refuse_first(rules: &[(bool, &str)]) -> Result<(), String> {
 /// Makes a complaint that looks like clap's own, with the usage line of the command: its name, and those of commands
 /// above it.
 fn usage_error(command: &str, message: &str) -> clap::Error {
+    find_command(command.split_whitespace()).error(clap::error::ErrorKind::ArgumentConflict, message)
+}
+
+/// The definition of a command, by its words, as far as there are such.
+fn find_command<'w>(words: impl IntoIterator<Item = &'w str>) -> clap::Command {
     let mut found = Pmux::command();
     found.build();
-    for name in command.split_whitespace() {
+    for name in words {
         match found.find_subcommand(name).cloned() {
             Some(inner) => found = inner,
             None => break,
         }
     }
-    found.error(clap::error::ErrorKind::ArgumentConflict, message)
+    found
 }

@@ -6,7 +6,7 @@ use super::symbols::SymbolOptions;
 use clap::Args;
 use pmux::units::span;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 // Which recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -16,8 +16,19 @@ pub(crate) struct InputOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
+    /// The same as -i FILE
+    #[arg(value_name = "FILE", conflicts_with = "input")]
+    pub(crate) file: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) symbols: SymbolOptions,
+}
+
+impl InputOptions {
+    /// The recording that was named, if one was.
+    pub(crate) fn named(&self) -> Option<&Path> {
+        self.input.as_ref().or(self.file.as_ref()).map(PathBuf::as_path)
+    }
 }
 
 // Which part of it.

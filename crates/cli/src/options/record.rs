@@ -7,7 +7,7 @@ use super::sampling::Sampling;
 use super::shared::SharedWish;
 use super::target::Whom;
 use clap::Args;
-use pmux::units::{BYTE_UNITS, scaled, size_bytes};
+use pmux::units::{BYTE_UNITS, milliseconds, scaled, size_bytes};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct RecordOptions {
     pub(crate) switch_events: bool,
 
     /// Begin MS milliseconds after the command
-    #[arg(short = 'D', long = "delay", value_name = "MS", help_heading = "When to record")]
+    #[arg(short = 'D', long = "delay", value_name = "MS", value_parser = milliseconds, help_heading = "When to record")]
     pub(crate) delay_ms: Option<u64>,
 
     /// Write to FILE (default perf.data); `-` is standard output
@@ -199,8 +199,8 @@ mod tests {
         let command = || Sampling { command: vec![OsString::from("true")], ..Sampling::default() };
         let of = |sampling| RecordOptions { sampling, ..RecordOptions::default() };
         for (options, words) in [
-            (of(Sampling::default()), "whom to record?"),
-            (of(Sampling { pid: vec![1], all_cpus: true, ..Sampling::default() }), "-p and -a exclude"),
+            (of(Sampling::default()), "nothing to record:"),
+            (of(Sampling { pid: vec![1], all_cpus: true, ..Sampling::default() }), "-p and -a name"),
             (of(Sampling { cgroups: vec!["x".to_owned()], pid: vec![1], ..Sampling::default() }), "-G and -p"),
             (RecordOptions { stat: true, ..of(Sampling { all_cpus: true, ..Sampling::default() }) }, "-s tells"),
             (RecordOptions { switch_max_files: Some(1), ..of(command()) }, "goes with"),

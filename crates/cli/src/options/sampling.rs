@@ -115,7 +115,7 @@ impl Sampling {
         // A control group is recorded on CPUs.
         let of_groups = !cgroups.is_empty() && cpu.is_none() && pid.is_empty() && tid.is_empty();
         let everywhere = *all_cpus || of_groups;
-        target::whom((pid, tid), (everywhere, cpu.as_ref()), command, ("whom to record?", ""))
+        target::whom((pid, tid), (everywhere, cpu.as_ref()), command, ("record", ""))
     }
 
     /// How call chains are found.

@@ -9,6 +9,7 @@ use super::shared::SharedWish;
 use super::target;
 use crate::style::ColorChoice;
 use clap::{ArgAction, Args, ValueEnum};
+use pmux::units::milliseconds;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -71,8 +72,8 @@ pub(crate) struct StatOptions {
     #[arg(short, long, value_name = "N", help_heading = "When to count")]
     pub(crate) repeat: Option<u32>,
 
-    /// Print counts every MS milliseconds
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", help_heading = "When to count")]
+    /// Print counts every MS milliseconds, or every so long: 100ms, 2s, 1m
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = milliseconds, help_heading = "When to count")]
     pub(crate) interval_ms: Option<u64>,
 
     /// Print N intervals only; without COMMAND, that is the end
@@ -84,13 +85,14 @@ pub(crate) struct StatOptions {
         short = 'D',
         long = "delay",
         value_name = "MS",
+        value_parser = delay,
         allow_negative_numbers = true,
         help_heading = "When to count"
     )]
     pub(crate) delay_ms: Option<i64>,
 
     /// End the command with SIGTERM after MS milliseconds (at least 10), and print
-    #[arg(long = "timeout", value_name = "MS", help_heading = "When to count")]
+    #[arg(long = "timeout", value_name = "MS", value_parser = milliseconds, help_heading = "When to count")]
     pub(crate) timeout_ms: Option<u64>,
 
     /// Flush file systems to disk before each run
@@ -102,7 +104,7 @@ pub(crate) struct StatOptions {
     pub(crate) mux: MuxChoice,
 
     /// Length of a turn with --mux=engine, in milliseconds (default 4)
-    #[arg(long = "mux-interval", value_name = "MS", help_heading = "When to count")]
+    #[arg(long = "mux-interval", value_name = "MS", value_parser = short_ms, help_heading = "When to count")]
     pub(crate) mux_interval_ms: Option<u32>,
 
     /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says)
@@ -178,4 +180,16 @@ pub(crate) struct StatOptions {
     /// Command to measure, with its own options
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// A delay: as [`milliseconds`]; negative numbers are refused later, with a reason.
+fn delay(text: &str) -> Result<i64, String> {
+    text.parse().or_else(|_| {
+        let ms = milliseconds(text)?;
+        i64::try_from(ms).map_err(|_| "this is too long".to_owned())
+    })
+}
+
+fn short_ms(text: &str) -> Result<u32, String> {
+    u32::try_from(milliseconds(text)?).map_err(|_| "this is too long".to_owned())
 }

@@ -107,8 +107,7 @@ impl StatOptions {
             ),
             (
                 self.delay_ms == Some(-1),
-                "-D -1 starts with the events off and waits for somebody to switch them on; pmux has no control channel for that yet: \
-                 give a delay of 0 ms or more",
+                "-D -1 starts with the events off, and pmux has no control channel that switches them on: give a delay of 0 ms or more",
             ),
             (self.delay_ms.is_some_and(|ms| ms < 0), "-D needs a delay of 0 ms or more"),
             (

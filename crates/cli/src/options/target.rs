@@ -27,7 +27,7 @@ pub(crate) fn whom(
     (pids, tids): (&[i32], &[i32]),
     (all_cpus, cpus): (bool, Option<&String>),
     command: &[OsString],
-    (question, give): (&str, &str),
+    (verb, give): (&str, &str),
 ) -> Result<Whom, String> {
     let given = [
         ("-p", (!pids.is_empty()).then(|| Whom::Pids(pids.to_vec()))),
@@ -37,10 +37,12 @@ pub(crate) fn whom(
     ];
     let mut found = given.into_iter().filter_map(|(option, whom)| Some((option, whom?)));
     match (found.next(), found.next()) {
-        (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: {question}")),
+        (Some((one, _)), Some((other, _))) => {
+            Err(format!("{one} and {other} name different things to {verb}: give one of them"))
+        }
         (Some((_, whom)), None) => Ok(whom),
         (None, _) if command.is_empty() => {
-            Err(format!("{question} Give a command{give}, or -p PID, -t TID, -a, -C CPUS"))
+            Err(format!("nothing to {verb}: give a command{give}, or -p PID, -t TID, -a, -C CPUS"))
         }
         (None, _) => Ok(Whom::Command),
     }

@@ -7,6 +7,7 @@ use super::shared::SharedWish;
 use super::target::{self, Whom};
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
+use pmux::units::milliseconds;
 use pmux::watch::{Condition, Looking};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ pub(crate) struct WatchOptions {
     pub(crate) stop: Option<u64>,
 
     /// End after MS milliseconds: the command gets SIGTERM
-    #[arg(long = "timeout", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Which hits")]
+    #[arg(long = "timeout", value_name = "MS", value_parser = timeout_ms, help_heading = "Which hits")]
     pub(crate) timeout_ms: Option<u64>,
 
     /// Only count: no places, no call chains; a hit costs no more than any counted event
@@ -86,7 +87,7 @@ pub(crate) struct WatchOptions {
     pub(crate) share_time: bool,
 
     /// Length of a turn with --share-time, in milliseconds (default 4)
-    #[arg(long = "slice", value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=1000), requires = "share_time", help_heading = "How to watch")]
+    #[arg(long = "slice", value_name = "MS", value_parser = slice_ms, requires = "share_time", help_heading = "How to watch")]
     pub(crate) slice_ms: Option<u32>,
 
     /// Length of call chains, in frames; 0 for none (default 8)
@@ -157,7 +158,7 @@ impl WatchOptions {
     /// A sentence for the user.
     pub(crate) fn whom(&self) -> Result<Whom, String> {
         let Self { pid, tid, all_cpus, cpu, command, .. } = self;
-        target::whom((pid, tid), (*all_cpus, cpu.as_ref()), command, ("whom to watch?", " behind `--`"))
+        target::whom((pid, tid), (*all_cpus, cpu.as_ref()), command, ("watch", " behind `--`"))
     }
 
     /// Checks what clap cannot.
@@ -191,6 +192,18 @@ it says so.
 
 Exit status: that of the command, as with pmux stat.";
 
+fn timeout_ms(text: &str) -> Result<u64, String> {
+    match milliseconds(text)? {
+        0 => Err("expected at least 1 ms".to_owned()),
+        ms => Ok(ms),
+    }
+}
+
+fn slice_ms(text: &str) -> Result<u32, String> {
+    let ms = u32::try_from(milliseconds(text)?).ok().filter(|ms| (1..=1000).contains(ms));
+    ms.ok_or_else(|| "expected 1 ms to 1 s".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -202,9 +215,9 @@ mod tests {
 
     #[test]
     fn somebody_has_to_be_watched() {
-        assert!(options().check().unwrap_err().contains("whom to watch?"));
+        assert!(options().check().unwrap_err().contains("nothing to watch:"));
         let two = WatchOptions { pid: vec![1], all_cpus: true, ..options() };
-        assert!(two.check().unwrap_err().starts_with("-p and -a exclude each other"));
+        assert!(two.check().unwrap_err().starts_with("-p and -a name different things to watch"));
         let during = WatchOptions { all_cpus: true, command: vec!["sleep".into()], ..options() };
         assert_eq!(during.whom(), Ok(Whom::Cpus(None)));
         let command = WatchOptions { command: vec!["true".into()], ..options() };

@@ -177,10 +177,13 @@ fn manual_pages_can_be_read() {
 #[test]
 fn help_is_there_for_everything() {
     let all = pmux(["--help"]).run().good().text();
-    let rest = all.split_once("\nCommands:\n").unwrap().1;
-    let lines = rest.lines().map_while(|line| line.strip_prefix("  ")?.split(' ').next());
+    let page = all.split_once("\nOptions:\n").unwrap().0;
+    let lines = page.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let commands: Vec<&str> = lines.filter(|name| !name.is_empty()).collect();
     assert_eq!(commands.len(), 21, "{all}");
+    assert_eq!(pmux(["help"]).run().good().text(), all);
+    assert_eq!(pmux(["help", "stat"]).run().good().text(), pmux(["stat", "--help"]).run().good().text());
+    assert_eq!(pmux(["version"]).run().good().text(), pmux(["--version"]).run().good().text());
     for (command, help) in commands.iter().flat_map(|command| [(command, "--help"), (command, "-h")]) {
         let text = pmux([command, help]).run().good().text();
         assert!(text.contains("Usage: pmux "), "{command} {help}: {text}");

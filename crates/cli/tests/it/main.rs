@@ -25,6 +25,7 @@ mod inlined;
 mod input;
 mod inspect;
 mod metrics;
+mod mistakes;
 mod names;
 mod neighbours;
 mod plan;

@@ -358,7 +358,7 @@ fn everything_at_once() {
 fn wrong_wishes_are_told() {
     let folder = folder();
     let file = folder.path().join("x.data");
-    pmux(["record"]).run().bad(125, &["whom to record?"]);
+    pmux(["record"]).run().bad(125, &["nothing to record: give a command"]);
     pmux(["record", "--", "no-such-command-here"]).run().bad(127, &["no-such-command-here"]);
     skip_unless!(kernel());
     record(&file, ["-e", "no-such-event", "--", "true"]).run().bad(125, &["no-such-event"]);

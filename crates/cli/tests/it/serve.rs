@@ -4,7 +4,7 @@
 //! `serve_soak.rs`.
 
 use crate::common;
-use crate::common::role::touch;
+use crate::common::role::{look_at, touch};
 use crate::common::service::{Asker, Service, faults, on_cpu, on_task, own};
 use crate::common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
@@ -46,6 +46,7 @@ fn a_group_is_opened_whole_and_read_at_one_moment() {
     let mut client = service.client();
     let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
     let opened = client.open(on_task(own(), &[faults(), minor]));
+    look_at(200, 50);
     client.does(opened.handles[0], Verb::EnableGroup);
     touch(200, 50);
     let counted = client.read(&opened.handles);

@@ -48,6 +48,7 @@ names! {
     EBUSY "device or resource busy",
     ECHILD "no such child process",
     ECONNABORTED "connection aborted",
+    ENOTSOCK "this is not a socket",
     ECONNREFUSED "connection refused",
     ECONNRESET "connection reset by peer",
     EDEADLK "would wait for ever",

@@ -119,7 +119,8 @@ impl Resolver<'_> {
                 }
                 Ok(_) => {
                     let near = suggest::events(self.catalog, name);
-                    Fault::new(at, format!("unknown event '{}'", printable(name))).suggesting(near)
+                    let list = if near.is_empty() { ": `pmux list` shows the events of this machine" } else { "" };
+                    Fault::new(at, format!("unknown event '{}'{list}", printable(name))).suggesting(near)
                 }
                 Err(error) => Fault::new(at, error.to_string()),
             },

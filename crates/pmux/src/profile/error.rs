@@ -68,7 +68,7 @@ impl fmt::Display for ProfileError {
                 after.display()
             ),
             Self::Read(error) => write!(f, "the recording can't be read: {error}"),
-            Self::Empty => f.write_str("the recording is empty: whoever wrote it ended before the first byte"),
+            Self::Empty => f.write_str("the recording is empty: its writer ended before the first byte"),
             Self::NoRecording => {
                 f.write_str("this is no recording: it does not begin with the letters of a perf.data file")
             }

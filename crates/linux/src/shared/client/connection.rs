@@ -14,6 +14,7 @@ use crate::shared::wire::{
 };
 use crate::sys::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +53,10 @@ impl Connection {
         trusts: impl FnOnce(u32) -> bool,
     ) -> Result<Self, ConnectError> {
         let socket = |errno| ConnectError::Socket(path.to_owned(), errno);
-        let channel = Channel::connect(path).map_err(socket)?;
+        // The kernel refuses to connect to what is no socket as to one at which nothing listens.
+        let is_socket = || std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
+        let refused = |errno| if errno == Errno::ECONNREFUSED && !is_socket() { Errno::ENOTSOCK } else { errno };
+        let channel = Channel::connect(path).map_err(|errno| socket(refused(errno)))?;
         let owner = channel.peer().map_err(socket)?.uid;
         if !trusts(owner) {
             return Err(ConnectError::Stranger(path.to_owned(), owner));

@@ -45,9 +45,12 @@ impl fmt::Display for ConnectError {
             }
             Self::Socket(path, Errno::ECONNREFUSED) => write!(
                 f,
-                "no sharing service: nobody listens at {} any more; start one with `pmux serve`",
+                "no sharing service: nothing listens at {} any more; start one with `pmux serve`",
                 path.display()
             ),
+            Self::Socket(path, Errno::ENOTSOCK) => {
+                write!(f, "no sharing service: {} is not a socket; PMUX_SOCKET or --socket names it", path.display())
+            }
             Self::Socket(path, Errno::EACCES) => {
                 write!(f, "this user may not use the sharing service at {}: permission denied", path.display())
             }
