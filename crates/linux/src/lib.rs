@@ -5,7 +5,11 @@
 //! [`wait`]), follow hotplug ([`uevent`]) and explain refusals ([`diagnose`]).
 //! Read first: [`host::LinuxHost`].
 //!
-//! **Invariant:** `unsafe` is in the private module `sys` and nowhere else; nothing here decides what is counted.
+//! **Invariant:** `unsafe` is in the private module `sys` and nowhere else; nothing here decides what is counted. Nothing writes to
+//! sysfs or to a cgroup; only [`probe`] writes to tracefs.
+//!
+//! **Invariant:** every event that counts is opened by a bank of [`host`]. Past the engine, [`lineage`] and [`execs`] open events
+//! that count nothing, and [`bare`] opens events that measure the kernel's own price.
 #![deny(unsafe_code)]
 
 pub mod affinity;

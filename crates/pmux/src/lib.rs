@@ -188,3 +188,12 @@ const _: () = {
         moves::<symbol::Symbolizer>();
     }
 };
+
+/// The examples of these pages are compiled and run as documentation tests.
+#[cfg(all(doctest, feature = "record"))]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/library.md")]
+    struct Library;
+}

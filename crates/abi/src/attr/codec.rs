@@ -4,6 +4,8 @@
 //!
 //! **Invariant:** only what the bytes alone can tell is checked here: sizes, reserved places, bits without a name.
 //! Whether fields fit together is for whoever opens the event.
+//!
+//! **Invariant:** encode and decode are inverse. A bit without a name is refused, never dropped.
 
 use super::{
     Attr, AttrError, AttrFlags, AttrSize, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling, Wakeup,

@@ -16,34 +16,35 @@ const OF_PERF: &[(&str, &[&str], &str)] = &[
     (
         "stat",
         &["--per-socket", "--per-die", "--per-core", "--per-cache", "--per-cluster", "--per-node"],
-        "pmux stat does not add up the CPUs of a socket, core or node; -A counts CPU by CPU",
+        "CPUs are not added up; -A counts CPU by CPU",
     ),
     (
         "stat",
         &["-M", "--metrics", "--topdown", "--td-level", "-T", "--transaction", "--smi-cost"],
-        "pmux stat has no vendor's metrics; -e counts their events, and `pmux list` shows which this machine has",
+        "-e counts the events of a metric, and `pmux list` shows which this machine has",
     ),
-    ("stat", &["--control"], "pmux stat has no control channel; -D MS starts later, --timeout MS ends sooner"),
-    (
-        "stat",
-        &["-b", "--bpf-prog", "--bpf-counters", "--bpf-attr-map"],
-        "pmux stat counts tasks, CPUs and cgroups, no BPF programs",
-    ),
-    (
-        "stat",
-        &["--interval-clear", "--pre", "--post", "--table"],
-        "pmux stat does not have this option of perf; a shell can do it",
-    ),
-    (
-        "report",
-        &["--stdio", "--tui", "--gtk"],
-        "pmux report prints a table where its output is no terminal: pmux report | cat",
-    ),
-    (
-        "record",
-        &["--control"],
-        "pmux record has no control channel; -D MS starts later, and `pmux flight` records on conditions",
-    ),
+    ("stat", &["--control"], "-D MS starts later, and --timeout MS ends sooner"),
+    ("stat", &["-b", "--bpf-prog", "--bpf-counters"], "it counts tasks, CPUs and cgroups, and no BPF programs"),
+    ("stat", &["--pre", "--post"], "a script can run commands before and after it"),
+    ("stat", &["-g", "--group"], "a group is written as -e '{A,B}'"),
+    ("stat", &["--all-kernel", "--all-user"], "write `:k` or `:u` after each event"),
+    ("stat", &["--scale", "--no-scale"], "counts are always scaled, and the share of time that an event ran is shown"),
+    ("stat", &["--quiet"], "-o /dev/null writes the report nowhere"),
+    ("record", &["--control"], "-D MS starts later, and `pmux flight` records on conditions"),
+    ("record", &["-b", "-j", "--branch-any", "--branch-filter"], "it records no branches"),
+    ("record", &["-k", "--clockid"], "the times of a recording are always those of CLOCK_MONOTONIC"),
+    ("record", &["--all-kernel", "--all-user"], "write `:k` or `:u` after each event"),
+    ("record", &["--overwrite", "--switch-output-event"], "`pmux flight` keeps the last seconds, and has triggers"),
+    ("record", &["--off-cpu"], "--switch-events records who ran when, and `pmux timeline` draws it"),
+    ("record", &["-r", "--realtime"], "chrt -f PRIORITY pmux record … gives it a priority"),
+    ("report", &["-G", "--inverted"], "-g caller shows callers first"),
+    ("report", &["--header"], "--header-only prints the header"),
+    ("report", &["-t", "--field-separator"], "-j prints JSON, for programs"),
+    ("report", &["--gtk"], "it shows a view on a terminal, and a table elsewhere"),
+    ("report", &["--time"], "--from TIME and --to TIME choose a part, after the first sample"),
+    ("script", &["-G", "--hide-call-graph"], "-F -callchain leaves call chains out"),
+    ("script", &["--header", "--header-only"], "pmux report --header-only prints the header"),
+    ("script", &["--time"], "--from TIME and --to TIME choose a part, after the first sample"),
 ];
 
 /// The same mistake with a better explanation, where there is one.
@@ -81,7 +82,7 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     let plain = unknown.split('=').next().unwrap_or(unknown);
     let of_perf = OF_PERF.iter().find(|(of, options, _)| *of == name && options.contains(&plain));
     if let Some((_, _, advice)) = of_perf {
-        return Some(format!("unexpected argument '{plain}' found: {advice}"));
+        return Some(format!("pmux {name} has no '{plain}': {advice}"));
     }
     if let Some(text) = one_dash(words, command) {
         return Some(text);

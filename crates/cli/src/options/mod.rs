@@ -52,6 +52,7 @@ use std::path::Path;
     version,
     disable_help_subcommand = true,
     arg_required_else_help = true,
+    args_override_self = true,
     after_help = "`pmux help COMMAND` shows the options of a command and examples."
 )]
 pub(crate) struct Pmux {

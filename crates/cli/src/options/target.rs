@@ -29,6 +29,8 @@ pub(crate) fn whom(
     command: &[OsString],
     (verb, give): (&str, &str),
 ) -> Result<Whom, String> {
+    // As in perf, a list of CPUs is more than all of them.
+    let all_cpus = all_cpus && cpus.is_none();
     let given = [
         ("-p", (!pids.is_empty()).then(|| Whom::Pids(pids.to_vec()))),
         ("-t", (!tids.is_empty()).then(|| Whom::Tids(tids.to_vec()))),

@@ -9,7 +9,7 @@ use super::mux;
 use super::names::Names;
 use super::process_tree::Exit;
 use super::remarks;
-use super::report::{Moment, Note, Report};
+use super::report::{Moment, Note, Remedies, Report};
 use super::run::{ENDS, Run};
 use super::windows;
 use crate::failure::{Failure, failure};
@@ -184,6 +184,7 @@ impl Live {
             }
         }
         Report {
+            remedies: if run.options.verbose > 0 { Remedies::All } else { Remedies::First },
             subject: run.plan.subject.clone(),
             moment: Moment::Whole,
             events,

@@ -35,6 +35,8 @@ pub(crate) struct Report {
     pub(crate) runs: u32,
     /// Reasons, gaps and hints that belong under the table.
     pub(crate) notes: Vec<Note>,
+    /// How much of what helps is shown to people.
+    pub(crate) remedies: Remedies,
     /// The processes of the command with their own counts, when asked for.
     pub(crate) tree: Option<Tree>,
 }
@@ -286,6 +288,15 @@ pub(crate) struct Note {
     pub(crate) text: String,
     /// What would help: ways to choose from; may be empty.
     pub(crate) help: Vec<String>,
+}
+
+/// Which of the ways that a note has to choose from are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedies {
+    /// The first.
+    First,
+    /// All of them (`-v`).
+    All,
 }
 
 /// What a note is about.

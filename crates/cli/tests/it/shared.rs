@@ -434,7 +434,8 @@ fn who_holds_registers_through_the_service_is_named() {
 /// compared with one who counts by himself.
 #[test]
 fn who_counts_hits_shares_a_register() {
-    skip_unless!(root());
+    // What children inherit is shared where forks can be counted.
+    skip_unless!(root() && common::tracefs());
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);

@@ -4,7 +4,14 @@
 //! Pinned groups come first (those that are on, then the core's own, then the guest's), then flexible ones, from the one
 //! whose turn it is; groups behind one that finds no room are still tried. Taking turns moves the beginning on.
 //!
-//! **Invariant:** a group is on whole, or not at all; whoever keeps its slot is not touched.
+//! The turn passes on from a group that is on, or that was tried before all others and cannot be on. Only groups that take part
+//! have a turn. Where the CPU's groups and the task's groups both wait, the two are tried first in turn. A task that is off the CPU
+//! at every tick takes its turns when it comes onto a CPU. So each group that can be on at all is on at some time.
+//!
+//! **Invariant:** a group is on whole, or not at all; whoever keeps its slot is not touched. An event moves to another counter only
+//! where a constraint needs it.
+//!
+//! **Invariant:** which groups are on is a pure function of which are enabled and whose turn it is; pinned groups that are on stay on.
 
 use super::schedule::are_free;
 use super::slots::SlotTable;

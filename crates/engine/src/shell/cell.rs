@@ -2,6 +2,8 @@
 //!
 //! What it is: how a step of a pure context reaches the counters. Whoever takes a step has the seat at the banks, and
 //! keeps it until every order that is waiting has been carried out, in their order.
+//! All orders that wait are carried out as one batch, without the core's lock, in the order of the decisions; one more turn of the
+//! lock brings the results back.
 //! Read first: [`ContextCell::ask`], then `switch` (contexts that move) and `mail` (cores that are out of reach).
 //!
 //! **Invariant:** the core's lock is never held while a bank or the clock is called.

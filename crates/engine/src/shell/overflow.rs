@@ -3,7 +3,7 @@
 //! What it is: the gate between a counter that overflowed and the callback of whoever opened it.
 //!
 //! **Invariant:** nobody is called for an event that is not complete: not before all of its group or set is armed, not
-//! after it was closed.
+//! after it was closed. Such an overflow is dropped and counted ([`Engine::strays`]).
 
 use super::{Armed, Engine, Gate};
 use crate::event::EventState;

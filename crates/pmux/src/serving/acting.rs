@@ -1,6 +1,7 @@
 //! With whose rights something is opened.
 //!
 //! **Invariant:** what is opened on behalf of a client is opened in a domain with its credentials, whenever the engine opens it.
+//! Clients share within equal credentials only, so no client depends on a counter that another user can stop.
 
 use super::group::{NO_FILES, ServeError};
 use crate::session::Session;

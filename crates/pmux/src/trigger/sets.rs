@@ -2,6 +2,10 @@
 //!
 //! What it is: names for the engine's event sets, and the actions `set NAME …` carried out.
 //!
+//! A pass of ioctls switches a set, not a BPF program that asks a flag. A program at a tracepoint's event runs before all events of
+//! that tracepoint, so its refusal would take samples from the recordings of others. A program at a counter drops the sample and
+//! leaves the interrupt, so a set that is off would cost nearly as much as one that is on.
+//!
 //! **Invariant:** a set is on as a whole or off as a whole; what can't be switched on stays off, and is said.
 
 use super::language::{Action, Rule, Switching};

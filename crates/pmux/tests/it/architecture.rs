@@ -201,17 +201,63 @@ fn every_crate_is_drawn_in_the_map() {
     }
 }
 
+/// Pages for people: of the project, and of the book.
+fn pages() -> Vec<PathBuf> {
+    let in_folder = |folder: &str| std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let all = ["", "docs", "lab", "fuzz"].into_iter().flat_map(in_folder);
+    all.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+}
+
+/// Links to files and to headings lead somewhere, and the book has each page of its folder.
+#[test]
+fn links_of_the_pages_lead_somewhere() {
+    let (mut dead, mut followed) = (Vec::new(), 0);
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in reading::links(&text) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { page.clone() } else { page.parent().unwrap().join(path) };
+            let has_heading = || {
+                let text = std::fs::read_to_string(&target).unwrap_or_default();
+                reading::headings(&text).any(|known| known == heading)
+            };
+            followed += 1;
+            if !target.exists() || !(heading.is_empty() || has_heading()) {
+                dead.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    for page in pages().iter().filter(|page| page.parent() == Some(&root().join("docs"))) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        if name != "SUMMARY.md" && !summary.contains(&format!("({name})")) {
+            dead.push(format!("docs/SUMMARY.md does not have {name}"));
+        }
+    }
+    assert!(followed > 30, "only {followed} links were found");
+    no_offenders("links lead somewhere", &dead);
+}
+
+#[test]
+fn the_front_pages_are_short() {
+    let limits = [("README.md", 130), ("ARCHITECTURE.md", 300)];
+    let lines = |page: &str| std::fs::read_to_string(root().join(page)).unwrap().lines().count();
+    let long = limits.iter().filter(|(page, most)| lines(page) > *most);
+    let long: Vec<_> = long.map(|(page, most)| format!("{page}: {} lines, at most {most}", lines(page))).collect();
+    no_offenders("front pages are short", &long);
+}
+
 /// Paths in backquotes, such as `crates/engine/src/host.rs`, exist.
 #[test]
 fn documents_name_files_that_exist() {
     let mut dead = Vec::new();
     let mut named = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
-        let text = std::fs::read_to_string(root().join(document)).unwrap();
+    for page in pages().iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
+        let text = std::fs::read_to_string(page).unwrap();
         for path in reading::paths_in_backquotes(&text) {
             named += 1;
             if !root().join(path).exists() {
-                dead.push(format!("{document}: {path}"));
+                dead.push(format!("{}: {path}", page.display()));
             }
         }
     }

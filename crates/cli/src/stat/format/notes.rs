@@ -5,7 +5,7 @@
 //! names the events.
 
 use super::text;
-use crate::stat::report::{About, Note, Report, Value};
+use crate::stat::report::{About, Note, Remedies, Report, Value};
 use crate::style::{Ink, Style};
 
 /// More event names than this are counted instead of listed.
@@ -29,6 +29,12 @@ impl Sentence<'_> {
     pub(super) fn text(&self) -> String {
         let colon = if self.names.is_empty() { "" } else { ": " };
         format!("{}{colon}{}{}", self.names, self.state, self.note.text)
+    }
+
+    /// What is so, without its cause and the names.
+    fn before(&self, cause: &str) -> String {
+        let text = format!("{}{}", self.state, self.note.text);
+        text.strip_suffix(cause).unwrap_or(&text).trim_end_matches(' ').trim_end_matches(':').to_owned()
     }
 
     /// Returns what would help.
@@ -64,21 +70,54 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence<'_>> {
         .collect()
 }
 
-/// Appends the notes of a report, in lines as wide as the terminal.
+/// Appends the notes of a report, in lines as wide as the terminal: what has one cause together.
 pub(super) fn append(out: &mut String, report: &Report, style: Style) {
     let width = style.width.unwrap_or(WIDTH).max(WIDTH_MIN);
-    for sentence in sentences(report) {
-        let (names, text) = (text::visible(&sentence.names), text::visible(&sentence.note.text));
-        let colon = if names.is_empty() { "" } else { ": " };
-        let pieces =
-            [(Ink::Strong, names.as_str()), (Ink::Plain, colon), (Ink::Plain, sentence.state), (Ink::Plain, &text)];
+    for (cause, same) in by_cause(report) {
+        let parts: Vec<_> = same.iter().flat_map(|one| [one.names.clone(), one.before(cause)]).collect();
+        let parts: Vec<_> = parts.iter().map(|part| text::visible(part)).collect();
+        let cause = text::visible(cause);
+        let mut pieces = Vec::new();
+        for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            let gap = match (pieces.is_empty(), at % 2) {
+                (true, _) => "",
+                (false, 0) => "; ",
+                (false, _) => ": ",
+            };
+            pieces.extend([(Ink::Plain, gap), (if at % 2 == 0 { Ink::Strong } else { Ink::Plain }, &**part)]);
+        }
+        pieces.extend([(Ink::Plain, if pieces.is_empty() { "" } else { ": " }), (Ink::Plain, &*cause)]);
         push_wrapped(out, &pieces, (1, 3), width, style);
-        for (at, help) in sentence.help().iter().enumerate() {
+        let help = same.iter().map(Sentence::help).max_by_key(|help| help.len()).unwrap_or_default();
+        let shown = if report.remedies == Remedies::All { help.len() } else { 1 };
+        let more = help.len().saturating_sub(shown);
+        let more = if more > 0 { format!(" (-v: {more} more)") } else { String::new() };
+        for (at, one) in help.iter().take(shown).enumerate() {
             let label = if at == 0 { "what helps: " } else { "or: " };
-            let pieces = [(Ink::Faint, label), (Ink::Plain, &*text::visible(help))];
+            let pieces = [(Ink::Faint, label), (Ink::Plain, &*text::visible(one)), (Ink::Faint, &*more)];
             push_wrapped(out, &pieces, (3, 5), width, style);
         }
     }
+}
+
+/// The sentences by their causes.
+fn by_cause(report: &Report) -> Vec<(&str, Vec<Sentence<'_>>)> {
+    let mut causes: Vec<(&str, Vec<Sentence<'_>>)> = Vec::new();
+    for sentence in sentences(report) {
+        let cause = cause(&sentence.note.text);
+        let is_of_events = |same: &[Sentence<'_>]| same.iter().chain([&sentence]).all(|one| !one.names.is_empty());
+        match causes.iter_mut().find(|(known, same)| *known == cause && is_of_events(same)) {
+            Some((_, same)) => same.push(sentence),
+            None => causes.push((cause, vec![sentence])),
+        }
+    }
+    causes
+}
+
+/// Why it is so, of a text that says first what is so.
+fn cause(text: &str) -> &str {
+    const WHAT: [&str; 2] = ["counts user mode only: ", "taken from what the kernel accounts for anyway: "];
+    WHAT.iter().find_map(|what| text.strip_prefix(what)).unwrap_or(text)
 }
 
 /// Appends pieces of text as lines of at most `width` columns. Words stay whole, and so does what stands in backticks:

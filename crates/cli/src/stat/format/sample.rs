@@ -1,6 +1,6 @@
 //! Reports for the tests of all formats.
 
-use crate::stat::report::{EventColumn, Moment, Report, Row, Subject, ThreadName, Value, Who};
+use crate::stat::report::{EventColumn, Moment, Remedies, Report, Row, Subject, ThreadName, Value, Who};
 use crate::style::{Color, Grouping, Style};
 
 /// Plain text without a width.
@@ -27,6 +27,7 @@ pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> Report {
         system_ns: None,
         runs: 1,
         notes: Vec::new(),
+        remedies: Remedies::All,
         tree: None,
     }
 }

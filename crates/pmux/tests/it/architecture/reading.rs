@@ -112,6 +112,37 @@ pub(crate) fn paths_in_backquotes(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2).filter(move |path| roots.iter().any(|root| path.starts_with(root))).filter(plain)
 }
 
+/// What the links of a page lead to, but for other sites.
+pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
+    let behind = without_code(text).flat_map(|line| line.split("](").skip(1));
+    let all = behind.filter_map(|rest| rest.split(')').next());
+    all.filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+}
+
+/// The headings of a page, as links name them.
+pub(crate) fn headings(text: &str) -> impl Iterator<Item = String> {
+    let all = without_code(text).filter(|line| line.starts_with('#'));
+    all.map(|line| {
+        let kept = line.trim_start_matches('#').trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+    })
+}
+
+fn without_code(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        is_code ^= line.trim_start().starts_with("```");
+        !is_code
+    })
+}
+
+#[test]
+fn links_and_headings_are_found() {
+    let page = "# A `b`, and c\n[x](a.md#b) [y](https://x.y) ![z](d.svg)\n```sh\n[n](none)\n```\n";
+    assert_eq!(links(page).collect::<Vec<_>>(), ["a.md#b", "d.svg"]);
+    assert_eq!(headings(page).collect::<Vec<_>>(), ["a-b-and-c"]);
+}
+
 #[test]
 fn dependencies_are_found_however_they_are_written() {
     let manifest = Manifest::parse(
