@@ -469,8 +469,7 @@ fn cgroups_are_counted_by_their_folders() {
 /// Calls of the service that are not in systemd's group for services: `open_by_handle_at` opens cgroups by their numbers.
 #[test]
 fn the_unit_allows_the_calls_of_the_service() {
-    let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd/pmux.service");
-    let unit = std::fs::read_to_string(unit).unwrap();
+    let unit = include_str!("../../../../dist/systemd/pmux.service");
     let filter = unit.lines().find_map(|line| line.strip_prefix("SystemCallFilter=")).unwrap();
     let allowed: Vec<_> = filter.split(' ').collect();
     for call in ["@system-service", "perf_event_open", "bpf", "open_by_handle_at"] {
