@@ -37,7 +37,7 @@ pub extern "C" fn pmux_no_std_proof() -> u64 {
     engine.tick(CpuId(0));
     engine.switch(CpuId(0), parent.as_ref(), child.as_ref());
     engine.counters_interrupted(CpuId(0));
-    engine.doorbell(CpuId(0));
+    engine.handle_ipi(CpuId(0));
     engine.switch(CpuId(0), child.as_ref(), None);
     engine.task_exit(TaskId(2));
     engine.cpu_offline(CpuId(0));

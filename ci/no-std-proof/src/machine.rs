@@ -13,7 +13,7 @@ use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     SlotMask, SlotReading, SlotTime, Slots,
 };
-use pmux_engine::ring::{HeapPages, OutOfMemory};
+use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
 use pmux_engine::{Cred, Host, LockCell, Nanos, PmuId};
 
 /// The machine's only PMU.

@@ -8,13 +8,13 @@
 //! passes) or `PMUX_BENCH_SMALL=1` everything runs once, small.
 
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::family::Attribution;
+use pmux_engine::inherit::Attribution;
 use pmux_engine::{Engine, EventId, GroupId, GroupSpec, Opened, Target, TaskId};
 use std::fmt::Write as _;
 use std::time::Instant;
 
 // The tests' machine says `crate::`, and means the engine.
-pub(crate) use pmux_engine::{Sharing, breakpoint, context, host, id, pmu, ring, system_wide};
+pub(crate) use pmux_engine::{Sharing, context, host, hw_breakpoint, id, pmu, ring_buffer, system_wide};
 
 #[allow(dead_code)]
 #[path = "../src/testing/mod.rs"]

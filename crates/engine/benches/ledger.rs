@@ -10,8 +10,8 @@
 //! `cargo bench -p pmux-engine --bench ledger` prints tables, `… -- two` one of them (one, mask, two, load). With `--test` (as `cargo test --benches` passes) or
 //! `PMUX_BENCH_SMALL=1` everything runs once, small.
 
-use pmux_engine::breakpoint::baseline::List;
-use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Registers, Reservation};
+use pmux_engine::hw_breakpoint::baseline::List;
+use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, Locks, Registers, Reservation};
 use pmux_engine::{CpuId, LockCell, TaskId};
 use std::hint::black_box;
 use std::num::NonZeroU8;
@@ -56,11 +56,11 @@ const FULL: Size =
     Size { rounds: 15, batch: 100_000, tasks: &[10, 1_000, 100_000], load: (4, 64, 64), for_list: (256, 4) };
 const SMALL: Size = Size { rounds: 1, batch: 100, tasks: &[10, 100], load: (4, 2, 4), for_list: (4, 2) };
 
-fn everywhere(task: u64) -> Place {
-    Place::TaskEverywhere(TaskId(task))
+fn everywhere(task: u64) -> BpTarget {
+    BpTarget::TaskEverywhere(TaskId(task))
 }
 
-fn reserve(ledger: &Ledger<Std>, place: Place) -> Reservation {
+fn reserve(ledger: &Ledger<Std>, place: BpTarget) -> Reservation {
     match ledger.reserve(DATA, place, Holder::Opening) {
         Ok(token) => token.commit(),
         Err(refused) => panic!("{refused}"),
@@ -150,12 +150,12 @@ fn one_thread(size: &Size) {
 }
 
 /// What is asked for all CPUs at once; each task of the ledger holds one register.
-type Asking = fn(&Ledger<Std>, &Place);
+type Asking = fn(&Ledger<Std>, &BpTarget);
 
 fn cpu_mask(size: &Size) {
     println!("\non all {CPUS} CPUs at once, us, with so many tasks holding a register");
     println!("{:44}{}", "", size.tasks.iter().map(|tasks| format!("{tasks:>10}")).collect::<String>());
-    let all: Place = Place::Cpus((0..CPUS).map(CpuId).collect());
+    let all: BpTarget = BpTarget::Cpus((0..CPUS).map(CpuId).collect());
     let rows: [(&str, Asking); 4] = [
         ("reserve and release", |ledger, all| assert!(ledger.release(reserve(ledger, all.clone())))),
         ("refused", refused),
@@ -190,7 +190,7 @@ fn cpu_mask(size: &Size) {
 }
 
 /// As many as each CPU has, where a task has one of them.
-fn refused(ledger: &Ledger<Std>, all: &Place) {
+fn refused(ledger: &Ledger<Std>, all: &BpTarget) {
     let claim = Claim { weight: NonZeroU8::new(4).unwrap_or(NonZeroU8::MAX), ..DATA };
     assert!(ledger.reserve(claim, all.clone(), Holder::Opening).is_err());
 }

@@ -8,7 +8,7 @@
 //! `PMUX_BENCH_SMALL=1` everything runs once, small.
 
 use pmux_engine::Nanos;
-use pmux_engine::ring::{
+use pmux_engine::ring_buffer::{
     Forward, HeapPages, Mode, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Wakeup, Writer,
 };
 use std::hint::black_box;

@@ -16,7 +16,7 @@ use pmux_engine::{CpuId, Engine, GroupSpec, Target, TaskContext, TaskId};
 use std::time::Instant;
 
 // The tests' machine says `crate::`, and means the engine.
-pub(crate) use pmux_engine::{Sharing, breakpoint, context, host, id, pmu, ring, system_wide};
+pub(crate) use pmux_engine::{Sharing, context, host, hw_breakpoint, id, pmu, ring_buffer, system_wide};
 
 #[allow(dead_code)]
 #[path = "../src/testing/mod.rs"]

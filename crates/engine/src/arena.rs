@@ -69,14 +69,14 @@ impl<Tag> fmt::Debug for Id<Tag> {
     }
 }
 
-struct Place<T> {
+struct ArenaSlot<T> {
     generation: u32,
     tenant: Option<T>,
 }
 
 /// A table of `T`, addressed by [`Id`].
 pub struct Arena<T, Tag> {
-    places: Vec<Place<T>>,
+    places: Vec<ArenaSlot<T>>,
     free: Vec<u32>,
     tenants: usize,
     tag: PhantomData<fn() -> Tag>,
@@ -98,7 +98,7 @@ impl<T, Tag> Arena<T, Tag> {
                     // Thousands of contexts have one event each.
                     self.places.reserve_exact(1);
                 }
-                self.places.push(Place { generation: 0, tenant: None });
+                self.places.push(ArenaSlot { generation: 0, tenant: None });
                 // Removal must never allocate: it happens when tasks exit.
                 self.free.reserve(self.places.len() - self.free.len());
                 u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
@@ -110,7 +110,7 @@ impl<T, Tag> Arena<T, Tag> {
         Id { index, generation: place.generation, tag: PhantomData }
     }
 
-    fn place(&self, id: Id<Tag>) -> Option<&Place<T>> {
+    fn place(&self, id: Id<Tag>) -> Option<&ArenaSlot<T>> {
         self.places.get(id.index()).filter(|place| place.generation == id.generation)
     }
 

@@ -3,6 +3,8 @@
 //! What it is: 64-bit counts out of registers of any width, and what a count is worth when it ran only part of the time.
 //!
 //! **Invariant:** a count that never ran is *not counted*; it is never 0, and a scaled value never travels without its share.
+//!
+//! Linux: `total_time_enabled`, `total_time_running`, `perf_event_count` (kernel/events/core.c).
 
 use crate::id::Nanos;
 use core::ops::AddAssign;

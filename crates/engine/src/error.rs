@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** every error has an errno; none needs an allocation.
 
-use crate::breakpoint::{Full, Taken};
+use crate::hw_breakpoint::{Full, Taken};
 use crate::id::{CpuId, PmuId};
 use crate::pmu::{BankError, ParseError};
 use core::fmt;

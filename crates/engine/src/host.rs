@@ -10,12 +10,12 @@
 //! [`Rank::Registry`] or higher, but [`Rank::Bank`], it calls nothing of the host but [`PmuTable`], which is pure.
 //! Under [`Rank::Bank`] it calls that bank and the clock; under those before [`Rank::Registry`], anything.
 
-use crate::breakpoint::{DebugRegisters, Ledger};
 use crate::context::{ContextKey, Presence};
+use crate::engine::HostLocks;
+use crate::hw_breakpoint::{DebugRegisters, Ledger};
 use crate::id::{CgroupId, CpuId, Nanos, TaskId};
 use crate::pmu::{CgroupPath, CounterBank, PmuTable};
-use crate::ring::{OutOfMemory, RingPages};
-use crate::shell::HostLocks;
+use crate::ring_buffer::{OutOfMemory, RingPages};
 use alloc::sync::Arc;
 
 /// What a lock guards. Locks are taken in this order.
@@ -165,8 +165,8 @@ pub trait Host: PmuTable + Send + Sync {
     }
 
     /// Rings the doorbell of a CPU that the caller does not reach: some time later the host calls
-    /// [`crate::Engine::doorbell`] there. It may ring late, twice, and for nothing. Called without a lock.
-    fn kick(&self, cpu: CpuId) {
+    /// [`crate::Engine::handle_ipi`] there. It may ring late, twice, and for nothing. Called without a lock.
+    fn send_ipi(&self, cpu: CpuId) {
         let _ = cpu;
     }
 

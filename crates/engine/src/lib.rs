@@ -2,32 +2,32 @@
 //!
 //! What it is: one `no_std` subsystem that opens, places, counts, inherits and closes events, whoever supplies the
 //! counters: the Linux kernel through its event fds, a simulator, or the registers of a machine.
-//! Read first: [`Engine`] (the shell that a host calls), then [`context`] (the state machine behind it) and [`pmu`]
+//! Read first: [`Engine`] (what a host calls), then [`context`] (the state machine behind it) and [`pmu`]
 //! (what a host must supply).
 //!
 //! **Invariant:** the engine knows no fd, no path, no signal, no clock and no `unsafe`. Time, CPUs and counters are
-//! arguments. Decisions are plain `&mut self` steps without a host call; the shell carries their effects out.
+//! arguments. Decisions are plain `&mut self` steps without a host call; the engine carries their effects out.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 pub mod arena;
-pub mod breakpoint;
 pub mod context;
 pub mod count;
+pub mod engine;
 pub mod error;
 pub mod event;
 pub mod event_set;
-pub mod family;
 pub mod group;
 pub mod host;
+pub mod hw_breakpoint;
 pub mod id;
+pub mod inherit;
 pub mod pmu;
-pub mod ring;
+pub mod ring_buffer;
 pub mod seqlock;
 pub mod share;
-pub mod shell;
 pub mod system_wide;
 
 #[cfg(test)]
@@ -38,10 +38,10 @@ extern crate std;
 mod testing;
 
 pub use count::{Count, Estimate};
+pub use engine::{Engine, Opened, Rotation, Target, TaskContext};
 pub use error::{ControlError, ModifyError, OpenError, OutputError, ReadError};
 pub use event::EventState;
 pub use group::GroupSpec;
 pub use host::{Host, LockCell};
 pub use id::{CgroupId, CpuId, Cred, EventId, EventSetId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
 pub use share::Sharing;
-pub use shell::{Engine, Opened, Rotation, Target, TaskContext};

@@ -5,7 +5,7 @@
 //! runs once, small.
 
 use pmux_engine::Nanos;
-use pmux_engine::ring::{Overwrite, RingSetup, Writer};
+use pmux_engine::ring_buffer::{Overwrite, RingSetup, Writer};
 use pmux_linux::ring::RingMemory;
 use std::hint::black_box;
 use std::time::Instant;

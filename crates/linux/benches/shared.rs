@@ -18,7 +18,7 @@ mod fake;
 
 use fake::{Fake, Manner};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, hw, sw};
-use pmux_engine::shell::{GroupHandle, GroupReading};
+use pmux_engine::engine::{GroupHandle, GroupReading};
 use pmux_engine::{EventId, GroupSpec, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::client::{Place, Service};

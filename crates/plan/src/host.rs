@@ -14,7 +14,7 @@ use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, place_on_allowed,
 };
-use pmux_engine::ring::{HeapPages, OutOfMemory};
+use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
 use pmux_engine::{Cred, Host, LockCell, Nanos, PmuId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

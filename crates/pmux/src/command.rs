@@ -7,7 +7,7 @@
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::session::Session;
-use pmux_engine::shell::Exec;
+use pmux_engine::engine::Exec;
 use pmux_linux::host::LinuxHost;
 use pmux_linux::spawn::{Child, ExitedChild, Gated, Output, SpawnOptions};
 use std::ffi::OsString;

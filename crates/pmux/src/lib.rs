@@ -150,7 +150,7 @@ pub use error::Error;
 pub use event::{Event, EventList};
 pub use mux::{Multiplexing, PmuRoom, Slice};
 pub use overflow::{Overflow, OverflowCounter};
-pub use pmux_engine::shell::{Census, Disagreements};
+pub use pmux_engine::engine::{Census, Disagreements};
 pub use pmux_engine::system_wide::CpuCoverage;
 pub use pmux_engine::{Count, CpuId, Estimate, Nanos, Sharing};
 pub use pmux_linux::capacity::EventRoom;

@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, breakpoint};
-use pmux_engine::breakpoint::{Claim, Full, Holder, Holding, Taken};
+use pmux_engine::hw_breakpoint::{Claim, Full, Holder, Holding, Taken};
 use pmux_engine::{CpuId, OpenError, PmuId};
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;

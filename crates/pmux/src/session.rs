@@ -12,7 +12,7 @@ use crate::refusal::{self, Refusal};
 #[cfg(feature = "record")]
 use crate::serving::TracepointNames;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
-use pmux_engine::shell::{Census, Disagreements};
+use pmux_engine::engine::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, CpuSource, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};

@@ -3,8 +3,8 @@
 //! **Invariant:** nobody is asked, and no count goes back: the younger of the two is taken.
 
 use crate::session::Session;
+use pmux_engine::engine::SlotView;
 use pmux_engine::pmu::SlotTime;
-use pmux_engine::shell::SlotView;
 use pmux_engine::{Count, EventId, EventState, Nanos, ReadError};
 
 impl Session {

@@ -7,7 +7,7 @@
 //! everything runs once, small.
 
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::family::Attribution;
+use pmux_engine::inherit::Attribution;
 use pmux_engine::{CpuId, Nanos, Target, TaskId};
 use pmux_sim::machine::{Event, Start, World, profiles};
 use std::hint::black_box;

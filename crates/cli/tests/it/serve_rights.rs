@@ -104,7 +104,7 @@ fn setpriv() -> bool {
 /// Asks as a user without rights, but for these capabilities; what differs from the kernel's own answers is on standard error.
 fn compare(service: &Service, tasks: &[u32], capabilities: &[u32]) {
     // Among what it asks for are breakpoints, which others must not meet.
-    let _alone = crate::common::lock(crate::common::DEBUG_REGISTERS);
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let (_folder, program) = program();
     let list: Vec<_> = tasks.iter().map(ToString::to_string).collect();
     // All functions of the kernel, which are not for everybody, and one that is.

@@ -1,8 +1,10 @@
 //! What a caller asks of a context: enable, disable, reset, read; and what happens to its task or CPU.
 //!
-//! **Invariant:** states change here and in `schedule` only, and always through [`Context::transition`].
+//! **Invariant:** states change here and in `sched_in` only, and always through [`Context::transition`].
+//!
+//! Linux: `__perf_event_enable`, `__perf_event_disable`, `perf_event_set_state` (kernel/events/core.c).
 
-use super::{Context, GroupKey, MemberKey, Order, Presence, Step};
+use super::{Context, EventKey, GroupKey, Order, Presence, Step};
 use crate::event::{EventState, OnExec};
 use crate::pmu::Delegated;
 
@@ -48,7 +50,7 @@ impl Context {
     /// Enables one event. A member of a group counts only while the group's leader is enabled too.
     ///
     /// A leader in error takes those of its group along that are in error as well: they failed as one.
-    pub fn enable(&mut self, key: MemberKey, step: Step<'_>) {
+    pub fn enable(&mut self, key: EventKey, step: Step<'_>) {
         let Some(group) = self.members.get(key).map(|member| member.group) else { return };
         if self.is_leader(key, group) && self.is(key, EventState::Error) {
             for index in (1..self.group_len(group)).rev() {
@@ -73,14 +75,14 @@ impl Context {
         self.fill_group(key, step);
     }
 
-    fn enable_state(&mut self, key: MemberKey, step: Step<'_>) {
+    fn enable_state(&mut self, key: EventKey, step: Step<'_>) {
         if self.members.get(key).is_some_and(|member| matches!(member.state(), EventState::Off | EventState::Error)) {
             self.transition(key, EventState::Inactive, step);
         }
     }
 
     /// Disables one event; with a leader, its whole group stops.
-    pub fn disable(&mut self, key: MemberKey, step: Step<'_>) {
+    pub fn disable(&mut self, key: EventKey, step: Step<'_>) {
         let Some(group) = self.members.get(key).map(|member| member.group) else { return };
         if self.is_leader(key, group) {
             self.displace(group, step);
@@ -113,7 +115,7 @@ impl Context {
         }
     }
 
-    fn exec_member(&mut self, key: MemberKey, step: Step<'_>) {
+    fn exec_member(&mut self, key: EventKey, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key).filter(|member| member.on_exec == OnExec::Enable) else { return };
         member.on_exec = OnExec::Keep;
         if member.delegates(Delegated::ENABLE_ON_EXEC) && member.state() == EventState::Off {
@@ -125,7 +127,7 @@ impl Context {
     }
 
     /// Forgets an event's count, but not its times.
-    pub fn reset(&mut self, key: MemberKey, step: Step<'_>) {
+    pub fn reset(&mut self, key: EventKey, step: Step<'_>) {
         // What is in the register so far must be folded first, or it would come back with the next reading.
         self.order_read(key, step);
         if let Some(slots) = self.members.get(key).map(|member| member.caps().slots) {
@@ -143,7 +145,7 @@ impl Context {
     }
 
     /// Orders a reading of one event.
-    pub fn order_read(&mut self, key: MemberKey, step: Step<'_>) {
+    pub fn order_read(&mut self, key: EventKey, step: Step<'_>) {
         self.settle(key, step);
         let held = self.members.get(key).and_then(|member| Some((member.caps().slots, member.lease?)));
         if let Some((slots, lease)) = held {
@@ -183,7 +185,7 @@ impl Context {
         }
     }
 
-    fn retire_member(&mut self, key: MemberKey, gone: Gone, step: Step<'_>) {
+    fn retire_member(&mut self, key: EventKey, gone: Gone, step: Step<'_>) {
         let Some(member) = self.members.get(key) else { return };
         let follows = gone == Gone::Task && member.delegates(Delegated::INHERITANCE);
         if follows || member.state() != EventState::Active {

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** on every path, what is on fits together; who is on no path with a group is not asked about it.
 
-use super::schedule::are_free;
+use super::sched_in::are_free;
 use crate::group::Demand;
 use crate::pmu::{Nest, PmuModel, Slot, SlotMask, Spot};
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ impl Held {
 #[derive(Default)]
 pub(super) struct LinesByPath {
     pub(super) nest: Nest<Lines>,
-    /// Room for one group and one path, kept so that a turn does not allocate.
+    /// Scratch for one group and one path, kept so that a turn does not allocate.
     wanted: Vec<SlotMask>,
     masks: Vec<SlotMask>,
     slots: Vec<Slot>,

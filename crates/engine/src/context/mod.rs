@@ -1,44 +1,46 @@
 //! Contexts: the events of one task, or of one CPU; and cores, where contexts meet counters.
 //!
 //! What it is: state machines without a lock, a clock or a counter. Each step changes states and leaves orders
-//! ([`Order`]) for the bank in a queue; the shell carries them out, in order, and brings the results back.
-//! Read first: [`Context`], then `control` (what a caller asks for), [`Core`] (a context, its guest, and the desk they
-//! share), `schedule` (one group goes on) and `pass` (all groups are looked at, in their order; where cgroups need not all
+//! ([`Order`]) for the bank in a queue; the engine carries them out, in order, and brings the results back.
+//! Read first: [`Context`], then `control` (what a caller asks for), [`CpuContext`] (a context, its guest, and the desk they
+//! share), `sched_in` (one group goes on) and `resched` (all groups are looked at, in their order; where cgroups need not all
 //! compete, `lines` says who fits and `circle` in which order they are tried).
 //!
 //! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where scarce
 //! slots are contended for; a switch looks at the events of the two tasks only.
+//!
+//! Linux: `struct perf_event_context`, `list_add_event`, `list_del_event` (kernel/events/core.c).
 
 mod circle;
 mod control;
-mod cores;
-mod desk;
-mod guest;
-mod lane;
+mod cpu_context;
+mod cpu_pmu;
+mod group_list;
 mod lines;
 mod modify;
 mod order;
-mod pass;
-mod schedule;
+mod resched;
+mod sched_in;
 mod slots;
+mod switch;
 #[cfg(test)]
 mod tests;
 mod turns;
 
 pub use control::Gone;
-pub use cores::{Core, Side};
+pub use cpu_context::{CpuContext, Ctx};
 pub use order::{Batch, Job, Order, Outcome, Report};
 
 use crate::arena::{Arena, Id};
 use crate::error::OpenError;
-use crate::event::{Clock, EventState, Member, NewMember};
+use crate::event::{Clock, Event, EventState, NewEvent};
 use crate::group::Demand;
 use crate::id::{CgroupId, CpuId, Nanos, PmuId, TaskId};
 use crate::pmu::{CgroupPath, Delegated, PmuTable, Slots, Spot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use desk::Desk;
-use lane::{Lane, Links};
+use cpu_pmu::CpuPmuContext;
+use group_list::{GroupList, Links};
 use slots::SlotTable;
 
 /// Whose events they are.
@@ -84,7 +86,7 @@ impl Filter {
 }
 
 /// Names an event inside its context.
-pub type MemberKey = Id<Member>;
+pub type EventKey = Id<Event>;
 /// Names a group inside its context.
 pub type GroupKey = Id<GroupState>;
 
@@ -92,7 +94,7 @@ pub type GroupKey = Id<GroupState>;
 #[derive(Clone, Debug)]
 pub struct GroupState {
     /// The leader first.
-    pub members: Vec<MemberKey>,
+    pub members: Vec<EventKey>,
     /// What the group demands.
     pub demand: Demand,
     /// When it counts.
@@ -101,7 +103,7 @@ pub struct GroupState {
     /// How many of its members are enabled but not on a counter.
     waiting: usize,
     /// What the look at all groups that is under way has found.
-    seat: Seat,
+    seat: Placement,
     links: Links,
     /// Whether the order of the turn names it.
     ordered: bool,
@@ -111,7 +113,7 @@ pub struct GroupState {
 
 /// What a look at all groups has found for one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seat {
+enum Placement {
     /// It has no part in it.
     None,
     /// It fits.
@@ -130,7 +132,7 @@ impl GroupState {
             filter,
             scarce,
             waiting: 0,
-            seat: Seat::None,
+            seat: Placement::None,
             links: Links::default(),
             ordered: false,
             spot: Spot::TRUNK,
@@ -162,9 +164,9 @@ pub struct Step<'a> {
 ///
 /// Groups of two scarce PMUs have nothing to do with one another: each PMU takes turns by itself.
 #[derive(Debug)]
-struct Queue {
+struct FlexibleGroups {
     scarce: Option<PmuId>,
-    lane: Lane,
+    lane: GroupList,
     /// Where not all compete for the same slots: who is tried first in this turn. Groups that came later follow in the lane's order.
     order: Vec<GroupKey>,
     /// Whether a group found no room when all were looked at last: then turns are taken.
@@ -181,7 +183,7 @@ struct Queue {
 /// rhythm that one of them is always second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
-    first: Side,
+    first: Ctx,
     /// For how much longer the CPU's were first than the task's, in nanoseconds, as long as somebody was left out.
     lead_ns: i64,
     since: Nanos,
@@ -198,12 +200,12 @@ impl Turns {
         let passed = i64::try_from(now.since(self.since).0).unwrap_or(i64::MAX);
         self.since = now;
         self.lead_ns = match self.first {
-            Side::Own => self.lead_ns.saturating_add(passed),
-            Side::Guest | Side::Leaving => self.lead_ns.saturating_sub(passed),
+            Ctx::Cpu => self.lead_ns.saturating_add(passed),
+            Ctx::Task | Ctx::Prev => self.lead_ns.saturating_sub(passed),
         };
         self.first = match (self.lead_ns, self.first) {
-            (1.., _) | (0, Side::Own) => Side::Guest,
-            _ => Side::Own,
+            (1.., _) | (0, Ctx::Cpu) => Ctx::Task,
+            _ => Ctx::Cpu,
         };
     }
 }
@@ -213,17 +215,17 @@ impl Turns {
 pub struct Context {
     /// `None` until it has been told.
     presence: Option<Presence>,
-    members: Arena<Member, Member>,
+    members: Arena<Event, Event>,
     groups: Arena<GroupState, GroupState>,
-    pinned: Lane,
-    flexible: Vec<Queue>,
+    pinned: GroupList,
+    flexible: Vec<FlexibleGroups>,
     /// How many events are enabled but not on a counter; where there are none, nobody looks for them.
     waiting: usize,
     /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
     orders: VecDeque<Order>,
     /// Its own desk, or that of the core that it is a guest of, while it takes a step there.
-    desk: Desk,
+    desk: CpuPmuContext,
 }
 
 impl Context {
@@ -235,11 +237,11 @@ impl Context {
 
     /// One of its events.
     #[must_use]
-    pub fn member(&self, key: MemberKey) -> Option<&Member> {
+    pub fn member(&self, key: EventKey) -> Option<&Event> {
         self.members.get(key)
     }
 
-    pub(crate) fn member_mut(&mut self, key: MemberKey) -> Option<&mut Member> {
+    pub(crate) fn member_mut(&mut self, key: EventKey) -> Option<&mut Event> {
         self.members.get_mut(key)
     }
 
@@ -268,15 +270,22 @@ impl Context {
         self.flexible.iter().position(|queue| queue.scarce == scarce).unwrap_or(self.flexible.len())
     }
 
-    fn lane(&mut self, demand: Demand, scarce: Option<PmuId>) -> &mut Lane {
+    fn lane(&mut self, demand: Demand, scarce: Option<PmuId>) -> &mut GroupList {
         if demand.pinned {
             return &mut self.pinned;
         }
         let index = self.queue(scarce);
         if index == self.flexible.len() {
-            let (lane, turns) = (Lane::default(), Turns::default());
+            let (lane, turns) = (GroupList::default(), Turns::default());
             self.flexible.reserve_exact(1);
-            self.flexible.push(Queue { scarce, lane, order: Vec::new(), left_out: false, had_chance: false, turns });
+            self.flexible.push(FlexibleGroups {
+                scarce,
+                lane,
+                order: Vec::new(),
+                left_out: false,
+                had_chance: false,
+                turns,
+            });
         }
         &mut self.flexible[index].lane
     }
@@ -290,11 +299,11 @@ impl Context {
     }
 
     /// A walk over members that may be changed on the way: the `index`-th one.
-    fn member_at(&self, key: GroupKey, index: usize) -> Option<MemberKey> {
+    fn member_at(&self, key: GroupKey, index: usize) -> Option<EventKey> {
         self.groups.get(key)?.members.get(index).copied()
     }
 
-    fn members_of(&self, key: GroupKey) -> impl Iterator<Item = MemberKey> {
+    fn members_of(&self, key: GroupKey) -> impl Iterator<Item = EventKey> {
         self.groups.get(key).map(|group| &group.members[..]).unwrap_or_default().iter().copied()
     }
 
@@ -319,7 +328,7 @@ impl Context {
     pub fn attach(
         &mut self,
         demand: Demand,
-        new: &[NewMember],
+        new: &[NewEvent],
         (filter, path): (Filter, Option<&CgroupPath>),
         step: Step<'_>,
     ) -> GroupKey {
@@ -328,7 +337,7 @@ impl Context {
         let scarce = scarce.map(|new| new.spec.pmu);
         let group = self.groups.insert(GroupState { spot, ..GroupState::new(demand, filter, scarce) });
         let members: Vec<_> =
-            new.iter().map(|new| self.members.insert(Member::new(new, group, filter, step.now))).collect();
+            new.iter().map(|new| self.members.insert(Event::new(new, group, filter, step.now))).collect();
         let leader = members.first().copied();
         for &key in &members {
             let Some(member) = self.members.get_mut(key) else { continue };
@@ -375,7 +384,7 @@ impl Context {
         // The leader goes last: a bank that keeps groups together would otherwise break the group up first.
         for index in (0..self.group_len(key)).rev() {
             let Some(key) = self.member_at(key, index) else { continue };
-            let scarce = |member: &Member| matches!(member.caps().slots, Slots::Scarce(_));
+            let scarce = |member: &Event| matches!(member.caps().slots, Slots::Scarce(_));
             self.desk.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
             // Nobody asks for its count any more, and releasing stops it.
             self.transition(key, EventState::Off, step);
@@ -393,7 +402,7 @@ impl Context {
     }
 
     /// Gives back the slot that an event holds while it does not count.
-    fn surrender(&mut self, key: MemberKey) {
+    fn surrender(&mut self, key: EventKey) {
         let Some(member) = self.members.get_mut(key) else { return };
         if let Some(lease) = member.lease.take() {
             let slots = member.caps().slots;
@@ -403,7 +412,7 @@ impl Context {
     }
 
     /// The event will not be given a slot any more.
-    fn dismiss(&mut self, key: MemberKey) {
+    fn dismiss(&mut self, key: EventKey) {
         let Some(member) = self.members.get(key) else { return };
         if matches!(member.caps().slots, Slots::Scarce(_)) && member.delegates(Delegated::PREPARATION) {
             self.desk.order(Order::Dismiss { member: key });
@@ -429,7 +438,7 @@ impl Context {
         self.presence.is_some_and(|presence| presence != Presence::Out)
     }
 
-    fn is_leader(&self, key: MemberKey, group: GroupKey) -> bool {
+    fn is_leader(&self, key: EventKey, group: GroupKey) -> bool {
         self.member_at(group, 0) == Some(key)
     }
 
@@ -440,7 +449,7 @@ impl Context {
         if runs { Clock::Runs } else { Clock::Stands }
     }
 
-    fn settle(&mut self, key: MemberKey, step: Step<'_>) {
+    fn settle(&mut self, key: EventKey, step: Step<'_>) {
         let Some(clock) = self.members.get(key).map(|member| self.clock(member.group)) else { return };
         if let Some(member) = self.members.get_mut(key) {
             member.settle(step.now, clock);
@@ -457,7 +466,7 @@ impl Context {
     }
 
     /// Every change of an event's state.
-    fn transition(&mut self, key: MemberKey, next: EventState, step: Step<'_>) {
+    fn transition(&mut self, key: EventKey, next: EventState, step: Step<'_>) {
         let Some(member) = self.members.get(key) else { return };
         let (group, before) = (member.group, member.state());
         if before.ages() != next.ages() && self.is_leader(key, group) {

@@ -4,15 +4,17 @@
 //! and programmed anew, perhaps on another counter, in one step.
 //!
 //! **Invariant:** an event that the bank refuses to change counts what it counted, and goes on.
+//!
+//! Linux: `perf_event_modify_attr`, `PERF_EVENT_IOC_MODIFY_ATTRIBUTES` (kernel/events/core.c).
 
-use super::{Context, MemberKey, Order, Step};
+use super::{Context, EventKey, Order, Step};
 use crate::event::{Change, EventState};
 use crate::pmu::{BankError, Delegated, EventSpec, Slots};
 use alloc::sync::Arc;
 
 impl Context {
     /// Lets an event count what `spec` says from now on; its count and its times go on.
-    pub fn modify(&mut self, key: MemberKey, spec: &EventSpec, step: Step<'_>) {
+    pub fn modify(&mut self, key: EventKey, spec: &EventSpec, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
         member.change = Change::Done;
         let slots = member.caps().slots;
@@ -41,7 +43,7 @@ impl Context {
         }
     }
 
-    pub(super) fn modified(&mut self, key: MemberKey, answer: Result<(), BankError>) {
+    pub(super) fn modified(&mut self, key: EventKey, answer: Result<(), BankError>) {
         let Some(member) = self.members.get_mut(key) else { return };
         let Change::UnderWay(before) = core::mem::take(&mut member.change) else { return };
         if let Err(error) = answer {

@@ -1,11 +1,11 @@
 //! Orders for the bank, and what comes back.
 //!
-//! What it is: the effects of the context's steps, carried out by the shell one after the other.
+//! What it is: the effects of the context's steps, carried out by the engine one after the other.
 //!
 //! **Invariant:** an order holds a lease; when it is carried out after the lease went stale, it does nothing.
 
 use super::slots::SlotTable;
-use super::{Context, GroupKey, MemberKey, Side, Step};
+use super::{Context, Ctx, EventKey, GroupKey, Step};
 use crate::event::{EventState, Fault};
 use crate::pmu::{BankError, Lease, Program, SlotReading, SlotTime, Slots};
 use alloc::vec::Vec;
@@ -16,26 +16,26 @@ pub enum Order {
     /// Get what the member needs from the beginning.
     Prepare {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
     },
     /// Let go of what was prepared.
     Dismiss {
         /// The event, which may be detached.
-        member: MemberKey,
+        member: EventKey,
     },
     /// Program the slot for the member.
     Program {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
         /// Its slot.
         lease: Lease,
         /// The leader of its group, where that is another event.
-        leader: Option<MemberKey>,
+        leader: Option<EventKey>,
     },
     /// Let the slot count.
     Start {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
         /// Its slot.
         lease: Lease,
     },
@@ -47,7 +47,7 @@ pub enum Order {
     /// Read the slot.
     Read {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
         /// Its slot.
         lease: Lease,
     },
@@ -59,30 +59,30 @@ pub enum Order {
     /// Set the count to 0; nothing for the bank.
     Forget {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
     },
     /// Let the slot count what the member counts now.
     Modify {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
         /// Its slot.
         lease: Lease,
     },
     /// Give the slot back.
     Release {
         /// The event.
-        member: MemberKey,
+        member: EventKey,
         /// Its slot.
         lease: Lease,
     },
-    /// Let the running slot of a task that leaves go on for one that comes: see [`super::Core`].
+    /// Let the running slot of a task that leaves go on for one that comes: see [`super::CpuContext`].
     HandOver {
         /// The event of the task that leaves.
-        from: MemberKey,
+        from: EventKey,
         /// Its slot.
         old: Lease,
         /// The event of the task that comes.
-        to: MemberKey,
+        to: EventKey,
         /// Its slot, which is the same.
         new: Lease,
     },
@@ -92,7 +92,7 @@ pub enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
     /// Whose order it is.
-    pub side: Side,
+    pub side: Ctx,
     /// What is to be done.
     pub order: Order,
 }
@@ -103,9 +103,9 @@ pub enum Outcome {
     /// Nothing to do for the bank.
     Nothing,
     /// Prepare the next of [`Batch::programs`], of the group that this event leads.
-    Prepare(MemberKey),
+    Prepare(EventKey),
     /// Let go of what was prepared for this.
-    Dismiss(MemberKey),
+    Dismiss(EventKey),
     /// Program this with the next of [`Batch::programs`].
     Program(Lease),
     /// Let this count the next of [`Batch::programs`].
@@ -165,7 +165,7 @@ pub struct Batch {
     pub leases: Vec<Lease>,
     /// Their readings.
     pub readings: Vec<SlotReading>,
-    members: Vec<MemberKey>,
+    members: Vec<EventKey>,
 }
 
 impl Context {
@@ -198,20 +198,20 @@ impl Context {
     }
 
     /// Whether this slot is still meant for this event.
-    fn plans(&self, member: MemberKey, lease: Lease) -> bool {
+    fn plans(&self, member: EventKey, lease: Lease) -> bool {
         self.members.get(member).is_some_and(|member| member.lease == Some(lease))
     }
 
-    fn counts_with(&self, member: MemberKey, lease: Lease) -> bool {
+    fn counts_with(&self, member: EventKey, lease: Lease) -> bool {
         self.members.get(member).is_some_and(|member| member.counts_with(lease))
     }
 
     /// Whether the bank holds this slot for this event.
-    fn holds(&self, member: MemberKey, lease: Lease) -> bool {
+    fn holds(&self, member: EventKey, lease: Lease) -> bool {
         self.members.get(member).is_some_and(|member| member.programmed == Some(lease))
     }
 
-    fn prepare_event(&self, event: MemberKey, batch: &mut Batch) -> Outcome {
+    fn prepare_event(&self, event: EventKey, batch: &mut Batch) -> Outcome {
         let Some(member) = self.members.get(event) else { return Outcome::Nothing };
         let Some(leader) = self.member_at(member.group, 0) else { return Outcome::Nothing };
         let (spec, filter, group_size) = (*member.spec, member.filter, self.group_len(member.group));
@@ -221,9 +221,9 @@ impl Context {
 
     fn prepare_program(
         &mut self,
-        key: MemberKey,
+        key: EventKey,
         lease: Lease,
-        leader: Option<MemberKey>,
+        leader: Option<EventKey>,
         table: &mut SlotTable,
         batch: &mut Batch,
     ) -> Outcome {
@@ -242,7 +242,7 @@ impl Context {
         }
     }
 
-    fn prepare_modify(&self, event: MemberKey, lease: Lease, batch: &mut Batch) -> Outcome {
+    fn prepare_modify(&self, event: EventKey, lease: Lease, batch: &mut Batch) -> Outcome {
         let Some(member) = self.members.get(event).filter(|member| member.programmed == Some(lease)) else {
             return Outcome::Nothing;
         };
@@ -324,7 +324,7 @@ impl Context {
         }
     }
 
-    fn program_refused(&mut self, key: MemberKey, lease: Lease, error: BankError, step: Step<'_>) {
+    fn program_refused(&mut self, key: EventKey, lease: Lease, error: BankError, step: Step<'_>) {
         let Some(slots) = self.members.get(key).map(|member| member.caps().slots) else { return };
         let Some(member) = self.members.get_mut(key) else { return };
         member.programmed = None;
@@ -336,7 +336,7 @@ impl Context {
         }
     }
 
-    pub(crate) fn reading_refused(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
+    pub(crate) fn reading_refused(&mut self, key: EventKey, error: BankError, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
         if error == BankError::Unscheduled && member.state() == EventState::Active {
             self.fail(key, error, step);
@@ -346,7 +346,7 @@ impl Context {
     }
 
     /// The bank refused to program or to start the slot that an event has: the group leaves the counters with the event.
-    fn refuse(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
+    fn refuse(&mut self, key: EventKey, error: BankError, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
         member.fault = Some(Fault::Refused(error));
         if member.state() != EventState::Active {

@@ -5,19 +5,21 @@
 //!
 //! **Invariant:** a slot has one lease at most; a lease that was given back is stale for ever, and one that the bank does
 //! not hold never reaches it.
+//!
+//! Linux: `start_txn`, `add`, `commit_txn` and `cancel_txn` of `struct pmu` (include/linux/perf_event.h).
 
 use super::lines::LinesByPath;
-use super::{GroupKey, MemberKey, Side};
+use super::{Ctx, EventKey, GroupKey};
 use crate::group::Demand;
 use crate::id::PmuId;
 use crate::pmu::{Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots, Spot};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub(super) type Tenant = (Side, MemberKey);
+pub(super) type Tenant = (Ctx, EventKey);
 
 #[derive(Default)]
-struct Place {
+struct SlotState {
     /// Which tenant has it, or will have it next.
     generation: u64,
     /// The tenant that the bank has programmed.
@@ -27,10 +29,10 @@ struct Place {
     stand: Option<(Spot, SlotMask)>,
 }
 
-/// Who would get which slot of a scarce PMU: the work sheet of one look at all groups.
+/// Who would get which slot of a scarce PMU: the work txn of one look at all groups.
 #[derive(Default)]
-pub(super) struct Sheet {
-    pub(super) who: Vec<(Side, GroupKey, MemberKey)>,
+pub(super) struct Txn {
+    pub(super) who: Vec<(Ctx, GroupKey, EventKey)>,
     pub(super) allowed: Vec<SlotMask>,
     pub(super) slots: Vec<Slot>,
     /// A copy of `slots` to go back to.
@@ -39,7 +41,7 @@ pub(super) struct Sheet {
     pub(super) exclusive: bool,
 }
 
-impl Sheet {
+impl Txn {
     fn clear(&mut self) {
         self.who.clear();
         self.allowed.clear();
@@ -51,14 +53,14 @@ impl Sheet {
 #[derive(Default)]
 struct PmuSlots {
     used: SlotMask,
-    places: Vec<Place>,
+    places: Vec<SlotState>,
     free: Vec<u32>,
     /// Whether the counters must be looked at, tick by tick.
     polled: bool,
     /// How many there are, of a PMU where they are scarce.
     scarce: u8,
     /// Of a PMU where they are scarce.
-    sheet: Option<Box<Sheet>>,
+    txn: Option<Box<Txn>>,
     /// The same of a PMU where they are scarce, and names only.
     lines: Option<Box<LinesByPath>>,
 }
@@ -70,7 +72,7 @@ impl PmuSlots {
             if self.places.is_empty() {
                 self.places.reserve_exact(1);
             }
-            self.places.push(Place::default());
+            self.places.push(SlotState::default());
             // Giving back must never allocate: it happens when tasks exit.
             self.free.reserve(self.places.len());
             self.places.len() as u32 - 1
@@ -94,7 +96,7 @@ impl SlotTable {
         &mut self.pmus[index]
     }
 
-    fn place(&mut self, lease: Lease) -> Option<&mut Place> {
+    fn place(&mut self, lease: Lease) -> Option<&mut SlotState> {
         self.pmus.get_mut(usize::from(lease.pmu.0))?.places.get_mut(lease.slot.0 as usize)
     }
 
@@ -112,12 +114,12 @@ impl SlotTable {
             return true;
         }
         slots.polled = caps.overflow == OverflowBy::Poll && caps.width_bits < 64;
-        slots.places.resize_with(room, Place::default);
-        let sheet = slots.sheet.get_or_insert_default();
-        sheet.who.reserve(room);
-        sheet.allowed.reserve(room);
-        sheet.slots.reserve(room);
-        sheet.before.reserve(room);
+        slots.places.resize_with(room, SlotState::default);
+        let txn = slots.txn.get_or_insert_default();
+        txn.who.reserve(room);
+        txn.allowed.reserve(room);
+        txn.slots.reserve(room);
+        txn.before.reserve(room);
         true
     }
 
@@ -161,7 +163,7 @@ impl SlotTable {
         let slots = self.pmu(pmu);
         let index = slot.0 as usize;
         if slots.places.len() <= index {
-            slots.places.resize_with(index + 1, Place::default);
+            slots.places.resize_with(index + 1, SlotState::default);
         }
         slots.used = slots.used.with(slot);
         let place = &mut slots.places[index];
@@ -225,29 +227,29 @@ impl SlotTable {
         held
     }
 
-    /// The work sheet of a scarce PMU, for the look at all groups that is under way.
-    pub(super) fn sheet(&mut self, pmu: PmuId) -> &mut Sheet {
-        self.pmu(pmu).sheet.get_or_insert_default()
+    /// The work txn of a scarce PMU, for the look at all groups that is under way.
+    pub(super) fn txn(&mut self, pmu: PmuId) -> &mut Txn {
+        self.pmu(pmu).txn.get_or_insert_default()
     }
 
     /// Begins a look at all groups.
     pub(super) fn clear_sheets(&mut self) {
         for slots in &mut self.pmus {
-            slots.sheet.iter_mut().for_each(|sheet| sheet.clear());
+            slots.txn.iter_mut().for_each(|txn| txn.clear());
             slots.lines.iter_mut().for_each(|lines| lines.begin_look());
         }
     }
 
-    pub(super) fn sheet_lines(&self) -> impl Iterator<Item = (PmuId, Side, GroupKey, MemberKey, Slot)> {
+    pub(super) fn sheet_lines(&self) -> impl Iterator<Item = (PmuId, Ctx, GroupKey, EventKey, Slot)> {
         self.pmus.iter().enumerate().flat_map(|(index, slots)| {
             let line = move |(&(side, group, member), &slot)| (PmuId(index as u16), side, group, member, slot);
-            slots.sheet.iter().flat_map(move |sheet| sheet.who.iter().zip(&sheet.slots).map(line))
+            slots.txn.iter().flat_map(move |txn| txn.who.iter().zip(&txn.slots).map(line))
         })
     }
 
     /// Whether a group that wants to be alone has this PMU, since the last look at all groups.
     pub(super) fn is_exclusive(&self, pmu: PmuId) -> bool {
-        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.sheet.as_ref().is_some_and(|sheet| sheet.exclusive))
+        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.txn.as_ref().is_some_and(|txn| txn.exclusive))
     }
 }
 
@@ -259,8 +261,8 @@ mod tests {
     const PMU: PmuId = PmuId(3);
 
     fn tenant() -> Tenant {
-        let mut arena: Arena<u8, crate::event::Member> = Arena::default();
-        (Side::Own, arena.insert(0))
+        let mut arena: Arena<u8, crate::event::Event> = Arena::default();
+        (Ctx::Cpu, arena.insert(0))
     }
 
     #[test]

@@ -11,27 +11,27 @@ use pmux_abi::attr::Attr;
 
 struct Bench {
     engine: Engine<Machine>,
-    core: Core,
+    core: CpuContext,
     batch: Batch,
     now: u64,
 }
 
 impl Bench {
     fn new() -> Self {
-        let mut bench = Self { engine: Machine::engine(1), core: Core::new(), batch: Batch::default(), now: 0 };
+        let mut bench = Self { engine: Machine::engine(1), core: CpuContext::new(), batch: Batch::default(), now: 0 };
         bench.step(|context, step| context.meet(Presence::In, step));
         bench
     }
 
     fn step<R>(&mut self, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> R {
-        self.core.step(Side::Own, Step { now: Nanos(self.now), pmus: self.engine.host() }, f).unwrap()
+        self.core.step(Ctx::Cpu, Step { now: Nanos(self.now), pmus: self.engine.host() }, f).unwrap()
     }
 
     fn attach(&mut self, pmu: PmuId, rates: &[u64]) -> GroupKey {
         let caps = *self.engine.host().pmu(pmu).unwrap().caps();
         let new = |&rate: &u64| {
             let spec = self.engine.host().pmu(pmu).unwrap().parse(pmu, &event(rate)).unwrap();
-            NewMember { spec: alloc::sync::Arc::new(spec), caps, lineage: None }
+            NewEvent { spec: alloc::sync::Arc::new(spec), caps, lineage: None }
         };
         let new: Vec<_> = rates.iter().map(new).collect();
         let demand = Demand { pinned: false, exclusive: false };
@@ -39,10 +39,10 @@ impl Bench {
     }
 
     fn context(&self) -> &Context {
-        self.core.context(Side::Own).unwrap()
+        self.core.context(Ctx::Cpu).unwrap()
     }
 
-    fn leader(&self, group: GroupKey) -> MemberKey {
+    fn leader(&self, group: GroupKey) -> EventKey {
         self.context().group(group).unwrap().members[0]
     }
 
@@ -194,7 +194,7 @@ fn a_model_that_places_two_events_on_one_slot_is_not_believed() {
         let group = bench.attach(SCARCE, &[1, 2]);
         let caps = *bench.engine.host().pmu(SCARCE).unwrap().caps();
         let step = Step { now: Nanos(0), pmus: &Liar(caps, slots) };
-        bench.core.step(Side::Own, step, |context, step| context.enable_group(group, step));
+        bench.core.step(Ctx::Cpu, step, |context, step| context.enable_group(group, step));
         assert_eq!((bench.state(group), bench.drain()), (EventState::Inactive, vec![]));
         bench.step(|context, step| context.enable_group(group, step));
         assert_eq!(bench.state(group), EventState::Active, "an honest model is");
@@ -210,7 +210,7 @@ fn switching_does_not_allocate_once_it_has_been_done() {
     }
     bench.drain();
     let room = |context: &Context| {
-        let Desk { orders, room, .. } = &context.desk;
+        let CpuPmuContext { orders, room, .. } = &context.desk;
         (orders.capacity(), room.wanted.capacity(), room.allowed.capacity(), room.slots.capacity())
     };
     let mut before = None;

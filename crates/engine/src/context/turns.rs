@@ -5,6 +5,8 @@
 //! behind many others in the lane would have their turns, too. Groups that do not all compete stand on a `circle`.
 //!
 //! **Invariant:** the order is a pure function of the groups and the number: cores with the same groups have the same groups on.
+//!
+//! Linux: `perf_rotate_context`, `rotate_ctx`, `ctx_event_to_rotate` (kernel/events/core.c).
 
 use super::{Context, GroupKey, GroupState, circle};
 use crate::id::PmuId;

@@ -3,6 +3,8 @@
 //! What it is: state, lease and count of one event; every change of state settles the times first.
 //!
 //! **Invariant:** `running <= enabled`, and both only grow until the event is closed.
+//!
+//! Linux: `struct perf_event`, `perf_event_update_time` (kernel/events/core.c).
 
 use super::{EventState, OnExec};
 use crate::context::{Filter, GroupKey};
@@ -23,7 +25,7 @@ pub struct Lineage {
 
 /// One new event for [`crate::context::Context::attach`].
 #[derive(Clone, Debug)]
-pub struct NewMember {
+pub struct NewEvent {
     /// What it counts.
     pub spec: Arc<EventSpec>,
     /// What its PMU can do.
@@ -63,7 +65,7 @@ pub(crate) enum Change {
 
 /// One event of a context.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct Event {
     /// Its group.
     pub group: GroupKey,
     /// What it counts. It is long, looked at when a slot is programmed only, and the same in all children.
@@ -99,15 +101,15 @@ pub struct Last {
     pub reading: SlotReading,
     /// When it was read.
     pub at: Nanos,
-    /// See [`Member::contended`].
+    /// See [`Event::contended`].
     pub contended: Nanos,
 }
 
-impl Member {
+impl Event {
     /// A new event, off.
     #[must_use]
-    pub fn new(new: &NewMember, group: GroupKey, filter: Filter, now: Nanos) -> Self {
-        let NewMember { ref spec, caps, lineage } = *new;
+    pub fn new(new: &NewEvent, group: GroupKey, filter: Filter, now: Nanos) -> Self {
+        let NewEvent { ref spec, caps, lineage } = *new;
         let on_exec = if spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) { OnExec::Enable } else { OnExec::Keep };
         Self {
             group,
@@ -163,7 +165,7 @@ impl Member {
         self.last
     }
 
-    /// The same, had it been told of this reading of the slot that it counts with; nothing but [`Member::last`] where it knows of
+    /// The same, had it been told of this reading of the slot that it counts with; nothing but [`Event::last`] where it knows of
     /// that or of a later one.
     pub(crate) fn last_with(&self, lease: Lease, reading: SlotReading, at: Nanos) -> Last {
         let key = |reading: SlotReading| match reading.time {

@@ -9,5 +9,5 @@ mod member;
 mod state;
 
 pub(crate) use member::{Change, Clock, Fault};
-pub use member::{Last, Lineage, Member, NewMember};
+pub use member::{Event, Last, Lineage, NewEvent};
 pub use state::{EventState, OnExec};

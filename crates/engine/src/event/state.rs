@@ -1,6 +1,8 @@
 //! The five states.
 //!
-//! **Invariant:** a state change goes through [`super::Member`], which settles the times first.
+//! **Invariant:** a state change goes through [`super::Event`], which settles the times first.
+//!
+//! Linux: `enum perf_event_state` (include/linux/perf_event.h).
 
 /// Where an event is in its life.
 ///

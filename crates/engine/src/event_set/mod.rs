@@ -2,7 +2,7 @@
 //!
 //! What it is: [`EventSet`], an array of groups and system-wide sets that is switched together; and [`Trigger`], which says from
 //! readings and happenings when something is the case. What is read, and what follows from a trigger, is for whoever drives them:
-//! the shell carries out what a set orders ([`crate::Engine::switch_event_set`]).
+//! the engine carries out what a set orders ([`crate::Engine::switch_event_set`]).
 //! Read first: [`Trigger`], then `term` (what a condition is made of) and `switch` (whether a set is on).
 //!
 //! **Invariant:** pure steps. Time is an argument and never goes back; what is not known is neither true nor false; nothing happens

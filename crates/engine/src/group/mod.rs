@@ -3,9 +3,11 @@
 //! What it is: the request for a group, and its checks.
 //!
 //! **Invariant:** a group is placed, programmed and inherited whole.
+//!
+//! Linux: `group_fd` of `perf_event_open(2)`, `perf_group_attach`, `perf_event_validate_size` (kernel/events/core.c).
 
 use crate::error::OpenError;
-use crate::event::NewMember;
+use crate::event::NewEvent;
 use crate::id::{Cred, PmuId};
 use crate::pmu::{Delegated, EventSpec, PmuModel, PmuTable, Slots};
 use alloc::sync::Arc;
@@ -43,7 +45,7 @@ pub struct Demand {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) demand: Demand,
-    pub(crate) members: Vec<NewMember>,
+    pub(crate) members: Vec<NewEvent>,
 }
 
 impl Plan {
@@ -56,7 +58,7 @@ impl Plan {
         else {
             return Ok(Inheritance::None);
         };
-        let by_itself = |member: &NewMember| member.caps.delegated.contains(Delegated::INHERITANCE);
+        let by_itself = |member: &NewEvent| member.caps.delegated.contains(Delegated::INHERITANCE);
         let way = by_itself(leader);
         match self.members.iter().position(|member| by_itself(member) != way) {
             Some(index) => Err(index),
@@ -100,7 +102,7 @@ pub(crate) fn resolve(spec: &GroupSpec, cred: Cred, pmus: &dyn PmuTable) -> Resu
     for (index, (id, attr)) in spec.events.iter().enumerate() {
         let model = pmus.pmu(*id).ok_or(OpenError::NoSuchPmu { index })?;
         let spec = model.parse(*id, attr).map_err(|error| OpenError::Parse { index, error })?;
-        members.push(NewMember { spec: Arc::new(EventSpec { cred, ..spec }), caps: *model.caps(), lineage: None });
+        members.push(NewEvent { spec: Arc::new(EventSpec { cred, ..spec }), caps: *model.caps(), lineage: None });
         if matches!(model.caps().slots, Slots::Scarce(_)) {
             match scarce {
                 Some((other, _)) if other != *id => return Err(OpenError::MixedPmus { index }),

@@ -2,10 +2,12 @@
 //!
 //! What it is: the trait through which the engine touches counters, and the right to do so.
 //!
-//! **Invariant:** only the shell calls a bank, and only with its lock held; the pure core never sees one.
+//! **Invariant:** only the engine calls a bank, and only with its lock held; the pure core never sees one.
+//!
+//! Linux: `struct pmu`: `add`, `del`, `start`, `stop`, `read` (include/linux/perf_event.h).
 
 use super::EventSpec;
-use crate::context::{Filter, MemberKey};
+use crate::context::{EventKey, Filter};
 use crate::id::Nanos;
 use core::fmt;
 
@@ -33,7 +35,7 @@ pub struct Lease {
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Which event of its context it is.
-    pub event: MemberKey,
+    pub event: EventKey,
     /// What it counts.
     pub spec: EventSpec,
     /// Whether only part of the context's time is meant. Where the host tells on which CPU a task is, the engine follows
@@ -174,13 +176,13 @@ pub trait CounterBank: Send {
     ///
     /// # Errors
     /// Whatever the hardware or the host says; the event is then refused.
-    fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
+    fn prepare(&mut self, leader: EventKey, program: &Program) -> Result<(), BankError> {
         let _ = (leader, program);
         Ok(())
     }
 
     /// An event that was prepared was detached, or its task or CPU is gone: it will not be given a slot any more.
-    fn dismiss(&mut self, event: MemberKey) {
+    fn dismiss(&mut self, event: EventKey) {
         let _ = event;
     }
 

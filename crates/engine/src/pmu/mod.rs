@@ -14,7 +14,7 @@ pub use bank::{BankError, CounterBank, Lease, Program, Slot, SlotReading, SlotTi
 pub use nest::{CgroupPath, Nest, Spot};
 pub use place::{SlotMask, place_on_allowed};
 
-use crate::breakpoint::Claim;
+use crate::hw_breakpoint::Claim;
 use crate::id::{Cred, PmuId};
 use bitflags::bitflags;
 use pmux_abi::attr::Attr;
@@ -86,7 +86,7 @@ pub struct EventSpec {
     pub attr: Attr,
     /// On which slots it may be placed (ignored where slots are plenty).
     pub allowed: SlotMask,
-    /// The debug registers that it keeps from its opening to its closing, enabled or not: see [`crate::breakpoint`]. None for
+    /// The debug registers that it keeps from its opening to its closing, enabled or not: see [`crate::hw_breakpoint`]. None for
     /// what needs no debug register, or takes turns on one.
     pub claim: Option<Claim>,
     /// The credentials with which its counters are opened, now and later: when its CPU comes back, when it changes, when it takes

@@ -3,6 +3,8 @@
 //! What it is: sets of slots, and the plain placement for PMUs whose events may sit on any allowed counter.
 //!
 //! **Invariant:** pure; it never touches a counter.
+//!
+//! Linux: `perf_assign_events`, `x86_schedule_events` (arch/x86/events/core.c).
 
 use super::Slot;
 

@@ -3,9 +3,9 @@
 //! What it is: the account of one share. A *master*, an ordinary group, counts; whoever asked for it has a *view* of it: when
 //! he began to count, and what the master had counted by then. A view costs no counter, whatever it does touches no other
 //! view, and every step costs as much as the view has events, however many views there are.
-//! Read first: [`Share`], then [`question`] (who asks the same), then `sharing` in [`crate::shell`] (the locked side).
+//! Read first: [`Share`], then [`question`] (who asks the same), then `sharing` in [`crate::engine`] (the locked side).
 //!
-//! The rules, each with a test in `shell/tests/sharing`:
+//! The rules, each with a test in `engine/tests/sharing`:
 //!
 //! * Events share that have the same question ([`question::canonical`], asked through [`crate::pmu::PmuModel::question`]) of
 //!   the same context with the same filter, in the same [`Domain`]. So a CPU's events share with those of the same cgroup only, inheriting events

@@ -1,7 +1,7 @@
 //! System-wide sets: the same groups on many CPUs, as one.
 //!
 //! What it is: what a set remembers: which CPUs it is meant for, where it is open, what CPUs that left had counted, and
-//! for how long each CPU was covered. Opening and hotplug are driven by the shell.
+//! for how long each CPU was covered. Opening and hotplug are driven by the engine.
 //! Read first: `SystemWideSet`.
 //!
 //! **Invariant:** time in which a CPU was there but not counted is in the coverage; it is never silently missing.
@@ -14,11 +14,11 @@ pub use mask::CpuMask;
 
 use crate::context::{ContextKey, Filter};
 use crate::count::Count;
+use crate::engine::{Opened, Target};
 use crate::error::OpenError;
 use crate::group::Plan;
 use crate::id::{CgroupId, CpuId, Nanos, TaskId};
 use crate::share::Domain;
-use crate::shell::{Opened, Target};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

@@ -5,15 +5,15 @@
 #[allow(dead_code)] // the checked locks serve the tests, the plain ones the benchmarks
 pub(crate) mod locks;
 
-use crate::breakpoint::{Authority, Claim, DebugRegisters, Kind, Registers as PerCpu};
 use crate::context::{ContextKey, Filter, Presence};
 use crate::host::Host;
+use crate::hw_breakpoint::{Authority, Claim, DebugRegisters, Kind, Registers as PerCpu};
 use crate::id::{CpuId, Cred, Nanos, PmuId, TaskId};
 use crate::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, Slots,
 };
-use crate::ring::{HeapPages, OutOfMemory};
+use crate::ring_buffer::{HeapPages, OutOfMemory};
 use crate::system_wide::CpuMask;
 use crate::{Engine, GroupSpec};
 use locks::{Checked, LockKind, lock};
@@ -483,8 +483,8 @@ impl<K: LockKind> Host for Machine<K> {
         HERE.get().is_none_or(|here| here == cpu)
     }
 
-    fn kick(&self, cpu: CpuId) {
-        locks::called("kick");
+    fn send_ipi(&self, cpu: CpuId) {
+        locks::called("send_ipi");
         lock(&self.world.rung).push(cpu);
     }
 

@@ -12,7 +12,7 @@ use super::{KERNEL, Shared, USAGE, lock};
 use crate::procfs::Proc;
 use pmux_abi::attr::Attr;
 use pmux_engine::Cred;
-use pmux_engine::context::{ContextKey, MemberKey};
+use pmux_engine::context::{ContextKey, EventKey};
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotReading};
 use std::sync::Arc;
 
@@ -73,11 +73,11 @@ impl LinuxBank {
 }
 
 impl CounterBank for LinuxBank {
-    fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
+    fn prepare(&mut self, leader: EventKey, program: &Program) -> Result<(), BankError> {
         self.scarce().prepare(leader, program)
     }
 
-    fn dismiss(&mut self, event: MemberKey) {
+    fn dismiss(&mut self, event: EventKey) {
         self.scarce().dismiss(event);
     }
 

@@ -9,7 +9,7 @@
 //! become shorter.
 
 use crate::sys::{Errno, ReadableWords, SharedWords, WritableWords, words};
-use pmux_engine::ring::{RingEnd, RingPages, RingView, SHOWN_WORDS};
+use pmux_engine::ring_buffer::{RingEnd, RingPages, RingView, SHOWN_WORDS};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,7 +93,7 @@ impl RingView for RingMemory {
     }
     #[inline]
     fn get(&self, at: usize, into: &mut [u8]) {
-        pmux_engine::ring::get_words(self.data(at), into);
+        pmux_engine::ring_buffer::get_words(self.data(at), into);
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_engine::Nanos;
-    use pmux_engine::ring::{Forward, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Why, Writer};
+    use pmux_engine::ring_buffer::{Forward, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Why, Writer};
     use std::fs::OpenOptions;
     use std::io::Write as _;
     use std::os::fd::AsRawFd;

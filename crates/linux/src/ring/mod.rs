@@ -15,12 +15,12 @@ mod memory;
 pub use backward::{BackwardRing, Excerpt, Writers};
 pub use batch::{Batch, Peek};
 pub use memory::{MOST_RING_BYTES, RingFile, RingMemory, TakingFile};
-pub use pmux_engine::ring::{Corruption, Drained, RingError};
+pub use pmux_engine::ring_buffer::{Corruption, Drained, RingError};
 
 use std::os::fd::BorrowedFd;
 
 use crate::sys::{Errno, PerfMap};
-use pmux_engine::ring::{Reader, RingSource};
+use pmux_engine::ring_buffer::{Reader, RingSource};
 
 /// The mapped ring of one event, or of all events that send their records to it.
 ///

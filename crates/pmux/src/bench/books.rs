@@ -8,8 +8,8 @@
 
 use super::{BenchError, Cost, ThreadLoad};
 use pmux_engine::TaskId;
-use pmux_engine::breakpoint::baseline::List;
-use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Refused, Registers, Reservation};
+use pmux_engine::hw_breakpoint::baseline::List;
+use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, Locks, Refused, Registers, Reservation};
 use pmux_linux::host::SleepLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -87,7 +87,8 @@ impl<L: Locks> Books for Ledger<L> {
     type Held = Reservation;
 
     fn reserve(&self, task: TaskId) -> Result<Reservation, Refused> {
-        self.reserve(Claim::one(Kind::Data), Place::TaskEverywhere(task), Holder::Opening).map(|token| token.commit())
+        self.reserve(Claim::one(Kind::Data), BpTarget::TaskEverywhere(task), Holder::Opening)
+            .map(|token| token.commit())
     }
 
     fn release(&self, held: Reservation) {
@@ -99,7 +100,7 @@ impl<L: Locks> Books for List<L> {
     type Held = u64;
 
     fn reserve(&self, task: TaskId) -> Result<u64, Refused> {
-        self.reserve(Claim::one(Kind::Data), Place::TaskEverywhere(task))
+        self.reserve(Claim::one(Kind::Data), BpTarget::TaskEverywhere(task))
     }
 
     fn release(&self, held: u64) {

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, CpuChoice, Inherit, Options, Start, Target, no_such_cpu};
 use crate::tree::TreeFollower;
-use pmux_engine::shell::{Opened, SetRequest};
+use pmux_engine::engine::{Opened, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;

@@ -14,7 +14,7 @@ use crate::session::{Backend, Session};
 use crate::target::Target;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling, Wakeup};
 use pmux_abi::record::SampleLayout;
-use pmux_engine::shell::{Opened, SetRequest};
+use pmux_engine::engine::{Opened, SetRequest};
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{Count, GroupSpec, SetId, Target as EngineTarget};
 use pmux_linux::diagnose::{TargetKind, Whose};

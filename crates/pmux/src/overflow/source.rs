@@ -7,7 +7,7 @@ use crate::error::Error;
 use pmux_abi::attr::ReadFormat;
 use pmux_abi::record::{Record, SampleLayout, decode_record};
 use pmux_engine::EventId;
-use pmux_engine::shell::Overflow as Verdict;
+use pmux_engine::engine::Overflow as Verdict;
 use pmux_linux::host::{LinuxEngine, MappedRing};
 
 pub(super) struct Source {

@@ -41,7 +41,7 @@ use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::{Inherit, Start};
 use open::Held;
-use pmux_engine::shell::Exec;
+use pmux_engine::engine::Exec;
 use pmux_engine::{EventId, EventSetId};
 use pmux_linux::host::LinuxHost;
 use pmux_linux::ring::Ring;

@@ -21,7 +21,7 @@ use crate::session::{Backend, Session};
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Precise};
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::{Opened, SetRequest};
+use pmux_engine::engine::{Opened, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, GroupSpec, OpenError, SetId};
 use pmux_linux::cgroup::{Cgroup, Mounts};

@@ -22,7 +22,7 @@ pub use group::{Action, Found, NO_FILES, Place, Question, Seen, ServeError, Serv
 pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::ReadError;
-pub use pmux_engine::breakpoint::Kind;
+pub use pmux_engine::hw_breakpoint::Kind;
 pub use pmux_linux::cgroup::{CgroupInode, NamedCgroup, Reader};
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::credentials::{ActError, Credentials, EventTarget, Openers, RequestId};

@@ -1,8 +1,8 @@
 //! What a tree says of a kernel that keeps silent.
 
 use super::view::{Layout, Loss, Names, ProcessTree, Reporting};
-use pmux_engine::family::{Attribution, Counting, Family};
-use pmux_engine::shell::Tally;
+use pmux_engine::engine::Tally;
+use pmux_engine::inherit::{Attribution, Counting, Family};
 use pmux_engine::{Count, Nanos};
 use pmux_linux::host::LinuxHost;
 

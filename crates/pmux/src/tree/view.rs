@@ -6,8 +6,8 @@
 //! **Invariant:** every task's numbers are in exactly one process.
 
 use super::follow::LAG;
-use pmux_engine::family::{Family, KinId, Relative};
-use pmux_engine::shell::Tally;
+use pmux_engine::engine::Tally;
+use pmux_engine::inherit::{Family, KinId, Relative};
 use pmux_engine::{Count, FamilyId, Nanos};
 use pmux_linux::host::{LinuxEngine, LinuxHost};
 use std::collections::HashMap;

@@ -21,8 +21,8 @@ pub use language::{
     Source, Switching, TextError, Trigger, TriggerTerm, Waiting, Whose,
 };
 pub use news::{Fired, Hit, News, Place, Reason};
+pub use pmux_engine::engine::SwitchError;
 pub use pmux_engine::event_set::{Position, Wish};
-pub use pmux_engine::shell::SwitchError;
 pub use run::{Commands, REASON_VARIABLE, SNAPSHOT_VARIABLE};
 pub use sets::{EventSets, Switched};
 pub use triggers::{Setting, TriggerError, Triggers, USUAL_INTERVAL};

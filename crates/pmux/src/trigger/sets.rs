@@ -13,8 +13,8 @@ use super::news::News;
 use crate::counters::Counters;
 use crate::exact::Switchable;
 use crate::session::Session;
+use pmux_engine::engine::SwitchError;
 use pmux_engine::event_set::{Member, Position, Wish};
-use pmux_engine::shell::SwitchError;
 use pmux_engine::{EventSetId, Nanos};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::{Detail, Held, Watch};
 use crate::counters::SetCoverage;
 use crate::error::Error;
 use pmux_engine::Count;
-use pmux_engine::shell::CpuReading;
+use pmux_engine::engine::CpuReading;
 use std::collections::HashSet;
 
 impl Watch {

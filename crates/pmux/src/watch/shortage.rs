@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** it only looks; whoever is named may hold registers, and it says so.
 
-use pmux_engine::breakpoint::Taken;
+use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::{CpuId, OpenError};
 use pmux_linux::capacity::holders::{self, Holder};
 use pmux_linux::diagnose::Whose;

@@ -201,6 +201,53 @@ fn every_crate_is_drawn_in_the_map() {
     }
 }
 
+/// Words that the engine no longer uses: a reader of `kernel/events` searches for others (`sched_in`, `ring_buffer`, `hw_breakpoint`).
+#[test]
+fn the_engine_has_the_words_of_the_kernel() {
+    let retired = [
+        "Desk",
+        "Sheet",
+        "Seat",
+        "Lane",
+        "Mailbox",
+        "Letter",
+        "Errand",
+        "MemberKey",
+        "NewMember",
+        "doorbell(",
+        "kick(",
+    ];
+    let engine: Vec<_> =
+        sources().into_iter().filter(|source| source.name().starts_with("crates/engine/src")).collect();
+    let is_word = |text: &str, word: &str| {
+        let name = word.trim_end_matches('(');
+        text.match_indices(word).any(|(at, _)| {
+            let around = [text[..at].chars().next_back(), text[at + name.len()..].chars().next()];
+            around.into_iter().flatten().all(|c| !(c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let mut found = Vec::new();
+    for source in &engine {
+        let used = retired.iter().filter(|word| source.text.lines().any(|line| is_word(line, word)));
+        found.extend(used.map(|word| format!("{}: {word}", source.name())));
+    }
+    assert!(engine.len() > 50, "only {} files were found", engine.len());
+    no_offenders("retired words", &found);
+    // What a reader of the kernel searches for leads to the module that does the same.
+    for (word, file) in [
+        ("ctx_sched_in", "context/sched_in.rs"),
+        ("group_fd", "group/mod.rs"),
+        ("perf_event_overflow", "engine/overflow.rs"),
+        ("toggle_bp_slot", "hw_breakpoint/ledger.rs"),
+        ("perf_output_begin", "ring_buffer/writer.rs"),
+        ("inherit_event", "inherit/mod.rs"),
+        ("event_function_call", "engine/ipi.rs"),
+    ] {
+        let text = std::fs::read_to_string(root().join("crates/engine/src").join(file)).unwrap();
+        assert!(text.contains(&format!("`{word}`")), "{file} does not name {word}");
+    }
+}
+
 /// Pages for people: of the project, and of the book.
 fn pages() -> Vec<PathBuf> {
     let in_folder = |folder: &str| std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());

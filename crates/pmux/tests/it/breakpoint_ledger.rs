@@ -8,9 +8,9 @@
 use crate::common::breakpoints::{Alone, Idle, address};
 use crate::common::{self, breakpoints, needs, own_process, skip_unless};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
-use pmux_engine::breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::{Disagreements, SetError, SetRequest};
+use pmux_engine::engine::{Disagreements, SetError, SetRequest};
+use pmux_engine::hw_breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, GroupSpec, ModifyError, OpenError, Opened, SetId, Target, TaskId};
 use pmux_linux::cpus::Cpus;

@@ -10,8 +10,8 @@
 use super::{Checker, Violation};
 use crate::machine::{BookKind, Counts, Event, Kin, Question, World};
 use pmux_abi::attr::{Attr, breakpoint};
-use pmux_engine::breakpoint::Taken;
 use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{CpuId, ModifyError, OpenError, PmuId, Target, TaskId};

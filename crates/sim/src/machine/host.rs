@@ -9,10 +9,10 @@ use super::locks::{Allowed, SimLock, called, lock};
 use super::model;
 use super::state::Ring;
 use crate::machine::Reach;
-use pmux_engine::breakpoint::DebugRegisters;
 use pmux_engine::context::{ContextKey, Presence};
+use pmux_engine::hw_breakpoint::DebugRegisters;
 use pmux_engine::pmu::{PmuModel, PmuTable};
-use pmux_engine::ring::{HeapPages, OutOfMemory};
+use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
 use pmux_engine::{CpuId, Host, Nanos, PmuId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -93,7 +93,7 @@ impl Host for Machine {
         self.shared.description.reach == Reach::Everywhere || here == cpu.0 || here == OBSERVER
     }
 
-    fn kick(&self, cpu: CpuId) {
+    fn send_ipi(&self, cpu: CpuId) {
         called("kick", Allowed::Turns);
         let mut state = lock(&self.shared.state);
         if state.planted == Some(Planted::DeafDoorbell) {

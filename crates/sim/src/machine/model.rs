@@ -7,7 +7,7 @@ use super::samples::period_of;
 use crate::machine::Kind;
 use crate::machine::{Counts, Description, PmuDescription};
 use pmux_abi::attr::{Attr, EventType, breakpoint};
-use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
+use pmux_engine::hw_breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
 use pmux_engine::share::question::{canonical, canonical_of_records, counting_part};
 use pmux_engine::{Cred, PmuId};

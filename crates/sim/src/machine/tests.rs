@@ -2,8 +2,8 @@
 
 use super::*;
 use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
+use pmux_engine::engine::Census;
 use pmux_engine::pmu::OverflowBy;
-use pmux_engine::shell::Census;
 use pmux_engine::{Count, CpuId, Nanos, PmuId, Target, TaskId};
 
 const CPU: [CpuId; 4] = [CpuId(0), CpuId(1), CpuId(2), CpuId(3)];

@@ -116,7 +116,7 @@ impl Machine {
                 lock(&self.shared.state).note(Happening::Doorbell(cpu));
             }
             self.on_cpu(cpu, || match ring {
-                Ring::Doorbell(_) => engine.doorbell(cpu),
+                Ring::Doorbell(_) => engine.handle_ipi(cpu),
                 Ring::Counters(_) => engine.counters_interrupted(cpu),
             });
         }

@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
-use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Registers, Reservation, Word};
+use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, Locks, Registers, Reservation, Word};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, LockCell, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
@@ -54,28 +54,28 @@ const BOOKS: u32 = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
-    Reserve(Place, u8),
+    Reserve(BpTarget, u8),
     /// All of it or nothing.
-    ReserveAll(Vec<(Place, u8)>),
+    ReserveAll(Vec<(BpTarget, u8)>),
     Release,
     /// So does what he was granted last become this.
-    Modify(Place, u8),
+    Modify(BpTarget, u8),
     /// He asks, and what he is granted he gives back in a step of its own.
-    Try(Place, u8),
+    Try(BpTarget, u8),
     /// The second half of that.
     GiveBack,
 }
 
-fn anywhere(task: u64) -> Place {
-    Place::TaskEverywhere(TaskId(task))
+fn anywhere(task: u64) -> BpTarget {
+    BpTarget::TaskEverywhere(TaskId(task))
 }
 
-fn on(task: u64, cpus: &[u32]) -> Place {
-    Place::TaskOn(TaskId(task), mask(cpus))
+fn on(task: u64, cpus: &[u32]) -> BpTarget {
+    BpTarget::TaskOn(TaskId(task), mask(cpus))
 }
 
-fn cpus(cpus: &[u32]) -> Place {
-    Place::Cpus(mask(cpus))
+fn cpus(cpus: &[u32]) -> BpTarget {
+    BpTarget::Cpus(mask(cpus))
 }
 
 fn mask(cpus: &[u32]) -> CpuMask {
@@ -86,7 +86,7 @@ fn claim(weight: u8) -> Claim {
     Claim::of(Kind::Data, weight).unwrap()
 }
 
-fn request(place: &Place, weight: u8) -> oracle::Request {
+fn request(place: &BpTarget, weight: u8) -> oracle::Request {
     let cpus = place.cpus().map_or(oracle::Where::Everywhere, |cpus| oracle::Where::Only(cpus.iter().collect()));
     oracle::Request { kind: oracle::Kind::Data, task: place.task(), cpus, weight: u32::from(weight) }
 }
@@ -107,7 +107,7 @@ fn follow(ledger: &Ledger<Scheduled>, clock: &AtomicUsize, steps: Vec<Step>) -> 
     let mut done = Vec::new();
     for step in steps {
         let began = clock.fetch_add(1, SeqCst);
-        let ask = |place: &Place, weight| ledger.reserve(claim(weight), place.clone(), Holder::Opening);
+        let ask = |place: &BpTarget, weight| ledger.reserve(claim(weight), place.clone(), Holder::Opening);
         let granted = match &step {
             Step::Reserve(place, weight) => ask(place, *weight).map(|token| held.push(token.commit())).is_ok(),
             Step::ReserveAll(wanted) => {

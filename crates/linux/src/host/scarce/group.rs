@@ -10,7 +10,7 @@ use crate::host::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
-use pmux_engine::context::{Filter, MemberKey};
+use pmux_engine::context::{EventKey, Filter};
 use pmux_engine::pmu::{BankError, Program, SlotReading, SlotTime, Spot};
 use pmux_engine::{Cred, Nanos, PmuId};
 use std::os::fd::AsFd;
@@ -51,7 +51,7 @@ enum Start {
 }
 
 struct EventFd {
-    event: MemberKey,
+    event: EventKey,
     attr: Attr,
     /// The credentials that it was opened with, and is opened with anew.
     cred: Cred,
@@ -85,7 +85,7 @@ impl FdGroup {
         self.events.is_empty()
     }
 
-    fn index(&self, event: MemberKey) -> Result<usize, BankError> {
+    fn index(&self, event: EventKey) -> Result<usize, BankError> {
         self.events.iter().position(|other| other.event == event).ok_or(BankError::Other(libc::EBADF))
     }
 
@@ -112,7 +112,7 @@ impl FdGroup {
     fn open(
         &self,
         opener: &Opener,
-        (event, cred): (MemberKey, Cred),
+        (event, cred): (EventKey, Cred),
         attr: Attr,
         told: Switch,
     ) -> Result<EventFd, BankError> {
@@ -123,12 +123,12 @@ impl FdGroup {
         Ok(EventFd { event, attr, cred, fd, layout, wanted: Switch::Off, told, base: Totals::default(), fresh: true })
     }
 
-    pub(super) fn remove(&mut self, event: MemberKey) {
+    pub(super) fn remove(&mut self, event: EventKey) {
         self.events.retain(|other| other.event != event);
     }
 
     /// What the event counts from now on is its own.
-    pub(super) fn rebase(&mut self, event: MemberKey, buffer: &mut Vec<u8>) -> Result<(), BankError> {
+    pub(super) fn rebase(&mut self, event: EventKey, buffer: &mut Vec<u8>) -> Result<(), BankError> {
         let index = self.index(event)?;
         // The times of a group are those of its leader.
         let fresh = self.events[index].fresh && (!self.is_read_whole() || self.events[0].fresh);
@@ -139,7 +139,7 @@ impl FdGroup {
     }
 
     /// Lets an event count; all of a group at once, when its leader is started.
-    pub(super) fn start(&mut self, opener: &Opener, event: MemberKey) -> Result<(), BankError> {
+    pub(super) fn start(&mut self, opener: &Opener, event: EventKey) -> Result<(), BankError> {
         let index = self.index(event)?;
         self.events[index].wanted = Switch::On;
         self.events[index].fresh = false;
@@ -157,7 +157,7 @@ impl FdGroup {
         self.tell(0, Switch::On)
     }
 
-    pub(super) fn stop(&mut self, opener: &Opener, event: MemberKey) {
+    pub(super) fn stop(&mut self, opener: &Opener, event: EventKey) {
         let Ok(index) = self.index(event) else { return };
         self.events[index].wanted = Switch::Off;
         if self.start == Start::ByExec {
@@ -213,7 +213,7 @@ impl FdGroup {
     }
 
     /// What an event has counted since its slot was programmed.
-    pub(super) fn read(&self, event: MemberKey, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
+    pub(super) fn read(&self, event: EventKey, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
         let index = self.index(event)?;
         Ok(self.totals(index, buffer)?.since(self.events[index].base))
     }
@@ -221,7 +221,7 @@ impl FdGroup {
     /// The same for several events, at one moment where the kernel can do that.
     pub(super) fn read_all(
         &self,
-        events: &[MemberKey],
+        events: &[EventKey],
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(usize, Totals),
     ) -> Result<(), BankError> {

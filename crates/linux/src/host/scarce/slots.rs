@@ -10,14 +10,14 @@ use super::group::{FdGroup, Switch, Totals};
 use super::room::Sight;
 use crate::host::opener::Opener;
 use crate::sys;
-use pmux_engine::context::{ContextKey, Filter, MemberKey};
+use pmux_engine::context::{ContextKey, EventKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Nest, Program, Slot, SlotReading, Spot};
 use pmux_engine::{Nanos, PmuId};
 use std::collections::HashMap;
 
 struct Tenant {
     generation: u64,
-    event: MemberKey,
+    event: EventKey,
     filter: Filter,
     spot: Spot,
     now: Switch,
@@ -29,8 +29,8 @@ struct Tenant {
 pub(in crate::host) struct ScarceSlots {
     opener: Opener,
     /// By the first event of each.
-    groups: HashMap<MemberKey, FdGroup>,
-    group_of: HashMap<MemberKey, MemberKey>,
+    groups: HashMap<EventKey, FdGroup>,
+    group_of: HashMap<EventKey, EventKey>,
     tenants: HashMap<(PmuId, Slot), Tenant>,
     /// How many slots of each PMU are started, by cgroup.
     started: HashMap<PmuId, Nest<usize>>,
@@ -43,7 +43,7 @@ impl ScarceSlots {
         Self { opener, groups, group_of, tenants, started, buffer: Vec::new() }
     }
 
-    pub(in crate::host) fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
+    pub(in crate::host) fn prepare(&mut self, leader: EventKey, program: &Program) -> Result<(), BankError> {
         // Where the leader is of another PMU, each event stands alone: the kernel's leader could be switched off by
         // itself, and would take the others along.
         let key = if self.groups.contains_key(&leader) { leader } else { program.event };
@@ -62,7 +62,7 @@ impl ScarceSlots {
         added
     }
 
-    fn forget_if_empty(&mut self, key: MemberKey) {
+    fn forget_if_empty(&mut self, key: EventKey) {
         if self.groups.get(&key).is_some_and(FdGroup::is_empty)
             && let Some(FdGroup { stand: (pmu, spot), .. }) = self.groups.remove(&key)
             && let Some(started) = self.started.get_mut(&pmu)
@@ -71,7 +71,7 @@ impl ScarceSlots {
         }
     }
 
-    pub(in crate::host) fn dismiss(&mut self, event: MemberKey) {
+    pub(in crate::host) fn dismiss(&mut self, event: EventKey) {
         let Some(key) = self.group_of.remove(&event) else { return };
         if let Some(group) = self.groups.get_mut(&key) {
             group.remove(event);

@@ -6,8 +6,8 @@ use super::*;
 use crate::current_tid;
 use crate::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_abi::attr::sw;
+use pmux_engine::engine::Opened;
 use pmux_engine::pmu::BankError;
-use pmux_engine::shell::Opened;
 use pmux_engine::{Count, CpuId, EventId, EventState, GroupSpec, OpenError, Target};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -254,7 +254,7 @@ fn what_can_not_be_opened_is_refused_at_once() {
     assert!(matches!(engine.open(&GroupSpec { events }, own()), Err(OpenError::Bank { index: 1, .. })));
     let many = GroupSpec { events: vec![(pmu, software(sw::PAGE_FAULTS)); 3] };
     assert_eq!(engine.open(&many, own()), Err(OpenError::NeverFits { pmu, events: 3 }));
-    assert_eq!(engine.census(), pmux_engine::shell::Census::default());
+    assert_eq!(engine.census(), pmux_engine::engine::Census::default());
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::shared::client::{AskError, Place, Service};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, RefusalKind, Totals, Wish};
 use group::{ServedGroup, Switch, Unread};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
-use pmux_engine::context::{ContextKey, Filter, MemberKey};
+use pmux_engine::context::{ContextKey, EventKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
 use pmux_engine::{CgroupId, Nanos};
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ pub(super) struct ServedSlots {
     groups: Vec<Option<ServedGroup>>,
     slots: Vec<Option<Slot>>,
     /// What was announced and isn't programmed yet.
-    announced: HashMap<MemberKey, Announced>,
+    announced: HashMap<EventKey, Announced>,
 }
 
 struct Slot {

@@ -9,7 +9,7 @@ use super::{AskError, Life, Service};
 use crate::ring::{RingError, TakingFile};
 use crate::shared::bell::{Heard, hear};
 use crate::shared::wire::{EventNumber, Handle, Part, Reply, Request, Subscribe, Verb};
-use pmux_engine::ring::{Reader, Taking};
+use pmux_engine::ring_buffer::{Reader, Taking};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The ring of a subscription, as long as a life of the service lasts; what is in it can be read after that.

@@ -7,7 +7,7 @@
 
 use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::Opened as Group;
+use pmux_engine::engine::Opened as Group;
 use pmux_engine::{CpuId, EventState, GroupSpec, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::channel::{Channel, PacketBuffer, Received};

@@ -14,8 +14,8 @@
 use super::{Source, StreamId, Streams};
 use crate::perf_data::finished_round;
 use pmux_abi::record::RecordKind;
-use pmux_engine::ring::Wake;
-use pmux_engine::shell::Audience;
+use pmux_engine::engine::Audience;
+use pmux_engine::ring_buffer::Wake;
 use pmux_engine::{EventId, Nanos};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

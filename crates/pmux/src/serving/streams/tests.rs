@@ -5,7 +5,7 @@ use super::*;
 use crate::serving::Acting;
 use pmux_abi::attr::{AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux_abi::record::RecordKind;
-use pmux_engine::ring::{Reader, Taking};
+use pmux_engine::ring_buffer::{Reader, Taking};
 use pmux_linux::ring::TakingFile;
 
 const RING_BYTES: u64 = 4 << 20;

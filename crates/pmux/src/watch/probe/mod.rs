@@ -37,7 +37,7 @@ use counting::Counting;
 use maps::{Maps, Piece};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
 use pmux_abi::record::SampleLayout;
-use pmux_engine::shell::SetRequest;
+use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{CpuId, EventId, GroupSpec, Nanos, PmuId, SetId};
 use pmux_linux::Errno;

@@ -6,8 +6,8 @@ use super::events::Verb;
 use super::sets::Set;
 use super::{Event, World};
 use crate::oracle::event_set::position;
+use pmux_engine::engine::SwitchError;
 use pmux_engine::event_set::{Member, Position, Wish};
-use pmux_engine::shell::SwitchError;
 use pmux_engine::{ControlError, EventSetId};
 
 /// What an event set of the machine switches.

@@ -6,9 +6,9 @@ use super::super::state::State;
 use super::{BookKind, World};
 use crate::check::{Checker, Violation, debug_registers, refusals};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
-use pmux_engine::breakpoint::{Claim, Holder, Kind, OutsideId, Place};
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::family::Attribution;
+use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, OutsideId};
+use pmux_engine::inherit::Attribution;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::Domain;
 use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupId, GroupSpec, OpenError, PmuId, ReadError, Target};
@@ -190,8 +190,8 @@ impl World {
             return;
         };
         let place = || match target.context {
-            ContextKey::Task(task) => Place::TaskEverywhere(task),
-            ContextKey::Cpu(cpu) => Place::Cpus([cpu].into_iter().collect()),
+            ContextKey::Task(task) => BpTarget::TaskEverywhere(task),
+            ContextKey::Cpu(cpu) => BpTarget::Cpus([cpu].into_iter().collect()),
         };
         for attr in tags.iter().filter_map(|&tag| self.attr(tag)).map(|(_, attr)| attr) {
             if attr.kind == EventType::BREAKPOINT {

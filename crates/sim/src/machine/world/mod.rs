@@ -39,7 +39,7 @@ use crate::check::Violation;
 use crate::machine::{Description, DescriptionError};
 use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
-use pmux_engine::family::Attribution;
+use pmux_engine::inherit::Attribution;
 use pmux_engine::share::Sharing;
 use pmux_engine::{CpuId, Engine, Nanos, PmuId, TaskId};
 use std::sync::Arc;

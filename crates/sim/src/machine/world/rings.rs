@@ -10,7 +10,7 @@ use super::{Set, World};
 use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, SampleFormat};
 use pmux_abi::record::{Record, Records, SampleLayout, decode_record};
-use pmux_engine::ring::{
+use pmux_engine::ring_buffer::{
     Forward, HeapPages, Output, Overwrite, Piece, Reader, RingError, RingSetup, SnapshotReader, Taking,
 };
 use pmux_engine::{CpuId, EventId, OutputError};

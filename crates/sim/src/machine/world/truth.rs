@@ -6,7 +6,7 @@ use super::super::state::State;
 use super::{BookKind, World};
 use crate::machine::Kind;
 use pmux_engine::context::ContextKey;
-use pmux_engine::shell::CpuReading;
+use pmux_engine::engine::CpuReading;
 use pmux_engine::{Count, CpuId, FamilyId, GroupId, Nanos, ReadError, TaskId};
 
 /// What really happened, for one event.

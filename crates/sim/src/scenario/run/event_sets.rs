@@ -11,7 +11,7 @@ use super::naming::Bound;
 use super::observe::Facts;
 use crate::machine::Switched;
 use pmux_engine::Count;
-use pmux_engine::shell::SwitchError;
+use pmux_engine::engine::SwitchError;
 
 impl Execution {
     pub(super) fn gather(&mut self, set: &EventSet) -> Result<(), Refused> {

@@ -12,7 +12,7 @@ use super::naming::{Bound, Life, Record};
 use crate::machine::{Event, Set, Truth};
 use crate::timeline::{CpuGap, EventFigures};
 use pmux_engine::context::ContextKey;
-use pmux_engine::shell::SetReading;
+use pmux_engine::engine::SetReading;
 use pmux_engine::{Count, CpuId, EventState, Nanos, ReadError, TaskId};
 
 /// A run, as expectations see it.

@@ -6,8 +6,8 @@ use super::super::ast::{AccessKind, ExecKind, Fault, Name, Rate, Run};
 use super::super::names::canonical_event;
 use super::execution::{Execution, Refused};
 use crate::machine::{self, Access, Counts, CpuError, Kind, Rates, TaskError};
+use pmux_engine::engine::Exec;
 use pmux_engine::pmu::{BankError, Slot, Slots};
-use pmux_engine::shell::Exec;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 
 /// The most ticks of a CPU's timer in one statement: more of them take minutes.

@@ -3,8 +3,8 @@
 use super::host::{CPU, Machine, OTHER_CPU, SCARCE, event, group};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::engine::{Census, Opened};
 use pmux_engine::pmu::SlotMask;
-use pmux_engine::shell::{Census, Opened};
 use pmux_engine::{CgroupId, CpuId, Engine, EventState, Target};
 use pmux_sim::oracle::cgroups::{self, Group};
 use pmux_sim::oracle::placement::fits;

@@ -9,7 +9,7 @@ use pmux_engine::pmu::{
     BankError, CgroupPath, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel,
     PmuTable, Program, Slot, SlotMask, SlotReading, SlotTime, Slots, place_on_allowed,
 };
-use pmux_engine::ring::{HeapPages, OutOfMemory};
+use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Cred, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::host::{CPU, Machine, PLENTY, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::family::Attribution;
-use pmux_engine::shell::{Census, Exec, Opened, Tally as EngineTally};
+use pmux_engine::engine::{Census, Exec, Opened, Tally as EngineTally};
+use pmux_engine::inherit::Attribution;
 use pmux_engine::{Count, Engine, FamilyId, PmuId, Target, TaskId};
 use pmux_sim::oracle::inheritance::{Inherit, NewEvent, Part, Program, RootKey, Tally, World};
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! The engine's ledger of debug registers beside the rule by counting, and the list that it is measured against.
 
-use pmux_engine::breakpoint::baseline::List;
-use pmux_engine::breakpoint::{
-    Claim, Full, Holder, Kind, Ledger, Locks, OutsideId, Place, Refused, Registers, Reservation,
+use pmux_engine::hw_breakpoint::baseline::List;
+use pmux_engine::hw_breakpoint::{
+    BpTarget, Claim, Full, Holder, Kind, Ledger, Locks, OutsideId, Refused, Registers, Reservation,
 };
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, TaskId};
@@ -32,12 +32,12 @@ impl Wish {
         Claim::of(self.kind, self.weight).unwrap()
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> BpTarget {
         let mask = || self.cpus.iter().flatten().map(|&cpu| CpuId(cpu)).collect::<CpuMask>();
         match (self.task, &self.cpus) {
-            (Some(task), None) => Place::TaskEverywhere(TaskId(task)),
-            (Some(task), Some(_)) => Place::TaskOn(TaskId(task), mask()),
-            (None, _) => Place::Cpus(mask()),
+            (Some(task), None) => BpTarget::TaskEverywhere(TaskId(task)),
+            (Some(task), Some(_)) => BpTarget::TaskOn(TaskId(task), mask()),
+            (None, _) => BpTarget::Cpus(mask()),
         }
     }
 
@@ -219,8 +219,8 @@ impl Beside {
     }
 }
 
-fn nowhere() -> Place {
-    Place::Cpus(CpuMask::default())
+fn nowhere() -> BpTarget {
+    BpTarget::Cpus(CpuMask::default())
 }
 
 const CPUS: u32 = 3;

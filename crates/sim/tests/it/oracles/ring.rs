@@ -6,7 +6,7 @@
 
 use pmux_abi::record::{RecordHeader, RecordKind, Records};
 use pmux_engine::Nanos;
-use pmux_engine::ring::{
+use pmux_engine::ring_buffer::{
     Forward, HeapPages, Mode, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Why, Writer,
 };
 use pmux_sim::oracle::ring::{Mode as ModelMode, Ring, Written};

@@ -2,8 +2,8 @@
 
 use super::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
+use pmux_engine::engine::{Census, Opened};
 use pmux_engine::pmu::SlotMask;
-use pmux_engine::shell::{Census, Opened};
 use pmux_engine::{Count, Engine, EventId, EventState, Nanos, OpenError, Target, TaskId};
 use pmux_sim::oracle::placement::{fits, placements};
 use pmux_sim::oracle::rotation::{Company, Core, Fate, Group, Priority, Side};

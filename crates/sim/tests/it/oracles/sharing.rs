@@ -7,9 +7,9 @@
 use super::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, ReadFormat, Sampling};
 use pmux_engine::context::ContextKey;
+use pmux_engine::engine::{Census, Opened};
 use pmux_engine::share::question::canonical;
 use pmux_engine::share::{Domain, Sharing as Shares};
-use pmux_engine::shell::{Census, Opened};
 use pmux_engine::{Engine, EventState, ModifyError, Target, TaskId};
 use pmux_sim::oracle::sharing::question::{only_counts, same};
 use pmux_sim::oracle::sharing::{Ask, GroupKey, Joinable, Part, Refusal, Sharing, Stance};
@@ -216,7 +216,7 @@ impl Pair {
             }
         }
         same("masters", &self.engine.census().masters, &self.model.shared())?;
-        let joinable = |report: pmux_engine::shell::ShareReport| Joinable {
+        let joinable = |report: pmux_engine::engine::ShareReport| Joinable {
             users: report.views,
             counting: report.events.iter().map(|event| event.counting).collect(),
         };

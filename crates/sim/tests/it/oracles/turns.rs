@@ -4,9 +4,9 @@
 use super::host::{CPU, Machine, Switching, switch};
 use super::rotation::{Pair, Step, TASK, enable_in_order, fate, open_with};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::family::{Attribution, Family};
+use pmux_engine::engine::{Census, Opened};
+use pmux_engine::inherit::{Attribution, Family};
 use pmux_engine::pmu::SlotMask;
-use pmux_engine::shell::{Census, Opened};
 use pmux_engine::{Engine, EventId, FamilyId, TaskId};
 use pmux_sim::oracle::placement::fits;
 use pmux_sim::oracle::rotation::{Company, Core, Fate, Group, Priority, Side};

@@ -12,7 +12,7 @@ use super::step::{Counting, Heirs, Kin, Watch, Whose};
 use pmux::Event;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::arena::Arena;
-use pmux_engine::context::{ContextKey, Filter, MemberKey};
+use pmux_engine::context::{ContextKey, EventKey, Filter};
 use pmux_engine::pmu::{BankError, CounterBank as _, Lease, PmuTable as _, Program, Slot};
 use pmux_engine::{CpuId, Host as _};
 use pmux_linux::host::{KERNEL, LinuxBank, LinuxHost};
@@ -26,7 +26,7 @@ const MANY: usize = 64;
 
 /// A bank with one event, under [`LEASE`]; stopped.
 pub fn open(host: &LinuxHost, key: ContextKey, filter: Filter, attr: &Attr) -> Result<LinuxBank, BankError> {
-    let event: MemberKey = Arena::default().insert(());
+    let event: EventKey = Arena::default().insert(());
     let spec = host.pmu(KERNEL).unwrap().parse(KERNEL, attr).unwrap();
     let mut bank = host.bank(key);
     bank.program(LEASE, &Program { event, spec, filter, leader: None, group_size: 1, start: 0 })?;

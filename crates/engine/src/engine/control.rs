@@ -1,0 +1,328 @@
+//! Enable, disable, reset.
+//!
+//! What it is: steps of one event or group and, where the engine counts children, of the same event or group in every
+//! live child. See `switches` in [`crate::inherit`] for what happens to forks that are under way.
+//!
+//! **Invariant:** a stale id is an error, never another event.
+//!
+//! Linux: `perf_ioctl`: `PERF_EVENT_IOC_ENABLE`, `_DISABLE`, `_RESET`, `PERF_IOC_FLAG_GROUP` (kernel/events/core.c).
+
+use super::ctx_lock::ContextCell;
+use super::ctx_lock::Purpose;
+use super::sharing::seen_by_then;
+use super::{Engine, EventRecord, FamilyRecord, Registry};
+use crate::context::{Context, ContextKey, EventKey, GroupKey, Step};
+use crate::error::{ControlError, ReadError};
+use crate::event::{Event, EventState};
+use crate::host::{Host, LockCell};
+use crate::id::{EventId, FamilyId, GroupId};
+use crate::inherit::Switch;
+use crate::pmu::{BankError, Lease};
+use crate::share::{Seen, Which};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pmux_abi::attr::Attr;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verb {
+    Enable,
+    Disable,
+    Reset,
+}
+
+/// To what, inside its context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Event(EventKey),
+    Group(GroupKey),
+}
+
+/// To what, inside a family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Breadth {
+    /// One of its counts.
+    Event(usize),
+    Group,
+}
+
+/// An event or a group, and the context that it is in.
+struct OpTarget<H: Host> {
+    cell: Arc<ContextCell<H>>,
+    part: Part,
+}
+
+/// What is left to do of a switch.
+enum Round<H: Host> {
+    /// These children, of so many that have joined so far.
+    Children(Vec<OpTarget<H>>, u64),
+    /// Nothing.
+    Done,
+}
+
+impl<H: Host> Engine<H> {
+    /// Enables an event, in its live children too. In a group it counts while the leader is enabled too.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`]; [`ControlError::Bank`] where the event is in error afterwards.
+    pub fn enable(&self, event: EventId) -> Result<(), ControlError> {
+        self.control_event(event, Verb::Enable)
+    }
+
+    /// Disables an event, in its live children too; a leader takes its group off the counters.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`].
+    pub fn disable(&self, event: EventId) -> Result<(), ControlError> {
+        self.control_event(event, Verb::Disable)
+    }
+
+    /// Sets an event's count to 0, with what its children have counted; its times stay.
+    ///
+    /// Where the counters follow forks by themselves, what exited children have *reported* stays in their family.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`]; [`ControlError::Bank`] where its own counter can't be read: then all counts stay. Where a
+    /// child's can't, the same error, but only that child's count stays.
+    pub fn reset(&self, event: EventId) -> Result<(), ControlError> {
+        self.control_event(event, Verb::Reset)
+    }
+
+    /// Enables a group, the leader last, in its live children too.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`]; [`ControlError::Bank`] where one of its events is in error afterwards.
+    pub fn enable_group(&self, group: GroupId) -> Result<(), ControlError> {
+        self.control_group(group, Verb::Enable)
+    }
+
+    /// Disables a group, in its live children too.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`].
+    pub fn disable_group(&self, group: GroupId) -> Result<(), ControlError> {
+        self.control_group(group, Verb::Disable)
+    }
+
+    /// Where an event is in its life.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn state(&self, event: EventId) -> Result<EventState, ReadError> {
+        let own = |record: &EventRecord<H>| self.look_at_record(record, Event::state);
+        self.ask(event, own, |record, view| self.state_of_view(view, own(record)?))
+    }
+
+    /// Why an event is in error, why it could not be put on a counter although one was free, or why its counter could not
+    /// be read; `None` where nothing is wrong.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn fault(&self, event: EventId) -> Result<Option<BankError>, ReadError> {
+        self.ask(event, |record| self.look_at_record(record, Event::fault), |_, view| self.fault_of_view(view))
+    }
+
+    /// How long an event was enabled without being on a slot, by the engine's clock.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn waited(&self, event: EventId) -> Result<crate::id::Nanos, ReadError> {
+        self.seen(event).map(|seen| seen.waited)
+    }
+
+    /// How long an event's slot was started and yet did not run, because somebody whom the engine doesn't know had the
+    /// counter: its time running is less by that. See [`crate::pmu::SlotTime`] for who can tell.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn contended(&self, event: EventId) -> Result<crate::id::Nanos, ReadError> {
+        self.seen(event).map(|seen| seen.contended)
+    }
+
+    /// What an event has seen, from memory.
+    fn seen(&self, event: EventId) -> Result<Seen, ReadError> {
+        let own = |record: &EventRecord<H>| self.look_at_last(record.tap(), seen_by_then).ok_or(ReadError::Closed);
+        let shared = |record: &EventRecord<H>, view: &_| self.seen_in_memory(record.tap(), view).map(|(seen, _)| seen);
+        self.ask(event, own, shared)
+    }
+
+    /// The right to an event's slot, for hosts that give slots more uses than counting (a ring, a record's id).
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`], also where it holds no slot now.
+    pub fn lease(&self, event: EventId) -> Result<(ContextKey, Lease), ReadError> {
+        let record = self.record(event).ok_or(ReadError::Closed)?;
+        let lease = record.tap().cell.look(self, |context| context.member(record.tap().member)?.lease);
+        lease.map(|lease| (record.tap().cell.key, lease)).ok_or(ReadError::Closed)
+    }
+
+    /// What an event counts: the attribute that it was opened with, or that it was given last.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn attr(&self, event: EventId) -> Result<Attr, ReadError> {
+        self.look_at(event, |member| member.spec.attr)
+    }
+
+    fn look_at<R>(&self, event: EventId, f: impl Fn(&Event) -> R) -> Result<R, ReadError> {
+        self.look_at_record(&self.record(event).ok_or(ReadError::Closed)?, f)
+    }
+
+    pub(super) fn look_at_record<R>(&self, record: &EventRecord<H>, f: impl Fn(&Event) -> R) -> Result<R, ReadError> {
+        let tap = record.tap();
+        tap.cell.look(self, |context| context.member(tap.member).map(&f)).ok_or(ReadError::Closed)
+    }
+
+    fn control_event(&self, event: EventId, verb: Verb) -> Result<(), ControlError> {
+        let record = self.record(event).ok_or(ControlError::Closed)?;
+        if let Some(view) = &record.tap().view {
+            return self.control_view(&view.whole, Which::One(view.index), verb);
+        }
+        let own = OpTarget { cell: Arc::clone(&record.tap().cell), part: Part::Event(record.tap().member) };
+        match record.kin.and_then(super::Kin::by_engine) {
+            Some((family, index)) => self.carry_through(&own, family, Breadth::Event(index), verb),
+            None => self.apply(&own, verb),
+        }
+    }
+
+    pub(super) fn control_group(&self, group: GroupId, verb: Verb) -> Result<(), ControlError> {
+        let (own, family, view) = self
+            .registry
+            .with(|registry| {
+                let record = registry.groups.get(group)?;
+                let own = OpTarget { cell: Arc::clone(&record.cell), part: Part::Group(record.group) };
+                Some((own, record.family, record.view.clone()))
+            })
+            .ok_or(ControlError::Closed)?;
+        if let Some(view) = view {
+            return self.control_view(&view, Which::All, verb);
+        }
+        match family {
+            Some(family) => self.carry_through(&own, family, Breadth::Group, verb),
+            None => self.apply(&own, verb),
+        }
+    }
+
+    /// Does it to a root and to all its live children.
+    fn carry_through(
+        &self,
+        own: &OpTarget<H>,
+        family: FamilyId,
+        breadth: Breadth,
+        verb: Verb,
+    ) -> Result<(), ControlError> {
+        let turn = self.registry.with(|registry| registry.families.get(family).map(|record| Arc::clone(&record.turn)));
+        let Some(turn) = turn else { return self.apply(own, verb) };
+        turn.with(|()| {
+            let mut round = self.registry.with(|registry| begin(registry, family, breadth, verb));
+            let mut result = self.apply(own, verb);
+            if verb == Verb::Reset && result.is_err() {
+                return result;
+            }
+            while let Round::Children(children, joined) = round {
+                for child in &children {
+                    // A child that has exited meanwhile has nothing left to switch.
+                    if let Err(error @ ControlError::Bank(_)) = self.apply(child, verb)
+                        && verb == Verb::Reset
+                    {
+                        result = result.and(Err(error));
+                    }
+                }
+                round = self.registry.with(|registry| proceed(registry, family, breadth, verb, joined));
+            }
+            result
+        })
+    }
+
+    fn apply(&self, place: &OpTarget<H>, verb: Verb) -> Result<(), ControlError> {
+        let part = place.part;
+        let step = move |context: &mut Context, step: Step<'_>| match (part, verb) {
+            (Part::Event(member), Verb::Enable) => context.enable(member, step),
+            (Part::Event(member), Verb::Disable) => context.disable(member, step),
+            (Part::Event(member), Verb::Reset) => context.reset(member, step),
+            (Part::Group(group), Verb::Enable) => context.enable_group(group, step),
+            (Part::Group(group), Verb::Disable) => context.disable_group(group, step),
+            (Part::Group(group), Verb::Reset) => context.reset_group(group, step),
+        };
+        place.cell.ask(self, Purpose::Change, step, |context| {
+            let members = match &part {
+                Part::Event(member) => core::slice::from_ref(member),
+                Part::Group(group) => &context.group(*group).ok_or(ControlError::Closed)?.members[..],
+            };
+            for &member in members {
+                outcome(context.member(member).ok_or(ControlError::Closed)?, verb)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What a step has led to.
+pub(super) fn outcome(member: &Event, verb: Verb) -> Result<(), ControlError> {
+    let failed = match verb {
+        Verb::Enable => member.state() == EventState::Error,
+        Verb::Disable => false,
+        Verb::Reset => member.state() != EventState::Error && member.reading().is_err(),
+    };
+    match failed {
+        true => Err(ControlError::Bank(member.fault().unwrap_or(BankError::Unscheduled))),
+        false => Ok(()),
+    }
+}
+
+fn begin<H: Host>(registry: &mut Registry<H>, family: FamilyId, breadth: Breadth, verb: Verb) -> Round<H> {
+    if verb != Verb::Reset {
+        note(registry, family, breadth, verb);
+    }
+    match registry.families.get(family) {
+        Some(record) => Round::Children(children(registry, family, breadth), record.family.joined()),
+        None => Round::Done,
+    }
+}
+
+/// All children have been reached, unless some have joined meanwhile.
+fn proceed<H: Host>(
+    registry: &mut Registry<H>,
+    family: FamilyId,
+    breadth: Breadth,
+    verb: Verb,
+    joined: u64,
+) -> Round<H> {
+    let now = registry.families.get(family).map(|record| record.family.joined());
+    match now {
+        Some(now) if now != joined => Round::Children(children(registry, family, breadth), now),
+        Some(_) => {
+            note(registry, family, breadth, verb);
+            Round::Done
+        }
+        None => Round::Done,
+    }
+}
+
+/// Marks the begin or the end of a switch. A reset is one at its end: what children report until then is forgotten.
+fn note<H: Host>(registry: &mut Registry<H>, family: FamilyId, breadth: Breadth, verb: Verb) {
+    let Some(FamilyRecord { family, .. }) = registry.families.get_mut(family) else { return };
+    let indices = match breadth {
+        Breadth::Event(index) => index..index + 1,
+        Breadth::Group => 0..family.roots().len(),
+    };
+    for index in indices {
+        match verb {
+            Verb::Enable => family.note_switch(index, Switch::On),
+            Verb::Disable => family.note_switch(index, Switch::Off),
+            Verb::Reset => family.reset(index),
+        }
+    }
+}
+
+fn children<H: Host>(registry: &Registry<H>, family: FamilyId, breadth: Breadth) -> Vec<OpTarget<H>> {
+    let Some(family) = registry.families.get(family).map(|record| &record.family) else { return Vec::new() };
+    let place = |(_, group): (_, GroupId)| {
+        let record = registry.groups.get(group)?;
+        let part = match breadth {
+            Breadth::Event(index) => Part::Event(record.taps.get(index)?.member),
+            Breadth::Group => Part::Group(record.group),
+        };
+        Some(OpTarget { cell: Arc::clone(&record.cell), part })
+    };
+    family.counted().filter_map(place).collect()
+}

@@ -1,0 +1,370 @@
+//! Taps: reading again what was read before.
+//!
+//! What it is: what stands behind an event's id ([`Tap`]), and what must be known to say, from one reading of its slot, what it
+//! has counted ([`Facts`]). As long as nothing else is done to its context or its view, a reading costs one lock and one call of
+//! the bank. Its context need not be told: the next reading that it asks for itself covers all that came before. Whoever
+//! looks at what was read last, without asking the bank, looks at the [`Gauge`] as well.
+//! Read first: [`Tap`], then [`Engine::read_tap`].
+//!
+//! **Invariant:** a tap says what the way through the context would say, or nothing. Facts are made and used with the seat of the
+//! context only; whatever could make them wrong counts itself in [`PmuGuard::steps`] or in the changes of the view.
+
+use super::Engine;
+use super::ctx_lock::{ContextCell, CtxState, PmuGuard};
+use super::read::GroupReading;
+use super::sharing::EventView;
+use crate::context::{Context, Ctx, EventKey};
+use crate::count::Count;
+use crate::error::ReadError;
+use crate::event::{Event, Last};
+use crate::host::{Host, LockCell};
+use crate::id::{EventId, GroupId, Nanos, PmuId};
+use crate::pmu::{BankError, CounterBank, Lease, Slot, SlotReading, SlotTime};
+use crate::seqlock::{Words, read, write};
+use crate::share::Share;
+use alloc::sync::Arc;
+use core::array;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// What stands behind an event's id, from its opening to its closing.
+pub(super) struct Tap<H: Host> {
+    pub(super) cell: Arc<ContextCell<H>>,
+    pub(super) member: EventKey,
+    /// Where it is part of a view: cell and member are the master's then.
+    pub(super) view: Option<EventView<H>>,
+    /// Its master's, where it is part of a view.
+    pub(super) gauge: Arc<Gauge>,
+    facts: Facts,
+}
+
+impl<H: Host> Tap<H> {
+    /// Of an event with counters of its own.
+    pub(super) fn own(cell: Arc<ContextCell<H>>, member: EventKey) -> Self {
+        Self { cell, member, view: None, gauge: Arc::default(), facts: Facts::default() }
+    }
+
+    /// Of an event that sees this master.
+    pub(super) fn shared(master: &Self, view: EventView<H>) -> Self {
+        let (cell, gauge) = (Arc::clone(&master.cell), Arc::clone(&master.gauge));
+        Self { cell, member: master.member, view: Some(view), gauge, facts: Facts::default() }
+    }
+
+    /// How often its view has changed. Relaxed: whoever relies on it has the seat, and whoever changes a view either reads the
+    /// master with the seat after that, or has not returned to anybody yet.
+    fn changes(&self) -> u64 {
+        self.view.as_ref().map_or(0, |view| view.whole.changes())
+    }
+
+    /// The count of its event, as far as it can be relied on, with what was read past it. Only with the seat.
+    pub(super) fn reading(&self, context: &Context) -> Result<Count, ReadError> {
+        let member = context.member(self.member).ok_or(ReadError::Closed)?;
+        let count = member.reading().map_err(ReadError::Error)?;
+        // Where its slot is gone, that may have been the last one.
+        let shown = self.gauge.shown().flatten();
+        Ok(shown.map_or(count, |(lease, reading, at)| member.last_with(lease, reading, at).count))
+    }
+
+    /// The slot to be read, if all is as it was when that was noted.
+    fn lease(&self, seat: &PmuGuard<H::Bank>) -> Option<Lease> {
+        self.facts.lease(seat.steps, self.changes())
+    }
+
+    /// Notes what must be known to read it without asking anybody else. Returns whether that is possible at all.
+    fn note(&self) -> bool {
+        self.cell.seat.with(|seat| {
+            let look = |place: &mut CtxState<H>| {
+                let context = place.core.context(Ctx::Cpu).filter(|_| place.away.is_none())?;
+                let member = context.member(self.member)?;
+                member.grows_with().map(|lease| (lease, member.last()))
+            };
+            let Some((lease, Last { count, reading, .. })) = self.cell.place.with(look) else { return false };
+            let (changes, held, begun) = match &self.view {
+                None => (0, Triple::from(count), Triple::of(reading)),
+                Some(view) => {
+                    // No view changes while somebody looks into the book.
+                    let stake = |book: &Share| (self.changes(), book.stake(view.whole.key, view.index));
+                    let (changes, Some((held, begun))) = view.whole.book(stake) else { return false };
+                    // What the slot shows where the master has counted nothing.
+                    let zero = Triple::of(reading).less(Triple::from(count));
+                    (changes, Triple::from(held), Triple::from(begun).plus(zero))
+                }
+            };
+            self.facts.note(lease, (seat.steps, changes), held, begun);
+            true
+        })
+    }
+}
+
+/// The words of a reading, or of a count: value, time enabled, time running.
+#[derive(Clone, Copy)]
+struct Triple([u64; 3]);
+
+impl Triple {
+    fn of(reading: SlotReading) -> Self {
+        match reading.time {
+            SlotTime::Measured { enabled, running } => Self([reading.raw, enabled.0, running.0]),
+            // It was never read: its times begin with it.
+            SlotTime::Whole => Self([reading.raw, 0, 0]),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word].wrapping_add(other.0[word])))
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word].wrapping_sub(other.0[word])))
+    }
+}
+
+impl From<Count> for Triple {
+    fn from(Count { value, enabled, running }: Count) -> Self {
+        Self([value, enabled.0, running.0])
+    }
+}
+
+impl From<Triple> for Count {
+    fn from(Triple([value, enabled, running]): Triple) -> Self {
+        Self { value, enabled: Nanos(enabled), running: Nanos(running) }
+    }
+}
+
+/// What must be known of an event to read it by its slot alone: the slot, what it shows when the event begins, and what the event
+/// had counted by then.
+///
+/// Relaxed throughout: it is touched with the seat of the event's context only. Atomics, because that lock is not around it.
+struct Facts([AtomicU64; 10]);
+
+impl Default for Facts {
+    /// Such numbers of steps and changes are never reached.
+    fn default() -> Self {
+        Self(array::from_fn(|_| AtomicU64::new(u64::MAX)))
+    }
+}
+
+impl Facts {
+    fn word(&self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Relaxed)
+    }
+
+    fn note(&self, lease: Lease, (steps, changes): (u64, u64), held: Triple, begun: Triple) {
+        let [slot, generation] = words_of(lease);
+        let all = [steps, changes, slot, generation].into_iter().chain(held.0).chain(begun.0);
+        self.0.iter().zip(all).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    #[inline]
+    fn lease(&self, steps: u64, changes: u64) -> Option<Lease> {
+        (self.word(0) == steps && self.word(1) == changes).then(|| self.slot())
+    }
+
+    #[inline]
+    fn slot(&self) -> Lease {
+        lease_of([self.word(2), self.word(3)])
+    }
+
+    /// What the event has counted when its slot shows this. Whatever is behind the beginning says nothing.
+    #[inline]
+    fn count(&self, reading: SlotReading) -> Count {
+        let now = Triple::of(reading);
+        let word = |at: usize| {
+            let grown = now.0[at].wrapping_sub(self.word(7 + at));
+            self.word(4 + at).wrapping_add(if grown > i64::MAX.unsigned_abs() { 0 } else { grown })
+        };
+        Count::from(Triple(array::from_fn(word)))
+    }
+}
+
+const fn words_of(lease: Lease) -> [u64; 2] {
+    [(lease.pmu.0 as u64) << 32 | lease.slot.0 as u64, lease.generation]
+}
+
+const fn lease_of([slot, generation]: [u64; 2]) -> Lease {
+    Lease { pmu: PmuId((slot >> 32) as u16), slot: Slot(slot as u32), generation }
+}
+
+/// A slot, its reading, and when it was read.
+type Shown = (Lease, SlotReading, Nanos);
+
+/// The last reading of a slot that was taken past its context, and when: written with the seat, read by anybody.
+pub(super) struct Gauge([AtomicU64; 7]);
+
+impl Default for Gauge {
+    fn default() -> Self {
+        Self(array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Words for Gauge {
+    const TRIES: u32 = 200;
+
+    #[inline]
+    fn load(&self, at: usize, ordering: Ordering) -> u64 {
+        self.0[at].load(ordering)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, value: u64, ordering: Ordering) {
+        self.0[at].store(value, ordering);
+    }
+
+    #[inline]
+    fn fence(ordering: Ordering) {
+        fence(ordering);
+    }
+
+    fn pause() {
+        core::hint::spin_loop();
+    }
+}
+
+impl Gauge {
+    #[inline]
+    fn show(&self, lease: Lease, reading: SlotReading, at: Nanos) {
+        let ([slot, generation], Triple([value, enabled, running])) = (words_of(lease), Triple::of(reading));
+        write(self, 0, &[slot, generation, value, enabled, running, at.0]);
+    }
+
+    /// What it shows, if anything was ever shown. `None`: somebody has been showing something for a long time.
+    fn shown(&self) -> Option<Option<Shown>> {
+        let ([slot, generation, raw, enabled, running, at], sequence) = read::<_, 6>(self, 0)?;
+        let time = SlotTime::Measured { enabled: Nanos(enabled), running: Nanos(running) };
+        Some((sequence > 0).then(|| (lease_of([slot, generation]), SlotReading { raw, time }, Nanos(at))))
+    }
+}
+
+/// What is missing to read an event by its slot alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Missing {
+    /// It was not noted what its slot says, or something has happened since.
+    Facts,
+    /// The bank would not read the slot.
+    Reading(BankError),
+}
+
+/// A group that is read often: with it nobody has to look up what the group's id names.
+pub struct GroupHandle<H: Host> {
+    group: GroupId,
+    pub(super) taps: Taps<H>,
+}
+
+/// Those of a group, the leader first.
+pub(super) type Taps<H> = Arc<[Tap<H>]>;
+
+impl<H: Host> GroupHandle<H> {
+    /// Which group it is.
+    #[must_use]
+    pub const fn id(&self) -> GroupId {
+        self.group
+    }
+}
+
+impl<H: Host> Engine<H> {
+    /// For reading a group often; `None` where it is closed. It keeps the memory of what the group was opened on, so it should not
+    /// outlive the group by much.
+    pub fn group_handle(&self, group: GroupId) -> Option<GroupHandle<H>> {
+        let taps = self.registry.with(|registry| registry.groups.get(group).map(|record| Arc::clone(&record.taps)))?;
+        Some(GroupHandle { group, taps })
+    }
+
+    /// Reads an event by its slot alone; `None` where its context has to be asked.
+    #[inline]
+    pub(super) fn read_tap(&self, tap: &Tap<H>) -> Option<Result<Count, ReadError>> {
+        match self.read_noted(tap) {
+            Ok(count) => Some(Ok(count)),
+            Err(missing) => self.note_and_read(tap, missing),
+        }
+    }
+
+    #[cold]
+    fn note_and_read(&self, tap: &Tap<H>, missing: Missing) -> Option<Result<Count, ReadError>> {
+        let read = if missing == Missing::Facts && tap.note() { self.read_noted(tap) } else { Err(missing) };
+        match read {
+            Ok(count) => Some(Ok(count)),
+            Err(Missing::Reading(error)) => {
+                self.tell_refused(core::slice::from_ref(tap), error);
+                Some(Err(ReadError::Error(error)))
+            }
+            Err(Missing::Facts) => None,
+        }
+    }
+
+    /// The bank would not read these: their context makes of it what it would have made of it itself.
+    fn tell_refused(&self, taps: &[Tap<H>], error: BankError) {
+        let Some(first) = taps.first() else { return };
+        first.cell.step_here(self, |context, step| {
+            for tap in taps {
+                // Another slot, by now, was not asked.
+                if context.member(tap.member).is_some_and(|member| member.counts_with(tap.facts.slot())) {
+                    context.reading_refused(tap.member, error, step);
+                }
+            }
+        });
+    }
+
+    /// Reads the slot of an event, if it was noted what that means, and nothing has happened since.
+    #[inline]
+    pub(super) fn read_noted(&self, tap: &Tap<H>) -> Result<Count, Missing> {
+        tap.cell.seat.with(|seat| {
+            let lease = tap.lease(seat).ok_or(Missing::Facts)?;
+            let bank = seat.banks.own.as_mut().ok_or(Missing::Facts)?;
+            let reading = bank.read(lease).map_err(Missing::Reading)?;
+            tap.gauge.show(lease, reading, self.host.recently());
+            Ok(tap.facts.count(reading))
+        })
+    }
+
+    /// [`Engine::read_tap`] for all events of a group at one moment, added to `out`. Returns whether it could.
+    pub(super) fn read_taps(&self, taps: &[Tap<H>], out: &mut GroupReading) -> bool {
+        if let [tap] = taps {
+            return self.read_tap(tap).map(|count| out.push(count)).is_some();
+        }
+        let read = match self.read_all_noted(taps, out) {
+            Err(Missing::Facts) if taps.iter().all(Tap::note) => self.read_all_noted(taps, out),
+            read => read,
+        };
+        if let Err(Missing::Reading(error)) = read {
+            self.tell_refused(taps, error);
+            out.extend(taps.iter().map(|_| Err(ReadError::Error(error))));
+        }
+        read != Err(Missing::Facts)
+    }
+
+    pub(super) fn read_all_noted(&self, taps: &[Tap<H>], out: &mut GroupReading) -> Result<(), Missing> {
+        let first = taps.first().ok_or(Missing::Facts)?;
+        first.cell.seat.with(|seat| {
+            let steps = seat.steps;
+            let (banks, todo, _) = seat.parts();
+            let (leases, readings) = todo.group_of(taps.len());
+            for tap in taps {
+                leases.push(tap.facts.lease(steps, tap.changes()).ok_or(Missing::Facts)?);
+            }
+            let bank = banks.own.as_mut().ok_or(Missing::Facts)?;
+            bank.read_group(leases, readings).map_err(Missing::Reading)?;
+            let at = self.host.recently();
+            out.extend(taps.iter().zip(&*leases).zip(&*readings).map(|((tap, &lease), &reading)| {
+                tap.gauge.show(lease, reading, at);
+                Ok(tap.facts.count(reading))
+            }));
+            Ok(())
+        })
+    }
+
+    #[cold]
+    pub(super) fn event_of(&self, handle: &GroupHandle<H>, index: usize) -> Result<EventId, ReadError> {
+        let event = |registry: &mut super::Registry<H>| registry.groups.get(handle.group)?.events.get(index).copied();
+        self.registry.with(event).ok_or(ReadError::Closed)
+    }
+
+    /// Looks at an event, or at its master's, as of its last reading, whoever took it; `None` where it is closed.
+    pub(super) fn look_at_last<R>(&self, tap: &Tap<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
+        // Whoever lost his CPU while he was showing it has the seat.
+        let waited_for = || tap.cell.seat.with(|_| tap.gauge.shown());
+        let shown = tap.gauge.shown().or_else(waited_for).flatten();
+        tap.cell.look(self, |context: &Context| {
+            let member = context.member(tap.member)?;
+            let last = shown.map_or_else(|| member.last(), |(lease, reading, at)| member.last_with(lease, reading, at));
+            Some(f(member, last))
+        })
+    }
+}

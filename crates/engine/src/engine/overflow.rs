@@ -1,0 +1,71 @@
+//! Overflows: who may be told.
+//!
+//! What it is: the gate between a counter that overflowed and the callback of whoever opened it.
+//!
+//! **Invariant:** nobody is called for an event that is not complete: not before all of its group or set is armed, not
+//! after it was closed. Such an overflow is dropped and counted ([`Engine::strays`]).
+//!
+//! Linux: `__perf_event_overflow`, `perf_event_overflow` (kernel/events/core.c).
+
+use super::{Armed, Engine, Gate};
+use crate::event::EventState;
+use crate::host::{Host, LockCell};
+use crate::id::EventId;
+use crate::ring_buffer::Output;
+use alloc::sync::Arc;
+
+/// What to do with an overflow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overflow {
+    /// Tell whoever opened the event.
+    Deliver,
+    /// The event's set was not armed everywhere yet: a stray, to be dropped. It has been counted.
+    Premature,
+    /// The event is closed or disabled: dropped and counted.
+    Stale,
+}
+
+impl<H: Host> Engine<H> {
+    /// Judges an overflow that the host has seen. A host whose counters interrupt brings it here from a task: the look-up
+    /// may sleep.
+    pub fn overflow(&self, event: EventId) -> Overflow {
+        self.judge(event).0
+    }
+
+    /// The same; and where the event's records go.
+    pub(super) fn judge(&self, event: EventId) -> (Overflow, Option<Arc<dyn Output>>) {
+        let found = self.registry.with(|registry| {
+            let record = registry.events.get(event)?;
+            let open = match record.gate {
+                Gate::Open => true,
+                Gate::Closed => false,
+                Gate::With(set) => registry.sets.get(set).is_some_and(|set| set.armed == Armed::Yes),
+            };
+            Some((record.clone(), open))
+        });
+        let (verdict, output) = match found {
+            None => (Overflow::Stale, None),
+            Some((record, false)) => (Overflow::Premature, record.output),
+            Some((record, true)) => {
+                let state = record
+                    .tap()
+                    .cell
+                    .look(self, |context| context.member(record.tap().member).map(crate::event::Event::state));
+                let verdict = match state {
+                    Some(EventState::Active | EventState::Inactive | EventState::Dead) => Overflow::Deliver,
+                    _ => Overflow::Stale,
+                };
+                (verdict, record.output)
+            }
+        };
+        if verdict != Overflow::Deliver {
+            self.registry.with(|registry| registry.stray += 1);
+        }
+        (verdict, output)
+    }
+
+    /// How many overflows were dropped because nobody could be told.
+    pub fn strays(&self) -> u64 {
+        self.registry.with(|registry| registry.stray)
+    }
+}

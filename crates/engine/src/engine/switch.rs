@@ -1,0 +1,297 @@
+//! Tasks that come onto CPUs and leave them, and whose turn it is there.
+//!
+//! What it is: on a host with [`Host::cpus`] the context of a task moves, with its bank, to the core of the CPU that the
+//! task is on, and back home when it leaves. Elsewhere a kernel below does all this; there, contexts stay where they are.
+//!
+//! **Invariant:** a context is at home, or a guest of one core, or on its way with a thread that will put it down at once.
+//!
+//! Linux: `perf_event_task_sched_out`, `perf_event_task_sched_in`, `perf_event_task_tick` (kernel/events/core.c).
+
+use super::Engine;
+use super::ctx_lock::{Banks, ContextCell, CtxState, Purpose};
+use super::ipi::RemoteOp;
+use crate::context::{Context, ContextKey, Presence, Step};
+use crate::host::{Host, LockCell};
+use crate::id::{CpuId, PmuId, TaskId};
+use crate::pmu::{CounterBank, PmuCaps};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// The events of a task, for the host's own structure of that task: with it a switch looks nothing up.
+///
+/// Ask for it anew whenever events of the task were opened or closed, and after a fork.
+pub struct TaskContext<H: Host>(Arc<ContextCell<H>>);
+
+impl<H: Host> Clone for TaskContext<H> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// What [`Engine::rotate`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rotation {
+    /// Which turn it was.
+    pub turn: u64,
+    /// How many contexts took it: those in which somebody waits for a counter.
+    pub contexts: usize,
+}
+
+struct Moving<H: Host> {
+    cell: Arc<ContextCell<H>>,
+    context: Box<Context>,
+    bank: Option<H::Bank>,
+}
+
+impl<H: Host> Engine<H> {
+    /// The events of a task, if it has any.
+    pub fn task_context(&self, task: TaskId) -> Option<TaskContext<H>> {
+        self.context(ContextKey::Task(task)).map(TaskContext)
+    }
+
+    /// One task leaves a CPU, another one comes; `None` where it has no events. Called by the host on that CPU.
+    ///
+    /// It neither sleeps nor allocates, and costs as much as the two have events. Not for hosts whose kernel switches by
+    /// itself. A task that is still on another CPU stays there.
+    pub fn switch(&self, cpu: CpuId, out: Option<&TaskContext<H>>, next: Option<&TaskContext<H>>) {
+        self.switch_cells(cpu, out.map(|task| &task.0), next.map(|task| &task.0));
+    }
+
+    /// [`Engine::switch`] for a task that comes onto a CPU where nobody is, by its id: the look-up may sleep.
+    pub fn switch_in(&self, task: TaskId, cpu: CpuId) {
+        if let Some(cell) = self.context(ContextKey::Task(task)) {
+            self.switch_cells(cpu, None, Some(&cell));
+        }
+    }
+
+    /// [`Engine::switch`] for a task that leaves its CPU, by its id: the look-up may sleep.
+    pub fn switch_out(&self, task: TaskId) {
+        if let Some(cell) = self.context(ContextKey::Task(task)) {
+            self.send_home(&cell);
+        }
+    }
+
+    /// Lets a context go home, wherever it is.
+    pub(super) fn send_home(&self, cell: &Arc<ContextCell<H>>) {
+        match cell.place.with(|place| place.away) {
+            Some(cpu) => self.switch_cells(cpu, Some(cell), None),
+            None => self.note_absence(cell),
+        }
+    }
+
+    /// A context that is not on a core of a CPU: its task is out.
+    fn note_absence(&self, cell: &Arc<ContextCell<H>>) {
+        cell.transact(&self.host, cell, |context, step| context.arrive(Presence::Out, step), |_, _| ());
+    }
+
+    fn switch_cells(&self, cpu: CpuId, out: Option<&Arc<ContextCell<H>>>, next: Option<&Arc<ContextCell<H>>>) {
+        let Some(core) = self.core(cpu) else {
+            // Each context is on a core of its own.
+            let arrive = |cell: &Arc<ContextCell<H>>, presence| {
+                cell.transact(&self.host, cell, |context, step| context.arrive(presence, step), |_, _| ());
+            };
+            out.into_iter().for_each(|cell| arrive(cell, Presence::Out));
+            next.into_iter().for_each(|cell| arrive(cell, Presence::On(cpu)));
+            return;
+        };
+        if let Some(next) = next
+            && is_guest(core, next)
+        {
+            return;
+        }
+        let coming = next.and_then(|next| depart(next, cpu));
+        let gone = exchange(self, core, cpu, coming);
+        if let Some(out) = out.filter(|out| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(gone, out))) {
+            self.note_absence(out);
+        }
+    }
+
+    /// Whether a new context is there: asks the host, unless a switch has told it already.
+    pub(super) fn meet(&self, cell: &Arc<ContextCell<H>>) {
+        let known = |context: &Context| context.presence().is_some();
+        if cell.look(self, known) {
+            return;
+        }
+        let presence = self.host.presence(cell.key);
+        match (cell.key, presence) {
+            (ContextKey::Task(_), Presence::On(cpu)) if self.core(cpu).is_some() => self.enter(cell, cpu),
+            _ => {
+                cell.step_here(self, |context, step| context.meet(presence, step));
+            }
+        }
+    }
+
+    /// A task that is on a CPU already has its first event.
+    fn enter(&self, cell: &Arc<ContextCell<H>>, cpu: CpuId) {
+        if self.host.reaches(cpu) {
+            self.enter_here(cpu, cell);
+        } else if let Some(core) = self.core(cpu) {
+            // Where it was missed, the switch that came in between has said where the task is.
+            let _ = core.send(&self.host, cpu, cell, RemoteOp::Enter);
+        }
+    }
+
+    /// Lets a context in, unless a switch has told of its task meanwhile.
+    pub(super) fn enter_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
+        let Some(core) = self.core(cpu) else { return false };
+        // Another task there: the switch that the host is about to tell of will bring this one in. Unless it is the same
+        // task, whose former events are gone.
+        let stranger = core.place.with(|place| place.guest.as_ref().is_some_and(|guest| guest.key != cell.key));
+        if stranger {
+            return false;
+        }
+        let unmet = cell
+            .place
+            .with(|place| place.core.context(crate::context::Ctx::Cpu).is_some_and(|own| own.presence().is_none()));
+        let Some(coming) = (if unmet { depart(cell, cpu) } else { None }) else { return false };
+        exchange(self, core, cpu, Some(coming));
+        true
+    }
+
+    /// A context without events goes home, if it is a guest.
+    pub(super) fn evict(&self, cell: &Arc<ContextCell<H>>) {
+        while let Some((cpu, core)) = cell.place.with(|place| place.away).and_then(|cpu| Some((cpu, self.core(cpu)?))) {
+            if self.host.reaches(cpu) || !self.is_online(cpu) {
+                self.leave_here(cpu, cell);
+            } else {
+                let _ = core.send(&self.host, cpu, cell, RemoteOp::Leave);
+            }
+        }
+    }
+
+    /// A CPU of shared counters comes or goes: nobody is left on one that goes.
+    pub(super) fn set_presence(&self, cpu: CpuId, presence: Presence) {
+        let Some(core) = self.core(cpu) else { return };
+        self.handle_ipi(cpu);
+        if presence == Presence::Out {
+            exchange(self, core, cpu, None);
+        }
+        core.transact(&self.host, core, |context, step| context.arrive(presence, step), |_, _| ());
+    }
+
+    pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
+        let Some(core) = self.core(cpu).filter(|core| is_guest(core, cell)) else { return false };
+        exchange(self, core, cpu, None);
+        true
+    }
+
+    /// The timer of a CPU: whoever waits for a counter takes turns, and counters that are polled are read before they can
+    /// wrap twice. Called by the host on that CPU; neither sleeps nor allocates.
+    pub fn tick(&self, cpu: CpuId) {
+        let Some(core) = self.core(cpu) else { return };
+        core.step_core(&self.host, |place, step| {
+            place.core.rotate(step);
+            let mut next = place.core.scarce_after(None);
+            while let Some((pmu, polled)) = next {
+                if polled {
+                    place.core.order_reading(pmu, step);
+                }
+                next = place.core.scarce_after(Some(pmu));
+            }
+        });
+    }
+
+    /// Counters of a CPU have wrapped, and said so: they are read, so that no wrap is missed. Called by the host on that
+    /// CPU, from the interrupt, or as soon after an NMI as it may take locks; neither sleeps nor allocates.
+    pub fn counters_interrupted(&self, cpu: CpuId) {
+        let Some(core) = self.core(cpu) else { return };
+        let mut next = core.place.with(|place| place.core.scarce_after(None));
+        while let Some((pmu, _)) = next {
+            let wrapped = core.seat.with(|seat| seat.banks.own.as_mut().map(|bank| bank.take_overflows(pmu)));
+            if let Some(wrapped) = wrapped.filter(|wrapped| !wrapped.is_empty()) {
+                core.step_core(&self.host, |place, _| place.core.renew(pmu, wrapped));
+            }
+            next = core.place.with(|place| place.core.scarce_after(Some(pmu)));
+        }
+    }
+
+    /// The next turn in every context that is on a core of its own, all in step: contexts with the same groups have the
+    /// same groups on, whenever they began. For hosts whose kernel switches, but does not multiplex.
+    pub fn rotate(&self) -> Rotation {
+        let (turn, cells): (u64, Vec<_>) = self.registry.with(|registry| {
+            registry.turn += 1;
+            (registry.turn, registry.contexts.values().map(|shared| Arc::clone(&shared.cell)).collect())
+        });
+        let mut rotation = Rotation { turn, contexts: 0 };
+        for cell in cells.iter().filter(|cell| !self.is_core(cell)) {
+            let took = cell.step_core(&self.host, |place, step: Step<'_>| place.core.take_turn(turn, step));
+            rotation.contexts += usize::from(took);
+        }
+        rotation
+    }
+
+    /// Every core learns of a scarce PMU before a task with its events can come.
+    pub(super) fn introduce(&self, pmu: PmuId, caps: &PmuCaps) {
+        if self.cores.is_empty() {
+            return;
+        }
+        let known = self.registry.with(|registry| {
+            let index = usize::from(pmu.0);
+            if registry.introduced.len() <= index {
+                registry.introduced.resize(index + 1, false);
+            }
+            core::mem::replace(&mut registry.introduced[index], true)
+        });
+        if !known {
+            for cell in &self.cores {
+                cell.reserve();
+                cell.place.with(|place| place.core.ensure(pmu, caps));
+            }
+        }
+    }
+}
+
+fn is_guest<H: Host>(core: &ContextCell<H>, cell: &Arc<ContextCell<H>>) -> bool {
+    core.place.with(|place| place.guest.as_ref().is_some_and(|guest| Arc::ptr_eq(guest, cell)))
+}
+
+/// Takes a context from its home. Whoever is at its counters is waited for.
+fn depart<H: Host>(cell: &Arc<ContextCell<H>>, cpu: CpuId) -> Option<Moving<H>> {
+    cell.seat.with(|seat| {
+        let context = cell.place.with(|place| {
+            let context = place.core.depart()?;
+            place.away = Some(cpu);
+            Some(context)
+        })?;
+        Some(Moving { cell: Arc::clone(cell), context, bank: seat.banks.own.take() })
+    })
+}
+
+/// Lets a context in, or nobody, and brings the one who was there home. Returns who that was.
+fn exchange<H: Host>(
+    engine: &Engine<H>,
+    core: &ContextCell<H>,
+    cpu: CpuId,
+    coming: Option<Moving<H>>,
+) -> Option<Arc<ContextCell<H>>> {
+    let host = &engine.host;
+    let (cell, context, bank) = match coming {
+        Some(Moving { cell, context, bank }) => (Some(cell), Some(context), bank),
+        None => (None, None, None),
+    };
+    let gone = core.seat.with(|seat| {
+        let step = Step { now: host.now(), pmus: host };
+        let Banks { guest, leaving, .. } = &mut seat.banks;
+        *leaving = core::mem::replace(guest, bank);
+        let switch = |place: &mut CtxState<H>| {
+            let gone = core::mem::replace(&mut place.guest, cell);
+            place.core.switch(cpu, context, step);
+            gone
+        };
+        let (gone, context) =
+            core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.core.dismiss());
+        Some((gone?, context?, seat.banks.leaving.take()))
+    });
+    let (cell, context, bank) = gone?;
+    cell.seat.with(|seat| {
+        seat.banks.own = bank;
+        // Whatever was done to it where it was.
+        seat.steps += 1;
+        cell.place.with(|place| {
+            place.core.come_home(context);
+            place.away = None;
+        });
+    });
+    Some(cell)
+}

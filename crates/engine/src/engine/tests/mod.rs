@@ -1,0 +1,61 @@
+//! The engine on a machine whose truth is known.
+#![allow(clippy::unwrap_used)]
+
+mod audience;
+mod claims;
+mod credentials;
+mod event_sets;
+mod exhaustive;
+mod families;
+mod interrupted;
+mod lifecycle;
+mod many;
+mod model;
+mod random;
+mod recovery;
+mod rings;
+mod sets;
+mod shared;
+mod sharing;
+mod taps;
+mod threads;
+
+use super::Census;
+use crate::inherit::KinError;
+use crate::testing::Machine;
+use crate::{Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
+use alloc::vec::Vec;
+
+/// Every event that has an id, those of children and of sets included.
+fn open_events(engine: &Engine<Machine>) -> Vec<EventId> {
+    engine.registry.with(|registry| registry.events.iter().map(|(id, _)| id).collect())
+}
+
+/// How many claims the ledger has.
+fn held(engine: &Engine<Machine>) -> usize {
+    engine.ledger().map_or(0, |ledger| ledger.len())
+}
+
+/// Closes these groups, after which nothing may be left.
+fn close_all(engine: &Engine<Machine>, groups: &[&Opened]) {
+    groups.iter().for_each(|opened| engine.close(opened.group));
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+}
+
+impl Engine<Machine> {
+    fn open_enabled(&self, spec: &GroupSpec, target: Target) -> Opened {
+        let opened = self.open(spec, target).unwrap();
+        self.enable_group(opened.group).unwrap();
+        opened
+    }
+
+    /// A record says that a relative forked.
+    fn relative_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), KinError> {
+        self.with_family(family, |family| family.fork(parent, child, at).map(|_| ())).unwrap_or(Ok(()))
+    }
+
+    /// The family of which this is a root event.
+    fn registry_family(&self, event: EventId) -> FamilyId {
+        self.record(event).and_then(|record| record.kin).unwrap().family
+    }
+}
