@@ -431,7 +431,7 @@ fn what_is_out_of_reach_is_done_by_mail() {
         engine.host().run_on(1, Some(2), 5);
         engine.host().run_on(2, None, 5);
         assert_eq!(read(&engine, here.events[0]).value, 5);
-        assert_eq!(engine.host().rung(), [], "what is here needs no doorbell");
+        assert_eq!(engine.host().rung(), [], "what is here needs no IPI");
         assert_eq!(read(&engine, there.events[0]).value, 5);
         engine.disable(there.events[0]).unwrap();
         engine.host().run_on(1, Some(2), 5);
