@@ -190,7 +190,7 @@ fn roots(report: &mut Report) {
         for &exited in report.size.exited {
             let engine = engine();
             let root = opened(&engine, &inherited(1), 1);
-            engine.found_family(TaskId(1), vec![root.events.clone()], attribution);
+            engine.create_tree(TaskId(1), vec![root.events.clone()], attribution);
             for child in 2..exited + 2 {
                 fork(&engine, 1, child);
                 engine.task_exit(TaskId(child));

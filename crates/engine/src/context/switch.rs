@@ -41,7 +41,7 @@ impl CpuContext {
     }
 
     /// The context comes home.
-    pub fn come_home(&mut self, context: Box<Context>) {
+    pub fn fold_child(&mut self, context: Box<Context>) {
         self.own = Some(context);
     }
 

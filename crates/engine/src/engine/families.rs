@@ -23,7 +23,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// `None` where one of the events is closed, where there is none, where `roots` are not one group as above, where
     /// a family that has children would be replaced, and where others share one of the events already.
-    pub fn found_family(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
+    pub fn create_tree(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
         let first = self.record(*roots.iter().flatten().next()?)?;
         let member = |member: &crate::event::Event| member.delegates(Delegated::INHERITANCE);
         let below = first.tap().cell.look(self, |context| context.member(first.tap().member).map(member))?;
@@ -79,7 +79,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Ends a family; the children's events are closed.
-    pub fn disband(&self, family: FamilyId) {
+    pub fn destroy_tree(&self, family: FamilyId) {
         let Some(record) = self.registry.with(|registry| registry.families.remove(family)) else { return };
         for (_, group) in record.family.counted() {
             self.close(group);

@@ -1,18 +1,18 @@
-//! Taps: reading again what was read before.
+//! FastReads: reading again what was read before.
 //!
-//! What it is: what stands behind an event's id ([`Tap`]), and what must be known to say, from one reading of its slot, what it
-//! has counted ([`Facts`]). As long as nothing else is done to its context or its view, a reading costs one lock and one call of
+//! What it is: what stands behind an event's id ([`FastRead`]), and what must be known to say, from one reading of its slot, what it
+//! has counted ([`SlotFacts`]). As long as nothing else is done to its context or its view, a reading costs one lock and one call of
 //! the bank. Its context need not be told: the next reading that it asks for itself covers all that came before. Whoever
-//! looks at what was read last, without asking the bank, looks at the [`Gauge`] as well.
-//! Read first: [`Tap`], then [`Engine::read_tap`].
+//! looks at what was read last, without asking the bank, looks at the [`LastReading`] as well.
+//! Read first: [`FastRead`], then [`Engine::read_tap`].
 //!
-//! **Invariant:** a tap says what the way through the context would say, or nothing. Facts are made and used with the seat of the
+//! **Invariant:** a tap says what the way through the context would say, or nothing. SlotFacts are made and used with the seat of the
 //! context only; whatever could make them wrong counts itself in [`PmuGuard::steps`] or in the changes of the view.
 
 use super::Engine;
 use super::ctx_lock::{ContextCell, CtxState, PmuGuard};
 use super::read::GroupReading;
-use super::sharing::EventView;
+use super::sharing::EventSubscription;
 use crate::context::{Context, Ctx, EventKey};
 use crate::count::Count;
 use crate::error::ReadError;
@@ -27,26 +27,26 @@ use core::array;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What stands behind an event's id, from its opening to its closing.
-pub(super) struct Tap<H: Host> {
+pub(super) struct FastRead<H: Host> {
     pub(super) cell: Arc<ContextCell<H>>,
     pub(super) member: EventKey,
     /// Where it is part of a view: cell and member are the master's then.
-    pub(super) view: Option<EventView<H>>,
+    pub(super) view: Option<EventSubscription<H>>,
     /// Its master's, where it is part of a view.
-    pub(super) gauge: Arc<Gauge>,
-    facts: Facts,
+    pub(super) gauge: Arc<LastReading>,
+    facts: SlotFacts,
 }
 
-impl<H: Host> Tap<H> {
+impl<H: Host> FastRead<H> {
     /// Of an event with counters of its own.
     pub(super) fn own(cell: Arc<ContextCell<H>>, member: EventKey) -> Self {
-        Self { cell, member, view: None, gauge: Arc::default(), facts: Facts::default() }
+        Self { cell, member, view: None, gauge: Arc::default(), facts: SlotFacts::default() }
     }
 
     /// Of an event that sees this master.
-    pub(super) fn shared(master: &Self, view: EventView<H>) -> Self {
+    pub(super) fn shared(master: &Self, view: EventSubscription<H>) -> Self {
         let (cell, gauge) = (Arc::clone(&master.cell), Arc::clone(&master.gauge));
-        Self { cell, member: master.member, view: Some(view), gauge, facts: Facts::default() }
+        Self { cell, member: master.member, view: Some(view), gauge, facts: SlotFacts::default() }
     }
 
     /// How often its view has changed. Relaxed: whoever relies on it has the seat, and whoever changes a view either reads the
@@ -79,14 +79,14 @@ impl<H: Host> Tap<H> {
             };
             let Some((lease, Last { count, reading, .. })) = self.cell.place.with(look) else { return false };
             let (changes, held, begun) = match &self.view {
-                None => (0, Triple::from(count), Triple::of(reading)),
+                None => (0, ReadWords::from(count), ReadWords::of(reading)),
                 Some(view) => {
                     // No view changes while somebody looks into the book.
-                    let stake = |book: &Share| (self.changes(), book.stake(view.whole.key, view.index));
-                    let (changes, Some((held, begun))) = view.whole.book(stake) else { return false };
+                    let baseline = |book: &Share| (self.changes(), book.baseline(view.whole.key, view.index));
+                    let (changes, Some((held, begun))) = view.whole.book(baseline) else { return false };
                     // What the slot shows where the master has counted nothing.
-                    let zero = Triple::of(reading).less(Triple::from(count));
-                    (changes, Triple::from(held), Triple::from(begun).plus(zero))
+                    let zero = ReadWords::of(reading).less(ReadWords::from(count));
+                    (changes, ReadWords::from(held), ReadWords::from(begun).plus(zero))
                 }
             };
             self.facts.note(lease, (seat.steps, changes), held, begun);
@@ -97,9 +97,9 @@ impl<H: Host> Tap<H> {
 
 /// The words of a reading, or of a count: value, time enabled, time running.
 #[derive(Clone, Copy)]
-struct Triple([u64; 3]);
+struct ReadWords([u64; 3]);
 
-impl Triple {
+impl ReadWords {
     fn of(reading: SlotReading) -> Self {
         match reading.time {
             SlotTime::Measured { enabled, running } => Self([reading.raw, enabled.0, running.0]),
@@ -117,14 +117,14 @@ impl Triple {
     }
 }
 
-impl From<Count> for Triple {
+impl From<Count> for ReadWords {
     fn from(Count { value, enabled, running }: Count) -> Self {
         Self([value, enabled.0, running.0])
     }
 }
 
-impl From<Triple> for Count {
-    fn from(Triple([value, enabled, running]): Triple) -> Self {
+impl From<ReadWords> for Count {
+    fn from(ReadWords([value, enabled, running]): ReadWords) -> Self {
         Self { value, enabled: Nanos(enabled), running: Nanos(running) }
     }
 }
@@ -133,21 +133,21 @@ impl From<Triple> for Count {
 /// had counted by then.
 ///
 /// Relaxed throughout: it is touched with the seat of the event's context only. Atomics, because that lock is not around it.
-struct Facts([AtomicU64; 10]);
+struct SlotFacts([AtomicU64; 10]);
 
-impl Default for Facts {
+impl Default for SlotFacts {
     /// Such numbers of steps and changes are never reached.
     fn default() -> Self {
         Self(array::from_fn(|_| AtomicU64::new(u64::MAX)))
     }
 }
 
-impl Facts {
+impl SlotFacts {
     fn word(&self, at: usize) -> u64 {
         self.0[at].load(Ordering::Relaxed)
     }
 
-    fn note(&self, lease: Lease, (steps, changes): (u64, u64), held: Triple, begun: Triple) {
+    fn note(&self, lease: Lease, (steps, changes): (u64, u64), held: ReadWords, begun: ReadWords) {
         let [slot, generation] = words_of(lease);
         let all = [steps, changes, slot, generation].into_iter().chain(held.0).chain(begun.0);
         self.0.iter().zip(all).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
@@ -166,12 +166,12 @@ impl Facts {
     /// What the event has counted when its slot shows this. Whatever is behind the beginning says nothing.
     #[inline]
     fn count(&self, reading: SlotReading) -> Count {
-        let now = Triple::of(reading);
+        let now = ReadWords::of(reading);
         let word = |at: usize| {
             let grown = now.0[at].wrapping_sub(self.word(7 + at));
             self.word(4 + at).wrapping_add(if grown > i64::MAX.unsigned_abs() { 0 } else { grown })
         };
-        Count::from(Triple(array::from_fn(word)))
+        Count::from(ReadWords(array::from_fn(word)))
     }
 }
 
@@ -187,15 +187,15 @@ const fn lease_of([slot, generation]: [u64; 2]) -> Lease {
 type Shown = (Lease, SlotReading, Nanos);
 
 /// The last reading of a slot that was taken past its context, and when: written with the seat, read by anybody.
-pub(super) struct Gauge([AtomicU64; 7]);
+pub(super) struct LastReading([AtomicU64; 7]);
 
-impl Default for Gauge {
+impl Default for LastReading {
     fn default() -> Self {
         Self(array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
-impl Words for Gauge {
+impl Words for LastReading {
     const TRIES: u32 = 200;
 
     #[inline]
@@ -218,10 +218,10 @@ impl Words for Gauge {
     }
 }
 
-impl Gauge {
+impl LastReading {
     #[inline]
     fn show(&self, lease: Lease, reading: SlotReading, at: Nanos) {
-        let ([slot, generation], Triple([value, enabled, running])) = (words_of(lease), Triple::of(reading));
+        let ([slot, generation], ReadWords([value, enabled, running])) = (words_of(lease), ReadWords::of(reading));
         write(self, 0, &[slot, generation, value, enabled, running, at.0]);
     }
 
@@ -237,7 +237,7 @@ impl Gauge {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Missing {
     /// It was not noted what its slot says, or something has happened since.
-    Facts,
+    SlotFacts,
     /// The bank would not read the slot.
     Reading(BankError),
 }
@@ -245,11 +245,11 @@ pub(super) enum Missing {
 /// A group that is read often: with it nobody has to look up what the group's id names.
 pub struct GroupHandle<H: Host> {
     group: GroupId,
-    pub(super) taps: Taps<H>,
+    pub(super) taps: FastReads<H>,
 }
 
 /// Those of a group, the leader first.
-pub(super) type Taps<H> = Arc<[Tap<H>]>;
+pub(super) type FastReads<H> = Arc<[FastRead<H>]>;
 
 impl<H: Host> GroupHandle<H> {
     /// Which group it is.
@@ -269,7 +269,7 @@ impl<H: Host> Engine<H> {
 
     /// Reads an event by its slot alone; `None` where its context has to be asked.
     #[inline]
-    pub(super) fn read_tap(&self, tap: &Tap<H>) -> Option<Result<Count, ReadError>> {
+    pub(super) fn read_tap(&self, tap: &FastRead<H>) -> Option<Result<Count, ReadError>> {
         match self.read_noted(tap) {
             Ok(count) => Some(Ok(count)),
             Err(missing) => self.note_and_read(tap, missing),
@@ -277,20 +277,20 @@ impl<H: Host> Engine<H> {
     }
 
     #[cold]
-    fn note_and_read(&self, tap: &Tap<H>, missing: Missing) -> Option<Result<Count, ReadError>> {
-        let read = if missing == Missing::Facts && tap.note() { self.read_noted(tap) } else { Err(missing) };
+    fn note_and_read(&self, tap: &FastRead<H>, missing: Missing) -> Option<Result<Count, ReadError>> {
+        let read = if missing == Missing::SlotFacts && tap.note() { self.read_noted(tap) } else { Err(missing) };
         match read {
             Ok(count) => Some(Ok(count)),
             Err(Missing::Reading(error)) => {
                 self.tell_refused(core::slice::from_ref(tap), error);
                 Some(Err(ReadError::Error(error)))
             }
-            Err(Missing::Facts) => None,
+            Err(Missing::SlotFacts) => None,
         }
     }
 
     /// The bank would not read these: their context makes of it what it would have made of it itself.
-    fn tell_refused(&self, taps: &[Tap<H>], error: BankError) {
+    fn tell_refused(&self, taps: &[FastRead<H>], error: BankError) {
         let Some(first) = taps.first() else { return };
         first.cell.step_here(self, |context, step| {
             for tap in taps {
@@ -304,10 +304,10 @@ impl<H: Host> Engine<H> {
 
     /// Reads the slot of an event, if it was noted what that means, and nothing has happened since.
     #[inline]
-    pub(super) fn read_noted(&self, tap: &Tap<H>) -> Result<Count, Missing> {
+    pub(super) fn read_noted(&self, tap: &FastRead<H>) -> Result<Count, Missing> {
         tap.cell.seat.with(|seat| {
-            let lease = tap.lease(seat).ok_or(Missing::Facts)?;
-            let bank = seat.banks.own.as_mut().ok_or(Missing::Facts)?;
+            let lease = tap.lease(seat).ok_or(Missing::SlotFacts)?;
+            let bank = seat.banks.own.as_mut().ok_or(Missing::SlotFacts)?;
             let reading = bank.read(lease).map_err(Missing::Reading)?;
             tap.gauge.show(lease, reading, self.host.recently());
             Ok(tap.facts.count(reading))
@@ -315,31 +315,31 @@ impl<H: Host> Engine<H> {
     }
 
     /// [`Engine::read_tap`] for all events of a group at one moment, added to `out`. Returns whether it could.
-    pub(super) fn read_taps(&self, taps: &[Tap<H>], out: &mut GroupReading) -> bool {
+    pub(super) fn read_taps(&self, taps: &[FastRead<H>], out: &mut GroupReading) -> bool {
         if let [tap] = taps {
             return self.read_tap(tap).map(|count| out.push(count)).is_some();
         }
         let read = match self.read_all_noted(taps, out) {
-            Err(Missing::Facts) if taps.iter().all(Tap::note) => self.read_all_noted(taps, out),
+            Err(Missing::SlotFacts) if taps.iter().all(FastRead::note) => self.read_all_noted(taps, out),
             read => read,
         };
         if let Err(Missing::Reading(error)) = read {
             self.tell_refused(taps, error);
             out.extend(taps.iter().map(|_| Err(ReadError::Error(error))));
         }
-        read != Err(Missing::Facts)
+        read != Err(Missing::SlotFacts)
     }
 
-    pub(super) fn read_all_noted(&self, taps: &[Tap<H>], out: &mut GroupReading) -> Result<(), Missing> {
-        let first = taps.first().ok_or(Missing::Facts)?;
+    pub(super) fn read_all_noted(&self, taps: &[FastRead<H>], out: &mut GroupReading) -> Result<(), Missing> {
+        let first = taps.first().ok_or(Missing::SlotFacts)?;
         first.cell.seat.with(|seat| {
             let steps = seat.steps;
             let (banks, todo, _) = seat.parts();
             let (leases, readings) = todo.group_of(taps.len());
             for tap in taps {
-                leases.push(tap.facts.lease(steps, tap.changes()).ok_or(Missing::Facts)?);
+                leases.push(tap.facts.lease(steps, tap.changes()).ok_or(Missing::SlotFacts)?);
             }
-            let bank = banks.own.as_mut().ok_or(Missing::Facts)?;
+            let bank = banks.own.as_mut().ok_or(Missing::SlotFacts)?;
             bank.read_group(leases, readings).map_err(Missing::Reading)?;
             let at = self.host.recently();
             out.extend(taps.iter().zip(&*leases).zip(&*readings).map(|((tap, &lease), &reading)| {
@@ -357,7 +357,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Looks at an event, or at its master's, as of its last reading, whoever took it; `None` where it is closed.
-    pub(super) fn look_at_last<R>(&self, tap: &Tap<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
+    pub(super) fn look_at_last<R>(&self, tap: &FastRead<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
         // Whoever lost his CPU while he was showing it has the seat.
         let waited_for = || tap.cell.seat.with(|_| tap.gauge.shown());
         let shown = tap.gauge.shown().or_else(waited_for).flatten();

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::ctx_lock::{ContextCell, Purpose};
-use super::open::{enroll_group, strike};
+use super::open::{register_group, unregister};
 use crate::context::{Context, ContextKey, EventKey, Filter, Gone, GroupKey, Step};
 use crate::count::Count;
 use crate::error::OpenError;
@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::AttrFlags;
 
-struct Heir {
+struct ChildGroup {
     demand: Demand,
     filter: Filter,
     members: Vec<NewEvent>,
@@ -29,7 +29,7 @@ struct Heir {
 
 /// A child that its family knows already, and that has no group of it yet.
 #[derive(Clone, Copy)]
-struct Newborn {
+struct NewChild {
     family: FamilyId,
     kin: KinId,
     /// What had been switched in the family by then.
@@ -72,7 +72,7 @@ impl<H: Host> Engine<H> {
                 // A close that comes first has taken the family away: then there is nobody to report to.
                 let family = &mut registry.families.get_mut(id)?.family;
                 let mark = family.mark();
-                Some((group, Newborn { family: id, kin: family.fork(parent, child, now).ok()?, mark }))
+                Some((group, NewChild { family: id, kin: family.fork(parent, child, now).ok()?, mark }))
             };
             families.iter().filter_map(take_in).collect()
         });
@@ -81,7 +81,7 @@ impl<H: Host> Engine<H> {
             cell.look(self, |context| relatives.iter().map(|&(group, _)| heir(context, group)).collect());
         let mut result = Ok(());
         for ((_, newborn), heir) in relatives.into_iter().zip(heirs) {
-            let Newborn { family, kin, .. } = newborn;
+            let NewChild { family, kin, .. } = newborn;
             // Without an heir, the parent's group is gone.
             let inherited = heir.map(|heir| self.inherit(newborn, heir, child));
             if !matches!(inherited, Some(Ok(()))) {
@@ -92,9 +92,9 @@ impl<H: Host> Engine<H> {
         result
     }
 
-    fn inherit(&self, newborn: Newborn, heir: Heir, child: TaskId) -> Result<(), OpenError> {
-        let Newborn { family, kin, mut mark } = newborn;
-        let Heir { demand, filter, members, enabled } = heir;
+    fn inherit(&self, newborn: NewChild, heir: ChildGroup, child: TaskId) -> Result<(), OpenError> {
+        let NewChild { family, kin, mut mark } = newborn;
+        let ChildGroup { demand, filter, members, enabled } = heir;
         let target = super::Target { context: ContextKey::Task(child), filter };
         // The cores know the PMUs of the parent's events.
         let mut attached = self.attach_known(target, demand, &members, None)?;
@@ -103,7 +103,7 @@ impl<H: Host> Engine<H> {
         let mut opened = None;
         loop {
             let joining = self.registry.with(|registry| {
-                let group = *opened.get_or_insert_with(|| enroll_group(registry, &mut attached, super::Gate::Open));
+                let group = *opened.get_or_insert_with(|| register_group(registry, &mut attached, super::Gate::Open));
                 let family = &mut registry.families.get_mut(family)?.family;
                 Some(match family.adopt(kin, group, mark) {
                     Adoption::Joined => Joining::Joined,
@@ -176,13 +176,13 @@ impl<H: Host> Engine<H> {
             let home = |reports: &[(Lineage, Count)]| {
                 let family = &mut registry.families.get_mut(reports.first()?.0.family)?.family;
                 let counts = reports.iter().map(|(lineage, count)| (lineage.index, *count));
-                let group = family.come_home(task, counts, now)?;
-                strike(registry, group)
+                let group = family.fold_child(task, counts, now)?;
+                unregister(registry, group)
             };
             families.filter_map(home).collect()
         });
         for closed in closed {
-            self.close_struck(closed);
+            self.close_unregistered(closed);
         }
     }
 }
@@ -200,10 +200,11 @@ fn families(context: &Context) -> Vec<(FamilyId, GroupKey)> {
     context.groups().filter_map(family).collect()
 }
 
-fn heir(context: &Context, group: GroupKey) -> Option<Heir> {
+fn heir(context: &Context, group: GroupKey) -> Option<ChildGroup> {
     let group = context.group(group)?;
     let (demand, filter, count) = (group.demand, group.filter, group.members.len());
-    let mut heir = Heir { demand, filter, members: Vec::with_capacity(count), enabled: Vec::with_capacity(count) };
+    let mut heir =
+        ChildGroup { demand, filter, members: Vec::with_capacity(count), enabled: Vec::with_capacity(count) };
     for member in group.members.iter().filter_map(|&key| context.member(key)) {
         heir.members.push(new_like(member));
         heir.enabled.push(member.state().ages());

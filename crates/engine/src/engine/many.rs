@@ -9,7 +9,7 @@
 use super::bp_reserve::{Asked, Registers, known, wishes};
 use super::control::{Verb, outcome};
 use super::ctx_lock::{ContextCell, Todo};
-use super::open::{Attached, Begin, How, claim_fresh, claim_known, enroll_group, root_of};
+use super::open::{Attached, Begin, How, claim_fresh, claim_known, register_group, root_of};
 use super::{Engine, Gate, Opened, Target};
 use crate::context::{Context, GroupKey, Step};
 use crate::error::{ControlError, OpenError};
@@ -135,7 +135,7 @@ impl<H: Host> Engine<H> {
             placed.iter().rev().for_each(|one| self.detach(&one.attached));
             return Err(failed);
         }
-        self.enroll_each(&wanted, targets, (placed, left_out), begin, tolerates)
+        self.register_each(&wanted, targets, (placed, left_out), begin, tolerates)
     }
 
     /// The cells of the targets, each with so many more groups counted as attached.
@@ -219,7 +219,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Gives ids to all of them. A CPU may have gone meanwhile: whoever took it away has not seen them.
-    fn enroll_each(
+    fn register_each(
         &self,
         wanted: &[Plan],
         targets: &[Target],
@@ -238,7 +238,7 @@ impl<H: Host> Engine<H> {
             let ids = |one: &mut Placed<H>| match gone(&registry.online, targets[one.target]) {
                 Some(cpu) => Err(cpu),
                 None => {
-                    let group = enroll_group(registry, &mut one.attached, Gate::Open);
+                    let group = register_group(registry, &mut one.attached, Gate::Open);
                     Ok((group, registry.groups.get(group).and_then(|record| record.events.first().copied())))
                 }
             };

@@ -54,13 +54,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bp_reserve::{Registers, Reserved};
 use ctx_lock::ContextCell;
-use fast_read::{Tap, Taps};
+use fast_read::{FastRead, FastReads};
 use hashbrown::HashMap;
-use sharing::{GroupView, Index};
+use sharing::{GroupSubscription, Index};
 
 struct EventRecord<H: Host> {
     /// Those of its group, and which is its own.
-    taps: Taps<H>,
+    taps: FastReads<H>,
     index: usize,
     group: GroupId,
     kin: Option<Kin>,
@@ -101,7 +101,7 @@ impl<H: Host> Clone for EventRecord<H> {
 }
 
 impl<H: Host> EventRecord<H> {
-    fn tap(&self) -> &Tap<H> {
+    fn tap(&self) -> &FastRead<H> {
         &self.taps[self.index]
     }
 }
@@ -110,13 +110,13 @@ struct GroupRecord<H: Host> {
     cell: Arc<ContextCell<H>>,
     group: GroupKey,
     events: Vec<EventId>,
-    taps: Taps<H>,
+    taps: FastReads<H>,
     /// The family of which it is the root, where the engine counts the children.
     family: Option<FamilyId>,
     /// Its debug registers.
     reserved: Reserved<H>,
     /// Where it is a view: cell and group are the master's then, which has the family and the debug registers.
-    view: Option<Arc<GroupView<H>>>,
+    view: Option<Arc<GroupSubscription<H>>>,
 }
 
 /// A context, and how many groups are attached to it (or about to be).

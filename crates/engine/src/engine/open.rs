@@ -6,7 +6,7 @@
 
 use super::bp_reserve::{Asked, Reserved};
 use super::ctx_lock::{ContextCell, Todo};
-use super::fast_read::{Tap, Taps};
+use super::fast_read::{FastRead, FastReads};
 use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
 use crate::context::{Context, ContextKey, EventKey, Filter, GroupKey, Presence, Step};
 use crate::error::OpenError;
@@ -141,7 +141,7 @@ impl<H: Host> Engine<H> {
             // The CPU may have gone meanwhile: whoever took it away has not seen this group.
             match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
                 Some(cpu) => Err(OpenError::CpuOffline { cpu }),
-                None => Ok(enroll(registry, &mut attached, gate)),
+                None => Ok(register(registry, &mut attached, gate)),
             }
         });
         let opened = opened.inspect_err(|_| self.detach(&attached))?;
@@ -279,13 +279,13 @@ impl<H: Host> Engine<H> {
 
     /// Closes a group and with it its family: children of its events are closed too.
     pub fn close(&self, group: GroupId) {
-        if let Some(struck) = self.registry.with(|registry| strike(registry, group)) {
-            self.close_struck(struck);
+        if let Some(unregistered) = self.registry.with(|registry| unregister(registry, group)) {
+            self.close_unregistered(unregistered);
         }
     }
 
     /// Closes what is in the registry no more.
-    pub(super) fn close_struck(&self, (record, events): Struck<H>) {
+    pub(super) fn close_unregistered(&self, (record, events): Unregistered<H>) {
         let mut families: Vec<_> = events.iter().filter_map(|event| Some(event.kin?.family)).collect();
         families.dedup();
         // With what they wrote into, perhaps.
@@ -295,7 +295,7 @@ impl<H: Host> Engine<H> {
             None => self.take_out(&record.cell, record.group),
         }
         for family in families {
-            self.disband(family);
+            self.destroy_tree(family);
         }
     }
 
@@ -339,10 +339,10 @@ pub(super) fn claim_fresh<H: Host>(
 }
 
 /// A group that has lost its ids, with its events.
-pub(super) type Struck<H> = (GroupRecord<H>, Vec<EventRecord<H>>);
+pub(super) type Unregistered<H> = (GroupRecord<H>, Vec<EventRecord<H>>);
 
 /// Takes the ids of a group away. What comes of it is dropped outside the lock.
-pub(super) fn strike<H: Host>(registry: &mut Registry<H>, group: GroupId) -> Option<Struck<H>> {
+pub(super) fn unregister<H: Host>(registry: &mut Registry<H>, group: GroupId) -> Option<Unregistered<H>> {
     let record = registry.groups.remove(group)?;
     let mut events = Vec::with_capacity(record.events.len());
     for &event in &record.events {
@@ -356,19 +356,19 @@ pub(super) fn strike<H: Host>(registry: &mut Registry<H>, group: GroupId) -> Opt
 }
 
 /// Gives ids to a group that is complete.
-pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> Opened {
-    let group = enroll_group(registry, attached, gate);
+pub(super) fn register<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> Opened {
+    let group = register_group(registry, attached, gate);
     let events = registry.groups.get(group).map(|record| record.events.clone()).unwrap_or_default();
     Opened { group, events }
 }
 
 /// The same for whoever does not need the ids of its events now. The ledger of debug registers is told under which ids they are
 /// known.
-pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> GroupId {
+pub(super) fn register_group<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> GroupId {
     let Attached { cell, group, members, reserved } = attached;
     let (cell, reserved) = (Arc::clone(cell), core::mem::take(reserved));
-    let tap = |&member: &EventKey| Tap::own(Arc::clone(&cell), member);
-    let taps: Taps<H> = members.iter().map(tap).collect();
+    let tap = |&member: &EventKey| FastRead::own(Arc::clone(&cell), member);
+    let taps: FastReads<H> = members.iter().map(tap).collect();
     let record = GroupRecord {
         cell,
         group: *group,
@@ -379,7 +379,7 @@ pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut A
         view: None,
     };
     let group = registry.groups.insert(record);
-    let events = enroll_events(registry, group, &taps, gate);
+    let events = register_events(registry, group, &taps, gate);
     if let Some(record) = registry.groups.get_mut(group) {
         for (index, held) in &record.reserved {
             events.get(*index).into_iter().for_each(|&event| held.name(event));
@@ -389,10 +389,10 @@ pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut A
     group
 }
 
-pub(super) fn enroll_events<H: Host>(
+pub(super) fn register_events<H: Host>(
     registry: &mut Registry<H>,
     group: GroupId,
-    taps: &Taps<H>,
+    taps: &FastReads<H>,
     gate: Gate,
 ) -> Vec<EventId> {
     // What comes to a set writes where the set's events do.

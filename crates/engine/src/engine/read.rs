@@ -9,7 +9,7 @@
 //! Linux: `perf_read`, `perf_read_group`, `perf_event_read_value` (kernel/events/core.c).
 
 use super::ctx_lock::{ContextCell, Purpose};
-use super::fast_read::{GroupHandle, Tap};
+use super::fast_read::{FastRead, GroupHandle};
 use super::{Engine, EventRecord, Registry};
 use crate::context::{Context, EventKey, GroupKey, Step};
 use crate::count::Count;
@@ -97,7 +97,7 @@ impl<H: Host> Engine<H> {
         self.ask(event, own, |record, _| own(record))
     }
 
-    fn cached_in_memory(&self, tap: &Tap<H>) -> Result<(Count, Nanos), ReadError> {
+    fn cached_in_memory(&self, tap: &FastRead<H>) -> Result<(Count, Nanos), ReadError> {
         match &tap.view {
             None => self.look_at_last(tap, |_, last| (last.count, last.at)).ok_or(ReadError::Closed),
             Some(view) => self.seen_in_memory(tap, view).map(|(seen, at)| (seen.count, at)),
@@ -235,14 +235,14 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| registry.groups.get(group).map(|record| (Arc::clone(&record.cell), record.group)))
     }
 
-    fn read_member(&self, tap: &Tap<H>) -> Result<Count, ReadError> {
+    fn read_member(&self, tap: &FastRead<H>) -> Result<Count, ReadError> {
         let member = tap.member;
         let order = move |context: &mut Context, step: Step<'_>| context.order_read(member, step);
         tap.cell.ask(self, Purpose::Reading, order, |context| tap.reading(context))
     }
 
     /// `key` is the group of these in their context.
-    fn read_own_group(&self, taps: &[Tap<H>], key: GroupKey, out: &mut GroupReading) -> Result<(), ReadError> {
+    fn read_own_group(&self, taps: &[FastRead<H>], key: GroupKey, out: &mut GroupReading) -> Result<(), ReadError> {
         let cell = &taps.first().ok_or(ReadError::Closed)?.cell;
         let order = move |context: &mut Context, step: Step<'_>| context.order_read_group(key, step);
         cell.ask(self, Purpose::Reading, order, |context| {

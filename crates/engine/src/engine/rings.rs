@@ -15,7 +15,7 @@ use crate::event::EventState;
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, Nanos, SetId};
 use crate::ring_buffer::{Mode, Output, Refused, RingSetup, Wake, Writer};
-use crate::share::Stance;
+use crate::share::SubscriberState;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -208,7 +208,9 @@ impl<H: Host> Engine<H> {
         });
         for (event, record, output) in listening {
             let on = match &record.tap().view {
-                Some(view) => view.whole.book(|book| book.stance(view.whole.key, view.index)) == Some(Stance::Counts),
+                Some(view) => {
+                    view.whole.book(|book| book.stance(view.whole.key, view.index)) == Some(SubscriberState::Counts)
+                }
                 None => {
                     let state = |context: &crate::context::Context| {
                         context.member(record.tap().member).map(crate::event::Event::state)

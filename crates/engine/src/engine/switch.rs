@@ -289,7 +289,7 @@ fn exchange<H: Host>(
         // Whatever was done to it where it was.
         seat.steps += 1;
         cell.place.with(|place| {
-            place.core.come_home(context);
+            place.core.fold_child(context);
             place.away = None;
         });
     });

@@ -214,7 +214,7 @@ impl Family {
 
     /// A task whose events the engine has read for the last time exits: reports and leaves in one step, so that a
     /// reader meets its count either there or here.
-    pub(crate) fn come_home(
+    pub(crate) fn fold_child(
         &mut self,
         task: TaskId,
         counts: impl IntoIterator<Item = (usize, Count)>,

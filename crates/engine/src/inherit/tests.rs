@@ -59,10 +59,10 @@ fn whoever_comes_home_comes_home_once() {
         let mut family = Family::new(TaskId(0), vec![vec![]], attribution, Counting::ByEngine, Nanos(0));
         family.fork(TaskId(0), TaskId(1), Nanos(0)).unwrap();
         for _ in 0..2 {
-            assert_eq!(family.come_home(TaskId(1), [(0, count(5))], Nanos(1)), None);
+            assert_eq!(family.fold_child(TaskId(1), [(0, count(5))], Nanos(1)), None);
             assert_eq!((family.retired(0).value, family.live()), (5, 1));
         }
-        family.come_home(TaskId(0), [(0, count(7))], Nanos(2));
+        family.fold_child(TaskId(0), [(0, count(7))], Nanos(2));
         assert_eq!((family.retired(0).value, family.live()), (5, 0), "the root keeps its own count");
     }
 }

@@ -1,7 +1,7 @@
 //! What a ring has lost, and why.
 //!
 //! What it is: one account for each reason, and the label that says it in the ring itself, where the next record follows.
-//! Read first: [`Why`].
+//! Read first: [`LossReason`].
 //!
 //! **Invariant:** a record that was to be written is in the ring or in one of these accounts.
 
@@ -15,7 +15,7 @@ use pmux_abi::record::{Lost, Misc, Record, RecordHeader, SampleId, SampleLayout,
 
 /// Why a record was not written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Why {
+pub enum LossReason {
     /// The reader has not yet taken what stands there.
     Full,
     /// It is larger than the ring.
@@ -30,13 +30,13 @@ pub enum Why {
     NoTime,
 }
 
-impl Why {
+impl LossReason {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Full, Self::TooLarge, Self::Crowded, Self::Malformed, Self::WornOut, Self::NoTime];
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "the ring is full: its reader is too slow",
@@ -53,7 +53,7 @@ impl fmt::Display for Why {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
     /// Why.
-    pub why: Why,
+    pub why: LossReason,
     /// Whether to wake the reader: room is wanted.
     pub wake: Wake,
 }
@@ -81,12 +81,12 @@ pub struct Loss {
 
 /// What was lost, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Losses([Loss; Why::ALL.len()]);
+pub struct Losses([Loss; LossReason::ALL.len()]);
 
 impl Losses {
     /// For one reason.
     #[must_use]
-    pub const fn of(&self, why: Why) -> Loss {
+    pub const fn of(&self, why: LossReason) -> Loss {
         self.0[why as usize]
     }
 
@@ -154,7 +154,7 @@ pub(super) fn is_record(bytes: &[u8]) -> bool {
 #[derive(Debug)]
 pub(super) struct Accounts<W> {
     /// Of each reason: records, bytes, when the first and when the last one was lost.
-    of: [[W; 4]; Why::ALL.len()],
+    of: [[W; 4]; LossReason::ALL.len()],
     /// Of all together.
     records: W,
     bytes: W,
@@ -171,7 +171,7 @@ impl<W: Word> Accounts<W> {
     }
 
     /// Adds a record; the totals, and how many had been waiting for a label.
-    pub(super) fn add(&self, why: Why, bytes: u64, at: Nanos) -> (u64, u64, u64) {
+    pub(super) fn add(&self, why: LossReason, bytes: u64, at: Nanos) -> (u64, u64, u64) {
         // Relaxed, all of them: they are numbers for themselves.
         let [records_of, bytes_of, first_at, last_at] = &self.of[why as usize];
         if records_of.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -52,7 +52,7 @@ mod snapshot;
 mod tests;
 mod writer;
 
-pub use loss::{Labels, Loss, Losses, Refused, Why};
+pub use loss::{Labels, Loss, LossReason, Losses, Refused};
 pub use mode::{Forward, Mode, Overwrite};
 pub use pages::{HeapPages, OutOfMemory, RingEnd, RingPages, RingView, SHOWN_WORDS, Word, get_words, put_words};
 pub use reader::{Drained, Reader, RingSource, Taking};

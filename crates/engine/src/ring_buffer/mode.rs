@@ -8,7 +8,7 @@
 //!
 //! Linux: `perf_output_begin_forward`, `perf_output_begin_backward` (kernel/events/ring_buffer.c).
 
-use super::loss::Why;
+use super::loss::LossReason;
 use super::pages::{RingPages, Word, shown};
 use super::writer::head_of;
 use alloc::boxed::Box;
@@ -44,7 +44,7 @@ pub struct Room<'a, P: RingPages> {
     /// Where the oldest record begins.
     pub(super) tail: &'a P::Word,
     /// Claims of the reader that can't be true.
-    pub(super) lies: &'a P::Word,
+    pub(super) bad_tail: &'a P::Word,
     pub(super) marks: &'a Marks<P::Word>,
 }
 
@@ -66,7 +66,7 @@ pub trait Steps {
     ///
     /// # Errors
     /// Why it stays.
-    fn make_room<P: RingPages>(room: &Room<'_, P>, need: u64) -> Result<(), Why>;
+    fn make_room<P: RingPages>(room: &Room<'_, P>, need: u64) -> Result<(), LossReason>;
 
     /// Remembers that a record ends at `end`, if that is of use.
     fn mark<W: Word>(marks: &Marks<W>, begin: u64, end: u64);
@@ -78,20 +78,20 @@ impl Steps for Forward {
     }
 
     #[cold]
-    fn make_room<P: RingPages>(room: &Room<'_, P>, need: u64) -> Result<(), Why> {
+    fn make_room<P: RingPages>(room: &Room<'_, P>, need: u64) -> Result<(), LossReason> {
         // In this order: what was taken is behind any tail that was seen before it, and before any head that is seen after it.
         let tail = room.tail.load(Ordering::Acquire);
         let taken = room.pages.taken().load(Ordering::Acquire); // H
         if !taken.is_multiple_of(8) || taken < tail || taken > head_of(room.state.load(Ordering::Acquire)) {
-            room.lies.fetch_add(1, Ordering::Relaxed);
-            return Err(Why::Full);
+            room.bad_tail.fetch_add(1, Ordering::Relaxed);
+            return Err(LossReason::Full);
         }
         // What is not done can't have been taken.
         let to = taken.min(room.done.load(Ordering::Acquire));
         if to > tail {
             room.move_tail(to);
         }
-        if to < need { Err(Why::Full) } else { Ok(()) }
+        if to < need { Err(LossReason::Full) } else { Ok(()) }
     }
 
     #[inline]
@@ -104,11 +104,11 @@ impl Steps for Overwrite {
     }
 
     #[cold]
-    fn make_room<P: RingPages>(room: &Room<'_, P>, need: u64) -> Result<(), Why> {
+    fn make_room<P: RingPages>(room: &Room<'_, P>, need: u64) -> Result<(), LossReason> {
         let done = room.done.load(Ordering::Acquire); // F
         let to = room.marks.behind(need, room.size).filter(|&mark| mark <= done).unwrap_or(done);
         if to < need {
-            return Err(Why::Crowded);
+            return Err(LossReason::Crowded);
         }
         room.move_tail(to);
         Ok(())

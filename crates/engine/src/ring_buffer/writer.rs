@@ -8,7 +8,7 @@
 //!
 //! Linux: `perf_output_begin`, `perf_output_copy`, `perf_output_end` (kernel/events/ring_buffer.c).
 
-use super::loss::{Accounts, Labels, Losses, Refused, Why, is_record};
+use super::loss::{Accounts, Labels, LossReason, Losses, Refused, is_record};
 use super::mode::{Marks, Mode, Room};
 use super::pages::{RingPages, Word, put, shown};
 use crate::id::Nanos;
@@ -92,7 +92,7 @@ pub struct Tally {
     /// What was lost.
     pub lost: Losses,
     /// How often the reader claimed to have taken what it can't have.
-    pub lies: u64,
+    pub bad_tail: u64,
 }
 
 /// Whatever records can be written to. Which it is, is known from the moment at which an event is attached to it.
@@ -143,7 +143,7 @@ struct Places<W> {
     /// How many of all records are labels.
     labels: W,
     /// How often the reader claimed what can't be.
-    lies: W,
+    bad_tail: W,
 }
 
 impl<P: RingPages, M: Mode> Writer<P, M> {
@@ -178,7 +178,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
             woken_at: word(position),
             woken_after: word(0),
             labels: word(0),
-            lies: word(0),
+            bad_tail: word(0),
         };
         pages.shown()[shown::HEAD].store(position, Ordering::Relaxed);
         pages.shown()[shown::TAIL].store(position, Ordering::Relaxed);
@@ -192,8 +192,8 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     /// It may be called anywhere, also where an interrupt has stopped another call. `now` is when it is lost, if it is.
     ///
     /// # Errors
-    /// In this order, and counted ([`Writer::tally`]): [`Why::Malformed`]; [`Why::TooLarge`]; [`Why::Crowded`] where 63 writers
-    /// are at work; [`Why::WornOut`]; where there is no room, [`Why::Full`] or, in an overwrite ring, [`Why::Crowded`].
+    /// In this order, and counted ([`Writer::tally`]): [`LossReason::Malformed`]; [`LossReason::TooLarge`]; [`LossReason::Crowded`] where 63 writers
+    /// are at work; [`LossReason::WornOut`]; where there is no room, [`LossReason::Full`] or, in an overwrite ring, [`LossReason::Crowded`].
     #[inline]
     pub fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, Refused> {
         if self.labels.is_some() && self.accounts.waits() {
@@ -223,7 +223,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
             bytes: load(&places.done),
             tail: load(&places.tail),
             lost: self.accounts.all(),
-            lies: load(&places.lies),
+            bad_tail: load(&places.bad_tail),
         }
     }
 
@@ -244,25 +244,25 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
         self.leave()
     }
 
-    /// Counts a record as lost ([`Why::NoTime`]) that is not written although there may be room.
+    /// Counts a record as lost ([`LossReason::NoTime`]) that is not written although there may be room.
     pub fn leave_out(&self, record: &[u8], now: Nanos) {
-        let _: Refused = self.lose(Why::NoTime, record, now);
+        let _: Refused = self.lose(LossReason::NoTime, record, now);
     }
 
     #[inline]
-    fn reserve_for(&self, record: &[u8]) -> Result<u64, Why> {
+    fn reserve_for(&self, record: &[u8]) -> Result<u64, LossReason> {
         if !is_record(record) {
-            return Err(Why::Malformed);
+            return Err(LossReason::Malformed);
         }
         self.reserve(record.len() as u64, 1)
     }
 
     /// Takes room: where it begins. From now on the caller is at work.
     #[inline]
-    fn reserve(&self, bytes: u64, records: u64) -> Result<u64, Why> {
+    fn reserve(&self, bytes: u64, records: u64) -> Result<u64, LossReason> {
         let places = &self.places;
         if bytes > self.size {
-            return Err(Why::TooLarge);
+            return Err(LossReason::TooLarge);
         }
         // Relaxed: what stands there is tried only.
         let mut state = places.state.load(Ordering::Relaxed);
@@ -270,10 +270,10 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
             let begin = head_of(state);
             let end = begin + bytes;
             if state & AT_WORK == AT_WORK {
-                return Err(Why::Crowded);
+                return Err(LossReason::Crowded);
             }
             if end > LAST_POSITION {
-                return Err(Why::WornOut);
+                return Err(LossReason::WornOut);
             }
             // A. The tail may be newer than the head.
             if end.saturating_sub(places.tail.load(Ordering::Acquire)) > self.size {
@@ -299,8 +299,8 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     }
 
     fn room(&self) -> Room<'_, P> {
-        let Places { state, done, tail, lies, .. } = &self.places;
-        Room { pages: &self.pages, size: self.size, state, done, tail, lies, marks: &self.marks }
+        let Places { state, done, tail, bad_tail, .. } = &self.places;
+        Room { pages: &self.pages, size: self.size, state, done, tail, bad_tail, marks: &self.marks }
     }
 
     /// The caller is done. If it is the last one at work, it shows what all have written.
@@ -348,13 +348,13 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     }
 
     #[cold]
-    fn lose(&self, why: Why, record: &[u8], now: Nanos) -> Refused {
+    fn lose(&self, why: LossReason, record: &[u8], now: Nanos) -> Refused {
         let (records, bytes, waited) = self.accounts.add(why, record.len() as u64, now);
         // By maximum, as another writer may have come meanwhile. Nobody uses what stood there.
         self.pages.shown()[shown::LOST_RECORDS].fetch_max(records, Ordering::Relaxed);
         self.pages.shown()[shown::LOST_BYTES].fetch_max(bytes, Ordering::Relaxed);
         // Once, and not again for each record that is lost after it.
-        let wanted = why == Why::Full && waited == 0 && self.wake_bytes != u64::MAX;
+        let wanted = why == LossReason::Full && waited == 0 && self.wake_bytes != u64::MAX;
         Refused { why, wake: if wanted { Wake::Now } else { Wake::No } }
     }
 
@@ -376,7 +376,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
         // Somebody else may just have told of it.
         let (label, records) = if lost == 0 { (&[][..], 1) } else { (label, 2) };
         let bytes = (label.len() + record.len()) as u64;
-        let begin = if is_record(record) { self.reserve(bytes, records) } else { Err(Why::Malformed) };
+        let begin = if is_record(record) { self.reserve(bytes, records) } else { Err(LossReason::Malformed) };
         match begin {
             Ok(begin) => {
                 self.places.labels.fetch_add(records - 1, Ordering::Relaxed);

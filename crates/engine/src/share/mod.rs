@@ -346,7 +346,7 @@ impl Share {
     /// What an event of a view had counted before it began, and what the master's event had counted then: what has come since
     /// is what the view sees. `None` where it does not count.
     #[must_use]
-    pub fn stake(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
+    pub fn baseline(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
         let part = self.views.get(key)?.parts.get(index)?;
         part.begun.map(|begun| (part.held.count, begun.count))
     }
@@ -359,13 +359,13 @@ impl Share {
 
     /// What an event of a view does; `None` where there is no such event.
     #[must_use]
-    pub fn stance(&self, key: ViewKey, index: usize) -> Option<Stance> {
+    pub fn stance(&self, key: ViewKey, index: usize) -> Option<SubscriberState> {
         let view = self.views.get(key)?;
         let part = view.parts.get(index)?;
         Some(match part.switch {
-            Switch::Off => Stance::Off,
-            Switch::On if view.counts(index) => Stance::Counts,
-            Switch::On => Stance::Waits,
+            Switch::Off => SubscriberState::Off,
+            Switch::On if view.counts(index) => SubscriberState::Counts,
+            Switch::On => SubscriberState::Waits,
         })
     }
 
@@ -384,7 +384,7 @@ impl Share {
 
 /// What an event of a view does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stance {
+pub enum SubscriberState {
     /// It is off.
     Off,
     /// It is on, but the event that leads is off.

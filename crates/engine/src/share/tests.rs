@@ -119,9 +119,9 @@ proptest! {
                     let seen = share.seen(model.key, index, &master[model.first + index]);
                     prop_assert_eq!(seen.map(|seen| seen.count), Some(*count));
                     let stance = match (model.on[index], model.counts(index)) {
-                        (false, _) => Stance::Off,
-                        (true, false) => Stance::Waits,
-                        (true, true) => Stance::Counts,
+                        (false, _) => SubscriberState::Off,
+                        (true, false) => SubscriberState::Waits,
+                        (true, true) => SubscriberState::Counts,
                     };
                     prop_assert_eq!(share.stance(model.key, index), Some(stance));
                     prop_assert_eq!(share.is_running(model.key, index), model.counts(index));

@@ -191,7 +191,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_engine::Nanos;
-    use pmux_engine::ring_buffer::{Forward, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Why, Writer};
+    use pmux_engine::ring_buffer::{
+        Forward, LossReason, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Writer,
+    };
     use std::fs::OpenOptions;
     use std::io::Write as _;
     use std::os::fd::AsRawFd;
@@ -231,7 +233,10 @@ mod tests {
                 .unwrap();
         }
         let tally = writer.tally();
-        assert_eq!((tally.records, tally.lies, tally.lost.records()), (expected, 0, tally.lost.of(Why::Full).records));
+        assert_eq!(
+            (tally.records, tally.bad_tail, tally.lost.records()),
+            (expected, 0, tally.lost.of(LossReason::Full).records)
+        );
     }
 
     #[test]
@@ -286,7 +291,7 @@ mod tests {
         for name in 0..300 {
             assert_eq!(writer.write(&record(name), Nanos(0)).is_ok(), name < 256);
         }
-        assert_eq!((writer.tally().lies, writer.tally().tail), (44, 0));
+        assert_eq!((writer.tally().bad_tail, writer.tally().tail), (44, 0));
     }
 
     #[test]

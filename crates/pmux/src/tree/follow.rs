@@ -206,7 +206,7 @@ impl TreeFollower {
             roots.push(engine.set_events(events.tracking)?.into_iter().flat_map(|(_, events)| events).collect());
         }
         engine.arm(events.tracking)?;
-        let family = engine.found_family(root, roots, Attribution::EachTask).ok_or(ReadError::Closed)?;
+        let family = engine.create_tree(root, roots, Attribution::EachTask).ok_or(ReadError::Closed)?;
         Ok(Self {
             events,
             family,
@@ -324,6 +324,6 @@ impl TreeFollower {
 
 impl Drop for TreeFollower {
     fn drop(&mut self) {
-        self.events.session.engine().disband(self.family);
+        self.events.session.engine().destroy_tree(self.family);
     }
 }

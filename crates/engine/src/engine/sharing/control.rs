@@ -4,10 +4,10 @@
 //! event.
 
 use super::super::control::Verb;
-use super::super::fast_read::Tap;
+use super::super::fast_read::FastRead;
 use super::super::read::GroupReading;
 use super::super::{Engine, EventRecord};
-use super::{EventView, GroupView, Life, Master, ShareCell, seen_by_then};
+use super::{EventSubscription, GroupSubscription, Life, Master, ShareCell, seen_by_then};
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
 use crate::event::{Event, EventState, Last};
@@ -71,11 +71,11 @@ impl Failed {
 impl<H: Host> Engine<H> {
     pub(in crate::engine) fn control_view(
         &self,
-        view: &GroupView<H>,
+        view: &GroupSubscription<H>,
         which: Which,
         verb: Verb,
     ) -> Result<(), ControlError> {
-        let GroupView { share, key, .. } = view;
+        let GroupSubscription { share, key, .. } = view;
         share.turn.with(|life| {
             let Life::Counts(master) = life else { return Err(ControlError::Closed) };
             match verb {
@@ -109,7 +109,7 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    fn reset_view(&self, view: &GroupView<H>, master: &Master<H>, which: Which) -> Result<(), ControlError> {
+    fn reset_view(&self, view: &GroupSubscription<H>, master: &Master<H>, which: Which) -> Result<(), ControlError> {
         let (first, events) = view.book(|book| book.place(view.key)).ok_or(ControlError::Closed)?;
         let indices = match which {
             Which::One(index) => index..(index + 1).min(events),
@@ -192,7 +192,7 @@ impl<H: Host> Engine<H> {
             // What can't be read has seen what it had seen.
             let _ = self.read_group_into(master.opened.group, &mut counts);
         }
-        let last = |tap: &Tap<H>| self.look_at_last(tap, seen_by_then).unwrap_or_default();
+        let last = |tap: &FastRead<H>| self.look_at_last(tap, seen_by_then).unwrap_or_default();
         let mut seen: Vec<_> = master.taps.iter().map(last).collect();
         for (index, seen) in seen.iter_mut().enumerate() {
             match (counts.get(index), family) {
@@ -221,7 +221,7 @@ impl<H: Host> Engine<H> {
     pub(in crate::engine) fn read_view(
         &self,
         record: &EventRecord<H>,
-        view: &EventView<H>,
+        view: &EventSubscription<H>,
     ) -> Result<Count, ReadError> {
         let reading = self.read_counted(record, view.kin);
         view.whole.book(|book| counted_by(book, view.whole.key, view.index, reading))
@@ -230,8 +230,8 @@ impl<H: Host> Engine<H> {
     /// Reads a whole view, one moment for all of it; `taps` are those of its events.
     pub(in crate::engine) fn read_group_view(
         &self,
-        view: &GroupView<H>,
-        taps: &[Tap<H>],
+        view: &GroupSubscription<H>,
+        taps: &[FastRead<H>],
         out: &mut GroupReading,
     ) -> Result<(), ReadError> {
         let (first, events) = view.book(|book| book.place(view.key)).ok_or(ReadError::Closed)?;
@@ -256,8 +256,8 @@ impl<H: Host> Engine<H> {
     /// What an event of a view has seen, from memory.
     pub(in crate::engine) fn seen_in_memory(
         &self,
-        tap: &Tap<H>,
-        view: &EventView<H>,
+        tap: &FastRead<H>,
+        view: &EventSubscription<H>,
     ) -> Result<(Seen, Nanos), ReadError> {
         let last = |member: &Event, last: Last| (seen_by_then(member, last), last.at);
         let (mut now, at) = self.look_at_last(tap, last).ok_or(ReadError::Closed)?;
@@ -268,13 +268,13 @@ impl<H: Host> Engine<H> {
     }
 
     /// Whether what was asked of a view has led to an error.
-    pub(in crate::engine) fn fault_of_view(&self, view: &EventView<H>) -> Result<Option<BankError>, ReadError> {
+    pub(in crate::engine) fn fault_of_view(&self, view: &EventSubscription<H>) -> Result<Option<BankError>, ReadError> {
         let fault = self.fault(view.master)?;
         let runs = view.whole.book(|book| book.is_running(view.whole.key, view.index));
         Ok(fault.filter(|_| runs))
     }
 
-    pub(in crate::engine) fn view_of(&self, group: GroupId) -> Option<Arc<GroupView<H>>> {
+    pub(in crate::engine) fn view_of(&self, group: GroupId) -> Option<Arc<GroupSubscription<H>>> {
         self.registry.with(|registry| registry.groups.get(group)?.view.clone())
     }
 }

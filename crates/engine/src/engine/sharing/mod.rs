@@ -14,7 +14,7 @@ mod open;
 pub(super) use open::not_opened;
 
 use super::ctx_lock::ContextCell;
-use super::fast_read::{Tap, Taps};
+use super::fast_read::{FastRead, FastReads};
 use super::{Engine, EventRecord, Kin, Opened, Target};
 use crate::context::ContextKey;
 use crate::error::ReadError;
@@ -23,7 +23,7 @@ use crate::group::{Demand, Plan};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{EventId, Nanos, PmuId};
 use crate::pmu::{Lease, SlotReading};
-use crate::share::{Domain, Seen, Share, Sharing, Stance, ViewKey, may_join_singly, may_share};
+use crate::share::{Domain, Seen, Share, Sharing, SubscriberState, ViewKey, may_join_singly, may_share};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ use hashbrown::HashMap;
 use pmux_abi::attr::Attr;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Question {
+pub(super) struct ShareKey {
     domain: Domain,
     target: Target,
     /// The leader first, each as [`crate::pmu::PmuModel::question`] puts it.
@@ -53,7 +53,7 @@ enum Holds {
 
 /// A question, its master, and the views of it.
 pub(super) struct ShareCell<H: Host> {
-    question: Question,
+    question: ShareKey,
     number: u64,
     turn: H::TaskLock<Life<H>>,
     book: H::TaskLock<Share>,
@@ -73,7 +73,7 @@ pub(super) enum Life<H: Host> {
 pub(super) struct Master<H: Host> {
     opened: Opened,
     cell: Arc<ContextCell<H>>,
-    taps: Taps<H>,
+    taps: FastReads<H>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
     since: Nanos,
@@ -81,7 +81,7 @@ pub(super) struct Master<H: Host> {
     kept: bool,
 }
 
-pub(super) struct GroupView<H: Host> {
+pub(super) struct GroupSubscription<H: Host> {
     pub(super) share: Arc<ShareCell<H>>,
     pub(super) key: ViewKey,
     /// How often what its events have counted so far, or since when they count, has been changed: stored with the book, and loaded
@@ -89,15 +89,15 @@ pub(super) struct GroupView<H: Host> {
     changes: AtomicU64,
 }
 
-pub(super) struct EventView<H: Host> {
-    pub(super) whole: Arc<GroupView<H>>,
+pub(super) struct EventSubscription<H: Host> {
+    pub(super) whole: Arc<GroupSubscription<H>>,
     pub(super) index: usize,
     pub(super) master: EventId,
     /// Which count of which family that is; it founds none later.
     pub(super) kin: Option<Kin>,
 }
 
-impl<H: Host> GroupView<H> {
+impl<H: Host> GroupSubscription<H> {
     fn new(share: &Arc<ShareCell<H>>, key: ViewKey) -> Self {
         Self { share: Arc::clone(share), key, changes: AtomicU64::new(0) }
     }
@@ -134,7 +134,7 @@ type Nth<H> = (Arc<ShareCell<H>>, usize);
 
 /// The questions that have a master.
 pub(super) struct Index<H: Host> {
-    by_question: HashMap<Question, Arc<ShareCell<H>>>,
+    by_question: HashMap<ShareKey, Arc<ShareCell<H>>>,
     /// Groups of several that an event of theirs may join singly, and which of their events it is; the oldest first.
     singly: HashMap<Single, BTreeMap<u64, Nth<H>>>,
     /// Of each master's event in [`Domain::RECORDS`]: the events that see it.
@@ -153,7 +153,7 @@ impl<H: Host> Default for Index<H> {
 
 impl<H: Host> Index<H> {
     /// The share of a question, made if there is none; with which of the master's events the first one asked for is.
-    fn find(&mut self, question: &Question) -> Nth<H> {
+    fn find(&mut self, question: &ShareKey) -> Nth<H> {
         if let Some(share) = self.by_question.get(question) {
             return (Arc::clone(share), 0);
         }
@@ -228,7 +228,7 @@ impl<H: Host> Index<H> {
     }
 }
 
-impl Question {
+impl ShareKey {
     /// The event, where it is one by itself that may join a group.
     fn alone(&self) -> Option<(PmuId, Attr)> {
         let may = may_join_singly(self.demand);
@@ -310,7 +310,7 @@ impl<H: Host> Engine<H> {
                     let counting: Vec<_> = (0..master.taps.len()).map(|event| book.counting(event)).collect();
                     (book.views(), counting)
                 });
-                let event = |(tap, &counting): (&Tap<H>, &usize)| {
+                let event = |(tap, &counting): (&FastRead<H>, &usize)| {
                     self.look_at_last(tap, |member, last| {
                         let (state, count) = (member.state(), last.count);
                         SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count }
@@ -323,7 +323,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// What a group asks; `None` where it shares with nobody.
-    fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<Question> {
+    fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<ShareKey> {
         if self.sharing == Sharing::Off || domain.is_alone() || !may_share(plan.demand) {
             return None;
         }
@@ -339,23 +339,27 @@ impl<H: Host> Engine<H> {
         let events = plan.members.iter().map(event).collect::<Option<_>>()?;
         let claims = plan.members.iter().any(|member| member.spec.claim.is_some());
         let holds = if claims { Holds::DebugRegisters } else { Holds::Nothing };
-        Some(Question { domain, target, events, demand: plan.demand, holds })
+        Some(ShareKey { domain, target, events, demand: plan.demand, holds })
     }
 
     /// Whether the same question is open in the domain already.
     pub(super) fn is_asked(&self, plan: &Plan, target: Target, domain: Domain) -> bool {
         let asked =
-            |question: &Question| self.registry.with(|registry| registry.shares.by_question.contains_key(question));
+            |question: &ShareKey| self.registry.with(|registry| registry.shares.by_question.contains_key(question));
         self.question(plan, target, domain).as_ref().is_some_and(asked)
     }
 
     /// What an event of a view is, its master's being `state`.
-    pub(super) fn state_of_view(&self, view: &EventView<H>, state: EventState) -> Result<EventState, ReadError> {
+    pub(super) fn state_of_view(
+        &self,
+        view: &EventSubscription<H>,
+        state: EventState,
+    ) -> Result<EventState, ReadError> {
         Ok(match view.whole.book(|book| book.stance(view.whole.key, view.index)).ok_or(ReadError::Closed)? {
             _ if state == EventState::Dead => EventState::Dead,
-            Stance::Counts => state,
-            Stance::Waits => EventState::Inactive,
-            Stance::Off => EventState::Off,
+            SubscriberState::Counts => state,
+            SubscriberState::Waits => EventState::Inactive,
+            SubscriberState::Off => EventState::Off,
         })
     }
 
@@ -364,14 +368,14 @@ impl<H: Host> Engine<H> {
         &self,
         event: EventId,
         own: impl Fn(&EventRecord<H>) -> Result<R, ReadError>,
-        shared: impl Fn(&EventRecord<H>, &EventView<H>) -> Result<R, ReadError>,
+        shared: impl Fn(&EventRecord<H>, &EventSubscription<H>) -> Result<R, ReadError>,
     ) -> Result<R, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
         record.tap().view.as_ref().map_or_else(|| own(&record), |view| shared(&record, view))
     }
 
     /// What an event of a view has seen, its master's having seen `now`.
-    pub(super) fn seen_by(&self, view: &EventView<H>, now: &Seen) -> Result<Seen, ReadError> {
+    pub(super) fn seen_by(&self, view: &EventSubscription<H>, now: &Seen) -> Result<Seen, ReadError> {
         view.whole.book(|book| book.seen(view.whole.key, view.index, now)).ok_or(ReadError::Closed)
     }
 }

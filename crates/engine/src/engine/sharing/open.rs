@@ -4,11 +4,11 @@
 //! who could not join it.
 
 use super::super::bp_reserve::Asked;
-use super::super::fast_read::{Tap, Taps};
-use super::super::open::enroll_events;
+use super::super::fast_read::{FastRead, FastReads};
+use super::super::open::register_events;
 use super::super::{Engine, Gate, GroupRecord, Registry};
 use super::control::Failed;
-use super::{EventView, GroupView, Life, Master, ShareCell};
+use super::{EventSubscription, GroupSubscription, Life, Master, ShareCell};
 use crate::context::{Context, ContextKey, Ctx};
 use crate::engine::{Opened, Target};
 use crate::error::{ModifyError, OpenError};
@@ -79,13 +79,13 @@ impl<H: Host> Engine<H> {
             },
         }
         let Life::Counts(master) = life else { return Joining::Again };
-        let view = Arc::new(GroupView::new(share, share.book.with(|book| book.join(first, events))));
+        let view = Arc::new(GroupSubscription::new(share, share.book.with(|book| book.join(first, events))));
         let bound_to = share.question.target.bound_to();
         let opened = self.registry.with(|registry| {
             // The CPU may have gone meanwhile.
             match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
                 Some(cpu) => Err(OpenError::CpuOffline { cpu }),
-                None => Ok(enroll_view(registry, &view, master, (first, events), gate)),
+                None => Ok(register_view(registry, &view, master, (first, events), gate)),
             }
         });
         match opened {
@@ -118,7 +118,7 @@ impl<H: Host> Engine<H> {
 
     /// Whether what a master counts is gone, so that nobody can ask for it any more.
     fn is_over(&self, share: &ShareCell<H>, master: &Master<H>) -> bool {
-        let dead = |tap: &Tap<H>| {
+        let dead = |tap: &FastRead<H>| {
             let state = master.cell.look(self, |context| context.member(tap.member).map(crate::event::Event::state));
             state.is_none_or(|state| state == EventState::Dead)
         };
@@ -157,7 +157,7 @@ impl<H: Host> Engine<H> {
             inherits && member.delegates(Delegated::INHERITANCE)
         };
         let inheriting = |context: &Context| -> Vec<Option<Lease>> {
-            let member = |tap: &Tap<H>| context.member(tap.member).filter(|member| follows(member));
+            let member = |tap: &FastRead<H>| context.member(tap.member).filter(|member| follows(member));
             master.taps.iter().filter_map(member).map(|member| member.lease).collect()
         };
         if master.cell.look(self, |context| inheriting(context).is_empty()) {
@@ -175,12 +175,12 @@ impl<H: Host> Engine<H> {
     }
 
     /// A group that is a view is closed; its ids are gone already.
-    pub(in crate::engine) fn close_view(&self, view: &GroupView<H>) {
+    pub(in crate::engine) fn close_view(&self, view: &GroupSubscription<H>) {
         view.share.turn.with(|life| self.leave_share(view, life));
     }
 
     /// A view ends, and with the last one its master.
-    fn leave_share(&self, view: &GroupView<H>, life: &mut Life<H>) {
+    fn leave_share(&self, view: &GroupSubscription<H>, life: &mut Life<H>) {
         let share = &view.share;
         let left = view.change(|book| {
             book.leave(view.key);
@@ -204,7 +204,7 @@ impl<H: Host> Engine<H> {
     /// [`ModifyError::Shared`] where there are others, [`ModifyError::Closed`].
     pub(in crate::engine) fn keep_for_oneself(
         &self,
-        view: &GroupView<H>,
+        view: &GroupSubscription<H>,
         life: &mut Life<H>,
     ) -> Result<(), ModifyError> {
         let (place, views) = view.book(|book| (book.place(view.key), book.views()));
@@ -232,9 +232,9 @@ pub(in crate::engine) const fn not_opened(error: OpenError) -> ModifyError {
 }
 
 /// Gives ids to a view.
-fn enroll_view<H: Host>(
+fn register_view<H: Host>(
     registry: &mut Registry<H>,
-    view: &Arc<GroupView<H>>,
+    view: &Arc<GroupSubscription<H>>,
     master: &Master<H>,
     (first, events): (usize, usize),
     gate: Gate,
@@ -246,10 +246,10 @@ fn enroll_view<H: Host>(
     let tap = |index: usize| {
         let event = master.opened.events[first + index];
         let kin = registry.events.get(event).and_then(|record| record.kin);
-        let view = EventView { whole: Arc::clone(view), index, master: event, kin };
-        Tap::shared(&master.taps[first + index], view)
+        let view = EventSubscription { whole: Arc::clone(view), index, master: event, kin };
+        FastRead::shared(&master.taps[first + index], view)
     };
-    let taps: Taps<H> = (0..events).map(tap).collect();
+    let taps: FastReads<H> = (0..events).map(tap).collect();
     let group = registry.groups.insert(GroupRecord {
         cell,
         group: group_key,
@@ -259,7 +259,7 @@ fn enroll_view<H: Host>(
         reserved: Vec::new(),
         view: Some(Arc::clone(view)),
     });
-    let events = enroll_events(registry, group, &taps, gate);
+    let events = register_events(registry, group, &taps, gate);
     for (&event, &master) in events.iter().zip(&master.opened.events[first..]) {
         registry.shares.listen(view.share.question.domain, master, event);
     }

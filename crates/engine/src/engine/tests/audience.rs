@@ -1,7 +1,7 @@
 //! Records for all who ask for the same: one event writes, everybody who is on reads.
 
 use crate::engine::{Audience, Census, EventRing, SetRequest};
-use crate::ring_buffer::{Forward, Reader, RingSetup, Taking, Why};
+use crate::ring_buffer::{Forward, LossReason, Reader, RingSetup, Taking};
 use crate::share::Domain;
 use crate::system_wide::{Absent, CpuMask, SetScope};
 use crate::testing::{Machine, SCARCE, event, group};
@@ -86,7 +86,7 @@ fn one_event_writes_to_all_who_are_on() {
     assert_eq!(bring(&engine, source, 7), 1);
     assert_eq!(one.read(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(two.read(), [2, 3, 4, 5], "who doesn't read loses his own records");
-    assert_eq!((two.ring.tally().lost.of(Why::Full).records, one.ring.tally().lost.records()), (2, 0));
+    assert_eq!((two.ring.tally().lost.of(LossReason::Full).records, one.ring.tally().lost.records()), (2, 0));
     assert!(other.read().is_empty());
     engine.close_set(two.set);
     assert_eq!(bring(&engine, source, 8), 0);

@@ -93,7 +93,7 @@ fn a_second_exit_counts_nothing_twice() {
 fn families_by_reports_say_who_counted_what() {
     let engine = Machine::engine(1);
     let root = engine.open(&group(KERNEL, &[inherited(1)]), Target::task(TaskId(1))).unwrap();
-    let family = engine.found_family(TaskId(1), vec![root.events.clone()], Attribution::EachTask).unwrap();
+    let family = engine.create_tree(TaskId(1), vec![root.events.clone()], Attribution::EachTask).unwrap();
     engine.enable_group(root.group).unwrap();
     engine.host().run_task(1, 10);
     let (one, two, three) = (TaskId(1), TaskId(2), TaskId(3));
@@ -176,7 +176,7 @@ fn a_family_says_who_counted_what_where_the_engine_counts() {
     let engine = Machine::engine(1);
     let root = engine.open(&group(SCARCE, &[inherited(1), inherited(2)]), Target::task(TaskId(1))).unwrap();
     let roots: Vec<_> = root.events.iter().map(|&event| vec![event]).collect();
-    let family = engine.found_family(TaskId(1), roots.clone(), Attribution::EachTask).unwrap();
+    let family = engine.create_tree(TaskId(1), roots.clone(), Attribution::EachTask).unwrap();
     assert_eq!(engine.census().families, 1, "it takes the place of the one that the open had founded");
     engine.enable_group(root.group).unwrap();
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
@@ -197,7 +197,7 @@ fn a_family_says_who_counted_what_where_the_engine_counts() {
     };
     let expected: Vec<(u64, Vec<u64>, u32)> = vec![(1, vec![0, 0], 0), (2, vec![5, 10], 2), (3, vec![10, 20], 2)];
     assert_eq!(who(&engine), expected);
-    assert_eq!(engine.found_family(TaskId(1), roots, Attribution::Totals), None, "it has children");
+    assert_eq!(engine.create_tree(TaskId(1), roots, Attribution::Totals), None, "it has children");
     close_all(&engine, &[&root]);
 }
 
@@ -207,7 +207,7 @@ fn a_family_is_founded_on_what_is_open_and_whole() {
     let pair = engine.open(&group(PLENTY, &[event(1), event(1)]), Target::task(TaskId(1))).unwrap();
     let other = engine.open(&group(KERNEL, &[event(1)]), Target::task(TaskId(1))).unwrap();
     let found = |roots: &[&[EventId]]| {
-        engine.found_family(TaskId(1), roots.iter().map(|roots| roots.to_vec()).collect(), Attribution::Totals)
+        engine.create_tree(TaskId(1), roots.iter().map(|roots| roots.to_vec()).collect(), Attribution::Totals)
     };
     assert_eq!(found(&[]), None);
     assert_eq!(found(&[&pair.events[..1]]), None, "half a group");
@@ -281,7 +281,7 @@ fn a_task_that_is_counted_on_each_cpu_is_enabled_once() {
         opened.events[0]
     };
     let roots = vec![vec![on(0), on(1)]];
-    let family = engine.found_family(TaskId(1), roots, Attribution::EachTask).unwrap();
+    let family = engine.create_tree(TaskId(1), roots, Attribution::EachTask).unwrap();
     engine.host().run_task(1, 5);
     let total = engine.read_family(family).unwrap()[0].total;
     assert_eq!((total.value, total.enabled, total.running), (10, Nanos(5), Nanos(10)));

@@ -2,7 +2,7 @@
 
 use super::super::{Overflow, Sampled};
 use crate::error::OutputError;
-use crate::ring_buffer::{Forward, Overwrite, Reader, Refused, RingSetup, Taking, Wake, Wakeup, Why};
+use crate::ring_buffer::{Forward, LossReason, Overwrite, Reader, Refused, RingSetup, Taking, Wake, Wakeup};
 use crate::testing::{Machine, PLENTY, SCARCE, event, group};
 use crate::{EventId, Nanos, Target, TaskId};
 use pmux_abi::record::{Misc, Record, RecordKind, SampleLayout, encode_record};
@@ -35,7 +35,7 @@ fn several_events_write_into_one_ring_until_they_are_closed() {
     assert_eq!(engine.sample(sibling, &record(2), Nanos(2)), Sampled::Written(Wake::Now));
     assert_eq!(engine.sample(leader, &record(3), Nanos(3)), Sampled::Written(Wake::No));
     assert_eq!(engine.sample(leader, &record(4), Nanos(4)), Sampled::Written(Wake::Now));
-    let lost = Refused { why: Why::Full, wake: Wake::Now };
+    let lost = Refused { why: LossReason::Full, wake: Wake::Now };
     assert_eq!(engine.sample(sibling, &record(5), Nanos(5)), Sampled::Lost(lost));
 
     // Off, it has no samples.
@@ -45,7 +45,7 @@ fn several_events_write_into_one_ring_until_they_are_closed() {
     let mut reader = Reader::new(Taking(Arc::clone(ring.pages())));
     reader.drain(&mut |bytes| read.push(bytes.to_vec())).unwrap();
     assert_eq!(read, [1, 2, 3, 4].map(|number| record(number).to_vec()));
-    assert_eq!((ring.tally().records, ring.tally().lost.of(Why::Full).last_at), (4, Nanos(5)));
+    assert_eq!((ring.tally().records, ring.tally().lost.of(LossReason::Full).last_at), (4, Nanos(5)));
 
     engine.close(both);
     assert_eq!(engine.sample(leader, &record(7), Nanos(7)), Sampled::Dropped(Overflow::Stale));

@@ -1,4 +1,4 @@
-//! Taps: what is read past the context is what is read through it, whatever was done before; and nobody is asked but the bank.
+//! FastReads: what is read past the context is what is read through it, whatever was done before; and nobody is asked but the bank.
 
 use crate::context::{ContextKey, Filter, Presence};
 use crate::engine::fast_read::Missing;
@@ -144,7 +144,7 @@ fn a_group_is_read_at_one_moment_and_by_one_call() {
     // One that is off counts nothing more, and then the others are no longer read alone.
     engine.disable(other.events[1]).unwrap();
     engine.host().run_task(TASK, 10);
-    assert_eq!(engine.read_all_noted(&handle.taps, &mut counts), Err(Missing::Facts));
+    assert_eq!(engine.read_all_noted(&handle.taps, &mut counts), Err(Missing::SlotFacts));
     assert!(!engine.read_taps(&handle.taps, &mut counts), "what does not count is not in the slot");
     assert_eq!(counts.len(), 3, "what could not be read leaves nothing behind");
     assert_eq!(read(), [count(20, 20), count(20, 10), count(60, 20)].map(Ok));
@@ -178,7 +178,7 @@ fn an_event_whose_children_the_engine_counts_is_never_read_alone() {
     engine.read(opened.events[0]).unwrap();
     assert!(tapped(&engine, opened.events[0]).is_some());
     let roots = opened.events.iter().map(|&event| alloc::vec![event]).collect();
-    engine.found_family(TaskId(TASK), roots, Attribution::Totals).unwrap();
+    engine.create_tree(TaskId(TASK), roots, Attribution::Totals).unwrap();
     engine.read(opened.events[0]).unwrap();
     engine.host().run_task(TASK, 5);
     assert_eq!(tapped(&engine, opened.events[0]), Some(count(5, 5)), "who reports at his exit is in the slot");

@@ -99,7 +99,7 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
                     let _ = engine.attr(event).map(|attr| engine.modify(event, &flagged(1 + dice.roll(2), attr.flags)));
                     let roots = events.iter().map(|&event| vec![event]).collect();
                     let attribution = Attribution::EachTask;
-                    if let Some(family) = engine.found_family(TaskId(1), roots, attribution) {
+                    if let Some(family) = engine.create_tree(TaskId(1), roots, attribution) {
                         let _ = engine.read_family(family);
                     }
                 }

@@ -64,9 +64,9 @@ fn a_forward_ring_keeps_until_it_is_read_and_counts_what_it_refuses() {
     let (writer, pages) = ring::<Forward>(64, RingSetup::default());
     let mut reader = Reader::new(Taking(pages));
     assert!(write(&writer, 0, 24).is_ok() && write(&writer, 1, 24).is_ok());
-    assert_eq!(write(&writer, 2, 24), Err(Refused { why: Why::Full, wake: Wake::No }));
+    assert_eq!(write(&writer, 2, 24), Err(Refused { why: LossReason::Full, wake: Wake::No }));
     assert!(write(&writer, 3, 16).is_ok(), "it fits exactly");
-    assert_eq!(write(&writer, 4, 8).map_err(|refused| refused.why), Err(Why::Full));
+    assert_eq!(write(&writer, 4, 8).map_err(|refused| refused.why), Err(LossReason::Full));
     assert_eq!(reader.waiting_bytes(), 64);
     assert_eq!(taken(&mut reader), [0, 1, 3]);
     for number in 5..100 {
@@ -75,8 +75,8 @@ fn a_forward_ring_keeps_until_it_is_read_and_counts_what_it_refuses() {
     }
     let tally = writer.tally();
     let lost = Loss { records: 2, bytes: 32, first_at: Nanos(2), last_at: Nanos(4) };
-    assert_eq!((tally.records, tally.lost.of(Why::Full), tally.lost.records()), (3 + 95, lost, 2));
-    assert_eq!((tally.bytes, tally.lies), (64 + 95 * 40, 0));
+    assert_eq!((tally.records, tally.lost.of(LossReason::Full), tally.lost.records()), (3 + 95, lost, 2));
+    assert_eq!((tally.bytes, tally.bad_tail), (64 + 95 * 40, 0));
 }
 
 #[test]
@@ -117,12 +117,13 @@ fn an_overwrite_ring_has_a_valid_tail_at_any_moment() {
 fn records_as_large_as_the_ring_and_larger() {
     fn both<M: Mode>() -> (Writer<Pages, M>, Pages) {
         let (writer, pages) = ring::<M>(64, RingSetup::default());
-        for (name, bytes, expected) in [(0, 72, Err(Why::TooLarge)), (1, 64, Ok(Wake::No)), (2, 72, Err(Why::TooLarge))]
+        for (name, bytes, expected) in
+            [(0, 72, Err(LossReason::TooLarge)), (1, 64, Ok(Wake::No)), (2, 72, Err(LossReason::TooLarge))]
         {
             assert_eq!(write(&writer, name, bytes).map_err(|refused| refused.why), expected);
         }
         assert_eq!(seen(&mut SnapshotReader::from_oldest(&*pages)).0, [1], "what was there stays");
-        assert_eq!(writer.tally().lost.of(Why::TooLarge).bytes, 144);
+        assert_eq!(writer.tally().lost.of(LossReason::TooLarge).bytes, 144);
         (writer, pages)
     }
     both::<Forward>();
@@ -137,10 +138,10 @@ fn records_as_large_as_the_ring_and_larger() {
 fn what_is_no_record_is_refused() {
     let (writer, _) = ring::<Overwrite>(64, RingSetup::default());
     for bytes in [&[][..], &[0; 7], &[0; 8], &record(1, 16)[..8], &[8; 12]] {
-        assert_eq!(writer.write(bytes, Nanos(7)).map_err(|refused| refused.why), Err(Why::Malformed));
+        assert_eq!(writer.write(bytes, Nanos(7)).map_err(|refused| refused.why), Err(LossReason::Malformed));
     }
     let loss = Loss { records: 5, bytes: 35, first_at: Nanos(7), last_at: Nanos(7) };
-    assert_eq!((writer.tally().lost.of(Why::Malformed), writer.tally().bytes), (loss, 0));
+    assert_eq!((writer.tally().lost.of(LossReason::Malformed), writer.tally().bytes), (loss, 0));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn a_ring_that_is_worn_out_says_so() {
     let last = (1 << 61) - 8;
     let writer: Writer<_, Overwrite> = Writer::at(Arc::clone(&pages), RingSetup::default(), last - 24).unwrap();
     assert!(write(&writer, 0, 24).is_ok());
-    assert_eq!(write(&writer, 1, 8).map_err(|refused| refused.why), Err(Why::WornOut));
+    assert_eq!(write(&writer, 1, 8).map_err(|refused| refused.why), Err(LossReason::WornOut));
     assert_eq!(seen(&mut SnapshotReader::from_oldest(&*pages)).0, [0]);
 }
 
@@ -212,7 +213,7 @@ fn losses_are_told_before_the_next_record() {
     assert!(write(&writer, 6, 80).is_ok());
     assert_eq!(records(&mut reader), [Ok(6)]);
     assert!(write(&writer, 7, 72).is_ok(), "both fit exactly");
-    assert_eq!(write(&writer, 8, 8).map_err(|refused| refused.why), Err(Why::Full));
+    assert_eq!(write(&writer, 8, 8).map_err(|refused| refused.why), Err(LossReason::Full));
     let label = |lost, time| {
         let task = Some(pmux_abi::record::TaskId::default());
         let sample_id = SampleId { task, time: Some(time), cpu: Some(3), identifier: Some(77), ..SampleId::default() };

@@ -110,7 +110,7 @@ fn two_writers_leave_whole_records() {
         let (whole, tally) = (rest(&pages), writer.tally());
         check_order(&whole);
         assert_eq!(tally.records + tally.lost.records(), 4);
-        assert_eq!(tally.lost.of(Why::Crowded).records, tally.lost.records());
+        assert_eq!(tally.lost.of(LossReason::Crowded).records, tally.lost.records());
         assert!(!whole.is_empty() && tally.records - whole.len() as u64 == tally.tail / 16, "{whole:?}, {tally:?}");
     });
 }
@@ -180,7 +180,7 @@ fn a_forward_ring_loses_nothing_unnoticed() {
         drain(&mut seen);
         check_order(&seen);
         let tally = writer.tally();
-        assert_eq!((tally.records, tally.lies), (seen.len() as u64, 0));
-        assert_eq!(tally.records + tally.lost.of(Why::Full).records, 3);
+        assert_eq!((tally.records, tally.bad_tail), (seen.len() as u64, 0));
+        assert_eq!(tally.records + tally.lost.of(LossReason::Full).records, 3);
     });
 }

@@ -70,7 +70,7 @@ fn a_slow_reader_loses_what_is_counted() {
         assert_eq!(writing.join().unwrap(), read);
     });
     let tally = writer.tally();
-    assert_eq!((read as u64 + tally.lost.of(Why::Full).records, tally.lies), (u64::from(RECORDS), 0));
+    assert_eq!((read as u64 + tally.lost.of(LossReason::Full).records, tally.bad_tail), (u64::from(RECORDS), 0));
 }
 
 /// Memory whose every word that is written may bring an interrupt.
@@ -157,7 +157,7 @@ fn interrupted_writers_lap_nobody() {
             let tally = writer.tally();
             assert_eq!(tally.records + tally.lost.records(), u64::from(name.get()));
             assert_eq!(tally.tail + progress.bytes, tally.bytes);
-            assert_eq!(tally.lies, 0);
+            assert_eq!(tally.bad_tail, 0);
             if M::marks(64) == 0 && dice().is_multiple_of(4) {
                 read += taken(&mut Reader::new(Taking(Arc::clone(&pages)))).len() as u64;
             } else if M::marks(64) == 0 {

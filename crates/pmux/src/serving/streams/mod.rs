@@ -414,7 +414,7 @@ impl Streams {
     pub fn tally(&self, id: StreamId) -> StreamTally {
         self.held.get(&id).map_or_else(StreamTally::default, |held| {
             let tally = held.ring.tally();
-            StreamTally { records: tally.records, bytes: tally.bytes, lost: tally.lost.records(), lies: tally.lies }
+            StreamTally { records: tally.records, bytes: tally.bytes, lost: tally.lost.records(), lies: tally.bad_tail }
         })
     }
 

@@ -86,7 +86,7 @@ impl World {
         let family = match target.context {
             ContextKey::Task(task) if flags.contains(AttrFlags::INHERIT) => {
                 let roots = opened.events.iter().map(|&event| vec![event]).collect();
-                self.call(|engine| engine.found_family(task, roots, self.attribution))
+                self.call(|engine| engine.create_tree(task, roots, self.attribution))
             }
             _ => None,
         };

@@ -49,7 +49,7 @@ impl Pair {
         let opened = self.engine.open(&group(events.iter().map(attr)), Target::task(task)).unwrap();
         let roots = opened.events.iter().map(|&event| vec![event]).collect();
         let family = match inherit {
-            Inherit::Children => Some(self.engine.found_family(task, roots, Attribution::EachTask).unwrap()),
+            Inherit::Children => Some(self.engine.create_tree(task, roots, Attribution::EachTask).unwrap()),
             Inherit::Nobody => None,
         };
         let at_once = events.iter().any(|&(pmu, _)| pmu == PLENTY);

@@ -7,7 +7,7 @@
 use pmux_abi::record::{RecordHeader, RecordKind, Records};
 use pmux_engine::Nanos;
 use pmux_engine::ring_buffer::{
-    Forward, HeapPages, Mode, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Why, Writer,
+    Forward, HeapPages, LossReason, Mode, Overwrite, Piece, Reader, RingSetup, SnapshotReader, Taking, Writer,
 };
 use pmux_sim::oracle::ring::{Mode as ModelMode, Ring, Written};
 use proptest::prelude::*;
@@ -81,9 +81,9 @@ proptest! {
                 Op::Write { words } => {
                     let written = match writer.write(&record(number, words), Nanos(0)).map_err(|refused| refused.why) {
                         Ok(_) => Written::Kept,
-                        Err(Why::TooLarge) => Written::TooLarge,
+                        Err(LossReason::TooLarge) => Written::TooLarge,
                         Err(why) => {
-                            prop_assert_eq!(why, Why::Full);
+                            prop_assert_eq!(why, LossReason::Full);
                             Written::Lost
                         }
                     };

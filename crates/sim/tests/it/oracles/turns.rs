@@ -140,7 +140,7 @@ impl Clones {
         let opened: Vec<_> = groups.iter().map(open).collect();
         let found = |(group, opened): (&Group, &Opened)| {
             let roots = opened.events.iter().map(|&event| vec![event]).collect();
-            (group.side == Side::Task).then(|| engine.found_family(TASK, roots, Attribution::Totals).unwrap())
+            (group.side == Side::Task).then(|| engine.create_tree(TASK, roots, Attribution::Totals).unwrap())
         };
         let families: Vec<_> = groups.iter().zip(&opened).map(found).collect();
         enable_in_order(&engine, groups, &opened);

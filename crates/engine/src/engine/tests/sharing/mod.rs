@@ -375,7 +375,7 @@ fn who_counted_what_is_asked_of_a_group_of_its_own() {
     let open = |pmu, flags| engine.open(&group(pmu, &[flagged(2, flags)]), Target::task(TaskId(1))).unwrap();
     let kernel = || open(KERNEL, AttrFlags::empty());
     let found =
-        |opened: &crate::Opened| engine.found_family(TaskId(1), vec![vec![opened.events[0]]], Attribution::EachTask);
+        |opened: &crate::Opened| engine.create_tree(TaskId(1), vec![vec![opened.events[0]]], Attribution::EachTask);
     let (one, other) = (kernel(), kernel());
     assert_eq!(found(&one), None, "another one sees it too");
     engine.close(other.group);
