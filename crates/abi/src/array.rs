@@ -1,7 +1,7 @@
 //! Arrays of fixed-size elements, either still as bytes or as a slice of values.
 //!
-//! What it is: what a decoded record hands out instead of a `Vec`. Whoever encodes gives a slice of values, whoever
-//! decodes gets a view of bytes, and both are the same type, so that a decoded record can be encoded again.
+//! What it is: what a decoded record hands out instead of a `Vec`. An encoder gives a slice of values, a decoder
+//! gets a view of bytes, and both are the same type, so that a decoded record can be encoded again.
 //! Read first: [`Array`].
 //!
 //! **Invariant:** knows no record; elements are read one at a time, and never before they are asked for.

@@ -12,8 +12,8 @@
 //! Integers have the byte order of the machine, as in the kernel. Only little-endian machines are supported: on the
 //! others the kernel also numbers the bits of its flag words from the other end.
 //!
-//! **Invariant:** this crate knows no system call, no clock and no allocator. Whoever produces bytes and whoever
-//! consumes them use the same code. No input panics.
+//! **Invariant:** this crate knows no system call, no clock and no allocator. Producers and consumers of bytes use the
+//! same code. No input panics.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -31,9 +31,9 @@ pub(crate) fn pass_on(signal: i32, child: Option<&mut Running>) {
 /// The line on the standard error that is written over and over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
-    /// There is a terminal, and somebody wants to see it.
+    /// There is a terminal, and the line is wanted.
     Shown,
-    /// There is none, or nobody does.
+    /// There is no terminal, or the line is not wanted.
     Hidden,
 }
 
@@ -51,7 +51,7 @@ impl Line {
         let columns = terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
         // A line that is too long would stay.
         let line: String = visible(text).chars().take(columns.saturating_sub(1)).collect();
-        // When it fails there is nobody left to see it.
+        // When it fails, no user is left to see it.
         let _ = write!(std::io::stderr(), "\r\u{1b}[K{line}");
     }
 }

@@ -36,10 +36,10 @@ pub(crate) fn target<'c>(typed: &Sampling, whom: &Whom, held: Option<&'c Command
     })
 }
 
-/// Somebody has to be there.
+/// At least a part of the target has to be there.
 ///
 /// # Errors
-/// Nobody is.
+/// Nothing of the target is there.
 pub(crate) fn must_live(target: &Target<'_>, whom: &Whom) -> Result<(), Failure> {
     if target.is_alive() {
         return Ok(());
@@ -54,7 +54,7 @@ pub(crate) fn must_live(target: &Target<'_>, whom: &Whom) -> Result<(), Failure>
     Err(failed(format!("{what} {ids} {are} not there (any more): nothing is recorded")))
 }
 
-/// Those whose end is the end of it; nobody where CPUs or a command are recorded.
+/// The tasks whose end is the end of the recording; none where CPUs or a command are recorded.
 pub(crate) fn whose_end(whom: &Whom) -> Option<Target<'static>> {
     match whom {
         Whom::Pids(pids) => Some(Target::Processes(pids.clone())),

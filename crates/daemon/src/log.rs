@@ -1,9 +1,9 @@
-//! Lines for whoever runs the service.
+//! Lines for the operator of the service.
 //!
 //! What it is: [`Log`], which hands lines to a thread that writes them to standard error. With the journal at the other end,
 //! each line begins with its level as `sd-daemon(3)` wants it.
 //!
-//! **Invariant:** saying something never waits for whoever reads it: lines for which there is no room are counted, and the
+//! **Invariant:** saying something never waits for the reader of the log: lines for which there is no room are counted, and the
 //! count is said when there is room again. The end waits for a moment only: a full pipe keeps the last lines, not the process.
 
 use crate::config::Level;
@@ -26,7 +26,7 @@ pub struct Log {
 }
 
 struct Inner {
-    /// The least that is written. Relaxed: whoever hears of a change late writes a line more or less.
+    /// The least that is written. Relaxed: a thread that sees a change late writes a line more or less.
     least: AtomicU8,
     /// Lines that were left out. Relaxed: a number for people.
     left_out: Arc<AtomicU64>,
@@ -45,8 +45,8 @@ enum Style {
     Plain,
 }
 
-/// The variable names the device and the number of the journal's stream. Whoever is started from a terminal that a service runs has
-/// it as well. Source: `systemd.exec(5)`.
+/// The variable names the device and the number of the journal's stream. A process that is started from a terminal that a service
+/// runs has it as well. Source: `systemd.exec(5)`.
 fn style_of(journal_stream: Option<&str>, stderr: Option<(u64, u64)>) -> Style {
     let told = journal_stream.and_then(|told| told.split_once(':'));
     let told = told.and_then(|(device, number)| Some((device.parse().ok()?, number.parse().ok()?)));
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(text, "<6>client `a\\nb\\u{1b}[31m` is here\n<7>this\n<3>bad\n");
     }
 
-    /// A disk that is full until somebody makes room.
+    /// A disk that is full until space is freed.
     struct Disk(Page, Receiver<bool>);
 
     impl Write for Disk {
@@ -233,7 +233,7 @@ mod tests {
         );
     }
 
-    /// A terminal that somebody has stopped.
+    /// A terminal that has been stopped.
     struct Stuck(Receiver<()>, Sender<usize>);
 
     impl Write for Stuck {

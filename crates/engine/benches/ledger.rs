@@ -241,7 +241,7 @@ fn rate(size: &Size, work: Work, threads: u64, common: Common) -> [f64; 2] {
                     Work::Pair => {
                         (0..pairs).for_each(|step| pair(ledger, own_task(stray(step + (thread << 32), 500))));
                     }
-                    // Nobody has seen these tasks before.
+                    // The ledger has not seen these tasks before.
                     Work::Life => (0..pairs / 4).for_each(|step| life(ledger, own_task(500 + step))),
                 }
                 let took = start.elapsed();
@@ -252,7 +252,7 @@ fn rate(size: &Size, work: Work, threads: u64, common: Common) -> [f64; 2] {
         workers.into_iter().map(|worker| worker.join().unwrap_or_default()).collect()
     });
     let longest = took.iter().map(|&[clock, _]| clock).max().unwrap_or_default();
-    // Whoever waits for a lock is not on a CPU: that is in the figure by the clock only.
+    // A thread that waits for a lock is not on a CPU: that is in the figure by the clock only.
     let by_cpu = took.iter().map(|&[_, cpu]| pairs as f64 / cpu.as_secs_f64().max(1e-9)).sum();
     [(threads * pairs) as f64 / longest.as_secs_f64(), by_cpu]
 }

@@ -209,7 +209,7 @@ impl fmt::Display for ModifyError {
 
 impl core::error::Error for ModifyError {}
 
-/// Somebody whom the ledger doesn't know has registers.
+/// Holders that the ledger doesn't know have registers.
 fn others(Full { kind, cpu, in_use, total, .. }: Full, taken: Taken, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let who = match taken {
         Taken::Inherited => "children that have inherited breakpoints, or somebody else",

@@ -42,7 +42,7 @@ pub enum Rank {
     CpuLedger,
     /// Which debug registers some of the tasks hold ([`Host::TaskLock`]).
     TaskLedger,
-    /// Who has which view of one master, and since when ([`Host::TaskLock`]). Nobody is called under it.
+    /// Who has which view of one master, and since when ([`Host::TaskLock`]). Nothing else is called under it.
     Views,
 }
 
@@ -88,7 +88,7 @@ pub trait Host: PmuTable + Send + Sync {
         0
     }
 
-    /// The debug registers of its CPUs, where somebody is to keep account of them; it may try them out to learn how many there
+    /// The debug registers of its CPUs, where an account of them is to be kept; the host may try them out to learn how many there
     /// are. Asked once, when the first event claims one, without a lock but a set's turn.
     fn debug_registers(&self) -> Option<DebugRegisters> {
         None

@@ -1,7 +1,7 @@
 //! The pmux engine: it owns performance events.
 //!
-//! What it is: one `no_std` subsystem that opens, places, counts, inherits and closes events, whoever supplies the
-//! counters: the Linux kernel through its event fds, a simulator, or the registers of a machine.
+//! What it is: one `no_std` subsystem that opens, places, counts, inherits and closes events, whatever supplies the counters: the
+//! Linux kernel through its event fds, a simulator, or the registers of a machine.
 //! Read first: [`Engine`] (what a host calls), then [`context`] (the state machine behind it) and [`pmu`]
 //! (what a host must supply).
 //!

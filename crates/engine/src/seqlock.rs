@@ -6,9 +6,9 @@
 //! Pairs of orderings, by letter:
 //!
 //! * **A**: the writer's fence after it has stored the odd number, and the reader's fence before it loads the number again:
-//!   whoever saw a new word sees that the number is odd, or another.
-//! * **B**: the writer's release store of the even number, and the reader's acquire load of it: whoever saw that number
-//!   sees all words from before.
+//!   a reader that saw a new word sees that the number is odd, or another.
+//! * **B**: the writer's release store of the even number, and the reader's acquire load of it: a reader that saw that number sees
+//!   all words from before.
 //!
 //! **Invariant:** there is one writer at a time. A reader never waits for ever, also where the writer died in the middle.
 
@@ -32,7 +32,7 @@ pub trait Words {
 
 /// Writes the words behind the sequence number at `base`.
 pub fn write<W: Words>(memory: &W, base: usize, words: &[u64]) {
-    // Relaxed: only this thread stores it. A number that is odd was left by nobody but a writer that had died.
+    // Relaxed: only this thread stores it. Only a writer that had died leaves a number that is odd.
     let sequence = memory.load(base, Ordering::Relaxed) & !1;
     memory.store(base, sequence.wrapping_add(1), Ordering::Relaxed);
     W::fence(Ordering::Release); // A

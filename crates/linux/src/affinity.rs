@@ -17,8 +17,9 @@ use crate::sys::{CpuMask, Errno, set_thread_affinity, thread_affinity};
 /// preserve the user requested cpumask").
 const GIVES_BACK_SINCE: (u32, u32) = (6, 2);
 
-/// Where the calling thread may run, also when CPUs come back: the system call leaves out those that are offline, and whoever sets what it
-/// answered keeps the thread away from them for ever. Where the kernel does so whatever is set, it is `EBUSY`: better not to go anywhere.
+/// Where the calling thread may run, also when CPUs come back: the system call leaves out those that are offline, and code that sets
+/// what it answered keeps the thread away from them for ever. Where the kernel does so whatever is set, it is `EBUSY`: better not to go
+/// anywhere.
 fn home() -> Result<CpuMask, Errno> {
     static POSSIBLE: OnceLock<usize> = OnceLock::new();
     static GIVES_BACK: OnceLock<bool> = OnceLock::new();

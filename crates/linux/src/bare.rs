@@ -1,6 +1,6 @@
 //! What the kernel's calls cost alone, for those who measure what is built on them.
 //!
-//! **Invariant:** nobody believes an event that is opened here: nothing is measured with it but what its opening, its switching or
+//! **Invariant:** no code believes an event that is opened here: nothing is measured with it but what its opening, its switching or
 //! its reading costs.
 
 use crate::sys::Errno;
@@ -24,7 +24,7 @@ pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<Opened, Errno
     let all_cpus: Vec<Option<u32>> =
         if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
     let mut open: Vec<OwnedFd> = Vec::with_capacity(tids.len() * all_cpus.len());
-    // Whoever is compared has to do the same.
+    // The code that this is compared with has to do the same.
     let _ = limits::raise_soft_limit();
     for &tid in tids {
         for &cpu in &all_cpus {

@@ -26,7 +26,7 @@ impl Door {
         futex::wake(&self.state, waiting);
     }
 
-    /// Closes it again. Nobody may be waiting.
+    /// Closes it again. No thread may be waiting.
     pub fn close(&self) {
         self.state.store(CLOSED, Ordering::Relaxed);
     }

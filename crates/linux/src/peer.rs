@@ -37,7 +37,7 @@ pub enum Namespace {
     Other,
 }
 
-/// Somebody who asks, as far as it is safe to believe.
+/// A client that asks, as far as it is safe to believe.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Asker {
     /// Who connected.

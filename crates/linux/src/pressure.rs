@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is waited for, by whom, for how long.
+/// What is waited for, by which tasks, for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit<'n> {
     /// `cpu`, `memory` or `io`.

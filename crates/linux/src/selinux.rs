@@ -1,7 +1,7 @@
-//! What SELinux lets somebody do with performance events.
+//! What SELinux lets a process do with performance events.
 //!
-//! What it is: the class `perf_event` of the policy that is loaded, asked through selinuxfs. The kernel asks it for whoever opens an
-//! event; where a service opens one for somebody else, the service has to ask.
+//! What it is: the class `perf_event` of the policy that is loaded, asked through selinuxfs. The kernel asks it for the process
+//! that opens an event; where a service opens one for another process, the service has to ask.
 //! Read first: [`Selinux::rights_of`].
 //!
 //! **Invariant:** nothing is kept: a policy may be loaded, and enforced or not, at any moment.
@@ -46,7 +46,7 @@ impl PerfPermission {
         }
     }
 
-    /// Whether the kernel asks for it when somebody opens such an event: root too.
+    /// Whether the kernel asks for it when a process opens such an event: one of root's too.
     #[must_use]
     pub fn is_needed_for(self, attr: &Attr, breadth: Breadth) -> bool {
         match self {
@@ -70,7 +70,7 @@ pub enum Breadth {
     WholeCpu,
 }
 
-/// What is allowed to somebody.
+/// What is allowed to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PerfRights(u8);
 
@@ -118,7 +118,7 @@ impl Selinux {
         root.join("enforce").exists().then(|| Self { root: root.to_owned() })
     }
 
-    /// What the policy in force allows to whoever has this label.
+    /// What the policy in force allows to a process that has this label.
     ///
     /// # Errors
     /// It can't be asked: `EACCES` where this process may not; `EINVAL` for what is no label of the policy; a file of selinuxfs says
@@ -162,7 +162,7 @@ impl Selinux {
         Ok(if self.number("deny_unknown")? == 0 { PerfRights::ALL } else { PerfRights::NONE })
     }
 
-    /// What somebody may do to himself, which is how the kernel asks for who opens an event.
+    /// What a label may do to itself, which is how the kernel asks for the process that opens an event.
     fn ask(&self, label: &str, class: u32) -> io::Result<Decision> {
         // It is one word among others.
         if label.is_empty() || label.contains(|letter: char| letter.is_whitespace() || letter == '\0') {

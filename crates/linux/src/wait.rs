@@ -122,11 +122,11 @@ impl Waiter {
         loop {
             self.list_entries();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            // The signal of a child that had ended before it was watched came to nobody.
+            // The signal of a child that had ended before it was watched reached no door.
             let sleep = if self.child_ended_unseen()? { Some(Duration::ZERO) } else { left };
             match sys::ppoll(&mut self.entries, sleep) {
                 Ok(_) => {}
-                // Ours are in their pipe by now, others are nobody's: look again, with the time that is left.
+                // Ours are in their pipe by now, others are of no concern here: look again, with the time that is left.
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(error),
             }
@@ -288,8 +288,8 @@ impl AsFd for Signals {
 
 /// The signal that asks a service to read its configuration anew.
 pub const RELOAD: i32 = libc::SIGHUP;
-/// What the kernel sends to whoever writes more into a file than a limit allows (`ulimit -f`). Who receives it is not ended by it,
-/// and sees an error.
+/// What the kernel sends to a process that writes more into a file than a limit allows (`ulimit -f`). A process that receives it is
+/// not ended by it, and sees an error.
 pub const FILE_TOO_LARGE: i32 = libc::SIGXFSZ;
 /// The signals that ask a service to stop.
 pub const STOP: [i32; 2] = [libc::SIGINT, libc::SIGTERM];

@@ -110,7 +110,7 @@ pub struct Tried {
 /// A PMU of which is known how many events run at once: on `shared` counters several of them, on the others one only. What
 /// was tried comes back as sources, in its order.
 ///
-/// Nobody has asked how wide its counters are, or how they overflow: a plan does not depend on it.
+/// It is not asked how wide its counters are, or how they overflow: a plan does not depend on it.
 #[must_use]
 pub fn tried_pmu(name: &str, shared: u8, events: &[Tried]) -> (PmuDescription, Vec<Source>) {
     let mut pmu = PmuDescription::hardware(name, shared, 64, OverflowBy::Interrupt);

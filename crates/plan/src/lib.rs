@@ -33,11 +33,11 @@ use std::ops::Range;
 pub struct Request {
     /// The groups, in the order in which they would be opened.
     pub groups: Vec<GroupRequest>,
-    /// Whom they would count.
+    /// Which tasks or CPUs they would count.
     pub scope: Scope,
 }
 
-/// Whom events would count.
+/// Which tasks or CPUs events would count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// A task, wherever it runs: one kernel event for each event.
@@ -93,7 +93,7 @@ pub enum Source {
 /// How events fit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Whom they count.
+    /// Which tasks or CPUs they count.
     pub scope: Scope,
     /// How many CPUs the machine has.
     pub cpus: u32,
@@ -120,7 +120,7 @@ pub struct PmuPlan {
     pub fits_if_shared: bool,
     /// After how many turns the repetition begins; nearly always 0.
     pub lead_in: usize,
-    /// After how many turns it all begins again; 1 where nobody waits.
+    /// After how many turns it all begins again; 1 where no event waits.
     pub period: usize,
 }
 
@@ -145,7 +145,7 @@ pub enum Room {
     },
     /// As many as wanted.
     Plenty,
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
 }
 
@@ -202,12 +202,12 @@ pub enum Fate {
     InTurns(Share),
     /// It is never on.
     Never(Why),
-    /// Nobody knows how many counters its PMU has.
+    /// It is not known how many counters its PMU has.
     Unknown,
 }
 
 impl Fate {
-    /// The share of the time that it is seen; `None` where nobody knows.
+    /// The share of the time that it is seen; `None` where that is not known.
     #[must_use]
     pub fn share(&self) -> Option<Share> {
         match self {
@@ -237,7 +237,7 @@ impl Share {
 }
 
 impl Plan {
-    /// Whether an event is on in a turn; the first turn is 0. `None` where nobody knows, or there is no such event.
+    /// Whether an event is on in a turn; the first turn is 0. `None` where that is not known, or there is no such event.
     #[must_use]
     pub fn is_on(&self, event: usize, turn: usize) -> Option<bool> {
         let event = self.events.get(event)?;

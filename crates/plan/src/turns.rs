@@ -140,8 +140,8 @@ impl Watched<'_> {
         (0..self.pace.len()).filter(move |&event| self.pace[event] == Some(pmu))
     }
 
-    /// In how many states the queue of a PMU can be: whose turn it is, or nobody's yet; and who is first of those that want the same
-    /// counters.
+    /// In how many states the queue of a PMU can be: which event's turn it is, or no event's yet; and which is first of those that want
+    /// the same counters.
     fn states(&self, pmu: usize) -> usize {
         let mut alike: Vec<(SlotMask, usize)> = Vec::new();
         for group in self.groups.iter().filter(|group| !group.demand.pinned) {
@@ -262,7 +262,7 @@ impl Watched<'_> {
     }
 }
 
-/// Nobody looks at plans that are longer.
+/// No user looks at plans that are longer.
 const MOST_ROUNDS: usize = 5000;
 
 const fn least_common_multiple(one: usize, other: usize) -> usize {

@@ -4,7 +4,7 @@
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
 //!
 //! *Always* records the machine's stacks at 99 Hz and keeps them: how much of a CPU the recorder takes, and, where this machine counts
-//! cycles, what a sample costs whoever is sampled.
+//! cycles, what a sample costs the task that is sampled.
 //!
 //! *Storm* is a process that makes a system call each microsecond, with a number. Two snapshots are taken one after the other, by us and by
 //! `perf record --overwrite --switch-output=signal`, if that is installed. What matters is how many numbers are missing between the first of
@@ -141,7 +141,7 @@ fn always(session: &Session, small: bool) {
         RecordOptions { rate: Rate::Frequency(99), call_chain: CallChain::FramePointers, ..RecordOptions::default() };
     let options = FlightOptions { record, ..FlightOptions::into_directory(folder.path()) };
     let events = EventList::parse(&["cpu-clock"], session.catalog()).unwrap();
-    // Somebody has to be sampled.
+    // A task has to be sampled.
     let _busy = Other::start(BUSY);
     let mut flight = Flight::open(session, events, &[], &all(), options).unwrap();
     flight.enable().unwrap();

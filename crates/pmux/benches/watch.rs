@@ -71,7 +71,7 @@ impl Crowd {
         let _sleeping: Vec<_> = (1..threads).map(sleep).collect();
         all_there.wait();
         std::io::stdout().write_all(b"x").and_then(|()| std::io::stdout().flush()).unwrap();
-        // Until nobody holds the other end any more.
+        // Until no process holds the other end any more.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     }
@@ -151,7 +151,7 @@ fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error>
     Ok(())
 }
 
-/// So many hits are measured at once: few enough that often nobody else runs meanwhile.
+/// So many hits are measured at once: few enough that often no other task runs meanwhile.
 const AT_ONCE: u64 = 500;
 
 /// Time of so many hits on this thread.

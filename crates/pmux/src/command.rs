@@ -134,7 +134,7 @@ impl Running {
     /// Waits until it has ended. What `wait4` said is brought to the session, for events that are counted from it.
     ///
     /// # Errors
-    /// [`Error::Wait`] where somebody else has reaped it.
+    /// [`Error::Wait`] where other code has reaped it.
     pub fn wait(&mut self, session: &Session) -> Result<ExitedChild, Error> {
         let exited = self.child.wait().map_err(Error::Wait)?;
         self.settle(session, &exited);

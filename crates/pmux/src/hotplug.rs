@@ -21,10 +21,10 @@ pub(crate) struct Hotplug {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Follower {
-    /// Whoever reads counters.
+    /// Any code that reads counters.
     Anybody,
-    /// One loop, which also tells others: it must not miss any. Whoever else must know at once looks at the list of CPUs, and leaves
-    /// the news where they are.
+    /// One loop, which also tells others: it must not miss any. Other code that must know at once looks at the list of CPUs, and
+    /// leaves the news where they are.
     Loop,
 }
 

@@ -55,7 +55,7 @@
 //! ```
 //!
 //! Counters that are shared with other processes, through `pmux serve`: equal questions cost the machine one counter, and
-//! nobody notices the others. [`Session::new`] does it by itself where the service runs; here it must, at the place that the
+//! no process notices the others. [`Session::new`] does it by itself where the service runs; here it must, at the place that the
 //! environment's `PMUX_SOCKET` says, or the usual one:
 //!
 //! ```no_run
@@ -67,7 +67,7 @@
 //! loop {
 //!     std::thread::sleep(std::time::Duration::from_secs(1));
 //!     println!("now: {} cycles", counters.read().total(0));
-//!     // Nobody is asked: some nanoseconds for each event.
+//!     // No process is asked: some nanoseconds for each event.
 //!     let (snapshot, age) = counters.read_cached();
 //!     println!("{} ms ago: {} instructions", age.0 / 1_000_000, snapshot.total(1));
 //!     // The service may stop or die. The session connects again, and what is open goes on.

@@ -33,7 +33,7 @@ pub(crate) struct Outlet<R> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Full {
-    /// It takes nothing until somebody has read.
+    /// It takes nothing until a reader has read.
     Waits,
     /// It gives up what is oldest.
     Overwrites,
@@ -50,7 +50,7 @@ fn outlet_attr(pages: u32, full: Full) -> Attr {
         config: pmux_abi::attr::sw::DUMMY,
         flags,
         clock_id: CLOCK_MONOTONIC,
-        // A ring wants to be read when a quarter of it is full: what is left must do until somebody comes.
+        // A ring wants to be read when a quarter of it is full: what is left must suffice until a reader comes.
         wakeup: Wakeup::Bytes(u32::try_from(quarter).unwrap_or(u32::MAX)),
         ..Attr::default()
     }

@@ -1,7 +1,7 @@
 //! A group that is closed with its owner.
 //!
-//! What it is: what everybody does with a group who says himself what is opened: [`crate::exact`] for this program,
-//! [`crate::serving`] for somebody else. Each has errors of his own, made of the engine's.
+//! What it is: what all modules do with a group that say themselves what is opened: [`crate::exact`] for this program,
+//! [`crate::serving`] for another process. Each has errors of its own, made of the engine's.
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 

@@ -180,7 +180,7 @@ impl Session {
         if let OpenError::DebugRegisters { full, taken, .. } = error {
             let known = self.known_holders(&full, taken);
             match taken {
-                // Then it is nobody else.
+                // Then no other holder is the cause.
                 Taken::Known => refusal.help = vec![known],
                 Taken::Outside | Taken::Inherited => refusal.help.insert(0, known),
             }

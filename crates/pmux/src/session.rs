@@ -56,7 +56,7 @@ pub enum SharedChoice {
     Auto,
     /// Through a service, or not at all. With one, events can be counted also where the kernel refuses them to this process.
     Always,
-    /// With nobody.
+    /// With no other process.
     Never,
 }
 
@@ -163,7 +163,7 @@ impl Session {
     /// # Errors
     /// [`Error::Backend`], [`Error::SharedChoice`] where a variable has another value; [`Error::Cpus`] where the CPUs can't be
     /// read; [`Error::Refused`] where the kernel's events are demanded and refused; [`Error::Service`] where sharing is demanded
-    /// and nobody is there.
+    /// and no service is there.
     pub fn new() -> Result<Self, Error> {
         Self::with_shared(SharedChoice::of_environment()?)
     }
@@ -188,8 +188,8 @@ impl Session {
     }
 
     /// Opens this machine as [`Session::new`] does, and says whether events of the session that ask the same share one event of
-    /// the kernel, as they do otherwise. Each reads, switches and closes its own either way; see [`pmux_engine::share`] for who
-    /// shares with whom.
+    /// the kernel, as they do otherwise. Each reads, switches and closes its own either way; see [`pmux_engine::share`] for
+    /// which events share one.
     ///
     /// # Errors
     /// As [`Session::new`].
@@ -232,9 +232,9 @@ impl Session {
     }
 
     fn share_through(&mut self, service: Service) {
-        // The host is new: nobody is asked yet.
+        // The host is new: no service is asked yet.
         let _ = self.engine().host().share_with(Arc::new(service));
-        // The service opens events also for those whom the kernel refuses all: in a container, say.
+        // The service opens events also for processes to which the kernel refuses all: in a container, say.
         if let Some(inner) = Arc::get_mut(&mut self.inner)
             && matches!(inner.backend, Backend::Usage { .. })
         {
@@ -247,7 +247,7 @@ impl Session {
     /// As [`Session::new`], and shares counters through the service at this path.
     ///
     /// # Errors
-    /// As [`Session::new`]; [`Error::Service`] where nobody is there.
+    /// As [`Session::new`]; [`Error::Service`] where no service is there.
     pub fn with_service_at(path: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
         let mut session = Self::with_shared(SharedChoice::Never)?;
         session.share_at(Place::Named(path.into()))?;
@@ -379,7 +379,7 @@ impl Session {
     }
 
     /// How often the kernel has not agreed with this session's account of debug registers: [`Disagreements::refused`] for those
-    /// that somebody else holds, [`Disagreements::inherited`] for those that children may have inherited.
+    /// that another holder has, [`Disagreements::inherited`] for those that children may have inherited.
     #[must_use]
     pub fn register_disagreements(&self) -> Disagreements {
         self.engine().ledger_disagreements()

@@ -1,6 +1,6 @@
 //! Counts from memory: what this process has read last, or what a service shows.
 //!
-//! **Invariant:** nobody is asked, and no count goes back: the younger of the two is taken.
+//! **Invariant:** neither the kernel nor the service is asked, and no count goes back: the younger of the two is taken.
 
 use crate::session::Session;
 use pmux_engine::engine::SlotView;

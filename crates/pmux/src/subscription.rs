@@ -4,7 +4,7 @@
 //! ring of everybody who is on; this is the reading end of one ring.
 //! Read first: [`Subscription`].
 //!
-//! **Invariant:** nobody waits for the service; where it goes away, what it had written is read still, and the time until it is back
+//! **Invariant:** no reader waits for the service; where it goes away, what it had written is read still, and the time until it is back
 //! is a gap that is told.
 
 use crate::error::Error;
@@ -22,7 +22,7 @@ use std::time::Duration;
 ///
 /// Each record comes whole, as the kernel wrote it, with the number of the event that wrote it where its attribute asks for that
 /// ([`Subscription::numbers`] tells which event that is). Between records stand round marks (`PERF_RECORD_FINISHED_ROUND`), and where
-/// there was no room, `PERF_RECORD_LOST` says how many were lost: whoever is slow loses his own records, and nobody else does.
+/// there was no room, `PERF_RECORD_LOST` says how many were lost: a slow reader loses its own records, and no other loses any.
 ///
 /// ```no_run
 /// use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
@@ -118,7 +118,7 @@ impl Subscription {
         let there = self.switch(Verb::Enable)?;
         let now = pmux_linux::now_ns();
         if self.flow == Flow::Off {
-            // Until now nobody missed anything.
+            // Until now nothing was missed.
             self.heard_ns = now;
             if there == There::No || self.away_ns.is_some() {
                 self.away_ns = Some(now);
@@ -182,8 +182,8 @@ impl Subscription {
         drained
     }
 
-    /// Looks whether the service is there, and goes on with one that came back. Whoever calls it now and then, between drains, knows
-    /// the gap as closely.
+    /// Looks whether the service is there, and goes on with one that came back. A caller that calls it now and then, between drains,
+    /// knows the gap as closely.
     pub fn look(&mut self) {
         match &self.records {
             Some(records) if self.service.keeps(records) => self.seen_ns = pmux_linux::now_ns(),
@@ -220,7 +220,7 @@ impl Subscription {
     }
 
     /// Which event of the kernel has which number in the records: the events by their place in the question. A CPU that comes back
-    /// has new ones: whoever meets a number that he doesn't know asks again.
+    /// has new ones: a reader that meets a number that it doesn't know asks again.
     ///
     /// # Errors
     /// [`Error::ServiceRefused`]. None are known while the service is away.

@@ -20,7 +20,7 @@ pub enum Target<'a> {
     /// Single threads, a row each.
     Threads(Vec<i32>),
     /// All threads of processes as they are now, a row each; threads and children that they start later are counted
-    /// in the row of whoever started them.
+    /// in the row of the task that started them.
     Processes(Vec<i32>),
     /// A command that is held before its exec, with all its children.
     Command(&'a Command),

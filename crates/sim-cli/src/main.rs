@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let options = match Program::try_parse() {
         Ok(program) => program.options,
         Err(error) => {
-            // When it fails there is nobody left to tell.
+            // When it fails, there is no place left where the failure could be told.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS });
         }

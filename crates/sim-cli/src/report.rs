@@ -163,7 +163,7 @@ fn row(ran: &Ran) -> serde_json::Value {
     })
 }
 
-/// Writes to standard output. Where nobody reads it (`| head`), the rest is not printed; the status still tells.
+/// Writes to standard output. Where no process reads it any more (`| head`), the rest is not printed; the status still tells.
 fn put(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
 }

@@ -9,7 +9,7 @@ use std::io::Write;
 pub fn say(text: &str) {
     let mut line = visible_lines(text);
     line.push('\n');
-    // One call, so that lines of several programs don't mix. When it fails there is nobody left to tell.
+    // One call, so that lines of several programs don't mix. When it fails, there is no other place to say so.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

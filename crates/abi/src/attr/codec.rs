@@ -3,7 +3,7 @@
 //! Read first: [`Attr::decode`] for the order of the checks, [`Attr::encode`] for the size chosen.
 //!
 //! **Invariant:** only what the bytes alone can tell is checked here: sizes, reserved places, bits without a name.
-//! Whether fields fit together is for whoever opens the event.
+//! Whether fields fit together is for the code that opens the event.
 //!
 //! **Invariant:** encode and decode are inverse. A bit without a name is refused, never dropped.
 

@@ -1,6 +1,6 @@
 //! The numbers of the generic events.
 //!
-//! **Invariant:** only numbers that every kernel shares; names of events are for whoever parses text.
+//! **Invariant:** only numbers that every kernel shares; names of events are for the code that parses text.
 
 /// `config` of [`super::EventType::HARDWARE`].
 ///

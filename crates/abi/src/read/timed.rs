@@ -119,7 +119,7 @@ impl TimedRead<'_> {
         self.at(self.layout.place(index)?)
     }
 
-    /// The same, of whoever is at a place that was looked up before.
+    /// The same, of the event at a place that was looked up before.
     #[must_use]
     #[inline]
     pub fn at(self, place: ValuePlace) -> Option<u64> {

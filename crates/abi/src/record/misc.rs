@@ -39,7 +39,7 @@ impl Misc {
     pub const GUEST_KERNEL: Self = Self(4);
     /// From user mode of a guest.
     pub const GUEST_USER: Self = Self(5);
-    /// Whoever listed the mappings of a process ran out of time.
+    /// The program that listed the mappings of a process ran out of time.
     pub const PROC_MAP_PARSE_TIMEOUT: Self = Self(1 << 12);
     /// MMAP, MMAP2: the mapping isn't executable. See [`super::MapKind`].
     pub const MMAP_DATA: Self = Self(1 << 13);

@@ -112,7 +112,7 @@ pub(super) fn of(input: Input, wanted: Wanted, scope: Scope) -> Result<Shares, P
         for frame in profile.stacks.walk(*stack) {
             let (id, _) = symbols.id_of(&profile, frame);
             let name = names.entry(id).or_insert_with(|| name_of(&profile, symbols.function(id)));
-            // Whoever calls himself is there once.
+            // A function that calls itself is there once.
             if met.insert(name.clone()) {
                 shares.functions.entry(name.clone()).or_default().add(*sum);
             }

@@ -2,8 +2,8 @@
 //!
 //! Read first: [`find`], which says who is meant.
 //!
-//! **Invariant:** what a recorder says reaches the terminal without control characters. Somebody else's recorders are not asked, but
-//! it is said that they are there.
+//! **Invariant:** what a recorder says reaches the terminal without control characters. The recorders of other users are not asked,
+//! but it is said that they are there.
 
 use super::words;
 use crate::failure::{Failure, failed};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How long a recorder may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a snapshot may take, where nobody says.
+/// How long a snapshot may take, where no option says it.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A recorder that has a socket.
@@ -161,7 +161,7 @@ enum Meant {
 
 /// Those that this user may ask.
 fn yours(all: Vec<Recorder>, meant: Meant) -> Result<Vec<Recorder>, Failure> {
-    // What root is told without having said by whom must not come from anybody.
+    // Where root names no recorder, what root is told must not come from a recorder of just any user.
     let trusts = |of: &Recorder| meant == Meant::All || of.is_trusted;
     let is_not = |of: &Recorder| matches!(of.status, Err(AskError::NotYours | AskError::Refused(_))) || !trusts(of);
     let (others, yours): (Vec<_>, Vec<_>) = all.into_iter().partition(is_not);

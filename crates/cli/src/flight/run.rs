@@ -32,7 +32,7 @@ const PILOT: Token = Token(0);
 /// A command that is followed stands.
 const FOLLOW: Token = Token(u64::MAX);
 const ENDS: Token = Token(u64::MAX - 1);
-/// Where snapshots go, where nobody says.
+/// Where snapshots go, where no option says it.
 const USUAL_FOLDER: &str = "pmux-flight";
 const USUAL_COOL_DOWN: Duration = Duration::from_secs(10);
 /// How often it is looked whether those are alive that are recorded.
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         if result.is_err()
             && let Some(child) = &mut child
         {
-            // Nobody would see how it ends.
+            // No code would see how it ends.
             let _ = child.running().kill(SIGTERM);
         }
         let ended = result?;
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
                 Some(_) => ended.is_some(),
                 None => self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive()),
             };
-            // What was begun goes on to its own end, unless somebody wants to leave.
+            // What was begun goes on to its own end, unless a signal asks to leave.
             if over && !std::mem::replace(&mut heard, true) {
                 pilot.hear_out().iter().for_each(|told| self.tell(told));
             }

@@ -76,7 +76,7 @@ pub(crate) enum MostDisk {
 }
 
 impl Default for MostDisk {
-    /// As that of a recorder in the service's configuration: whoever looks for a glitch for weeks must not fill the disk.
+    /// As that of a recorder in the service's configuration: a search for a glitch that lasts weeks must not fill the disk.
     fn default() -> Self {
         Self::Bytes(1 << 30)
     }

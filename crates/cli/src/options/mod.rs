@@ -129,7 +129,7 @@ impl Shown {
     /// Prints to standard output (help, version) or standard error (complaints), in colour
     /// on a terminal, and returns the exit status that belongs to it.
     pub(crate) fn print(&self) -> u8 {
-        // When the text cannot be written there is nobody left to tell.
+        // When the text cannot be written, no reader is left to tell.
         let _ = self.error.print();
         if self.error.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS }
     }

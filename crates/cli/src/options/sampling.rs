@@ -106,7 +106,7 @@ fn call_graph(text: &str) -> Result<CallGraph, String> {
 }
 
 impl Sampling {
-    /// Whom to record.
+    /// The command, tasks or CPUs to record.
     ///
     /// # Errors
     /// A sentence for the user.

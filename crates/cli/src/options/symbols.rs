@@ -1,6 +1,7 @@
 //! Where the names of functions come from: the options that all commands have which read a recording.
 //!
-//! **Invariant:** plain data, and what it means in words of the library. Nobody on the network is asked unless it was typed.
+//! **Invariant:** plain data, and what it means in words of the library. No server on the network is asked unless the option for it
+//! was typed.
 
 use clap::Args;
 use pmux::profile::Sources;
@@ -77,7 +78,7 @@ mod tests {
             let options = SymbolOptions { debuginfod: debuginfod.map(str::to_owned), ..SymbolOptions::default() };
             options.sources(urls.map(OsStr::new)).map(|sources| sources.debuginfod)
         };
-        // Who did not ask for it asks nobody.
+        // Without the option, no server is asked.
         assert_eq!(asked(None, Some("http://a")), Ok(Vec::new()));
         assert_eq!(asked(Some("http://b,https://c"), Some("http://a")).unwrap(), ["http://b", "https://c"]);
         assert_eq!(asked(Some(""), Some("http://a  http://d ")).unwrap(), ["http://a", "http://d"]);

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-/// Whom a command looks at that takes one kind of target at a time.
+/// The target of a command that takes one kind of target at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whom {
     /// The command.

@@ -152,7 +152,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 }
 
 impl WatchOptions {
-    /// Whom to watch.
+    /// The command, tasks or CPUs to watch.
     ///
     /// # Errors
     /// A sentence for the user.

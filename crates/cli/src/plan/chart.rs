@@ -35,7 +35,7 @@ pub(super) struct Chart {
 }
 
 /// Draws so many turns, or as many as there are until they repeat. `width` is that of the page, `margin` what stands before
-/// the lines. `None` where nobody takes turns and no number was given.
+/// the lines. `None` where no event takes turns and no number was given.
 pub(super) fn draw(
     plan: &Plan,
     turns: Option<usize>,
@@ -52,7 +52,7 @@ pub(super) fn draw(
         None if all <= 1 => return None,
         None => all.min(room),
     };
-    // Whoever needs no counter is on anyway.
+    // An event that needs no counter is on anyway.
     let counts = |event: &EventPlan| {
         let room = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| &pmu.room);
         matches!(event.fate, Fate::Always) && matches!(room, Some(Room::Counters { .. }))

@@ -95,7 +95,7 @@ impl Files {
         if let Some(most) = self.most {
             while self.finished.len() > most as usize {
                 if let Some(oldest) = self.finished.pop_front() {
-                    // Somebody may have taken it away.
+                    // Another process may have taken it away.
                     let _ = fs::remove_file(oldest);
                 }
             }
@@ -135,7 +135,7 @@ impl Files {
     }
 }
 
-/// What is recorded is nobody else's business.
+/// No other user has access to what is recorded.
 fn private(how: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
     how.mode(0o600);

@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         if result.is_err()
             && let Some(child) = &mut child
         {
-            // Nobody would wait for it any more.
+            // No code would wait for the child any more.
             let _ = child.kill(SIGTERM);
         }
         result

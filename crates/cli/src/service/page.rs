@@ -375,7 +375,7 @@ impl<T: Default> Places<T> {
         value
     }
 
-    /// The events, the place, for whom, and what was added up.
+    /// The events, the place, the users that it is for, and what was added up.
     fn rows(self) -> impl Iterator<Item = (String, String, String, T)> {
         self.lines.into_iter().map(|(line, value)| {
             let Line { events, place, whom, cpus } = line;

@@ -53,7 +53,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         let lines = terminal_size::terminal_size_of(io::stdout()).map(|(_, lines)| usize::from(lines.0));
         let out = match (lines.filter(|_| !options.json), ask(&service)) {
             (Some(lines), Ok(status)) => screen(&status, Style::of_stdout(options.color), lines),
-            // Whoever looks on sees it come back; a program is told at once.
+            // A user who watches the screen sees it come back; a program is told at once.
             (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; it is asked again and again\n"),
             (None, Ok(status)) if options.json => text(options, &status, style),
             (None, status) => text(options, &status?, style) + "\n",

@@ -216,7 +216,7 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
                     (Some(count), _) => {
                         values[column] = values[column].plus(tree_value(Reading::Counted(*count)));
                     }
-                    // It was counted, and nobody said how much of it was this one's.
+                    // It was counted, and no record says how much of it was this process's.
                     (None, Some(_)) => values[column] = values[column].plus(Value::NotCounted { enabled_ns: 0 }),
                     (None, None) => {}
                 }

@@ -2,7 +2,7 @@
 //!
 //! Read first: [`contention`].
 //!
-//! **Invariant:** time in which somebody else had a counter is told, event by event.
+//! **Invariant:** time in which another program or the kernel had a counter is told, event by event.
 
 use super::plan::Plan;
 use super::report::{About, Note};
@@ -46,7 +46,7 @@ pub(super) fn contention(plan: &Plan, counters: &[Counters]) -> Vec<Note> {
             }
         }
     }
-    // Where nobody takes turns, nothing was changed either.
+    // Where no event takes turns, nothing was changed either.
     let rooms = counters.iter().filter(|counters| counters.takes_turns()).flat_map(Counters::rooms);
     let fewer: Vec<_> = rooms.filter(|room| room.limit < room.counters).collect();
     if !(notes.is_empty() && fewer.is_empty()) {

@@ -33,7 +33,7 @@ pub(crate) enum State {
     Good,
     /// What could not be written there stands on standard error.
     Diverted,
-    /// Not even that: nobody is told anything any more.
+    /// Not even that is possible: nothing is told any more.
     Lost,
 }
 

@@ -178,7 +178,7 @@ fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row], counters:
     let mut own = rows.iter().filter(|row| row.event == event).map(|row| row.value);
     let first = own.next()?;
     let about = About::Event(event);
-    // Whoever was given files counts all the same, and misses nothing.
+    // A client that was given the kernel's files counts all the same, and misses nothing.
     let away = session.service_away().filter(|_| !session.service_gap().is_zero());
     match (own.fold(first, Value::plus), away) {
         (Value::NotCounted { enabled_ns: 0 }, Some(away)) => {

@@ -136,7 +136,7 @@ pub(crate) struct ThreadName {
     pub(crate) tid: i32,
 }
 
-/// Whom a row counts: all parts `None` is the sum over everything measured.
+/// Which CPU, thread or control group a row counts: all parts `None` is the sum over everything measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Who {
     /// One CPU (`-A`).
@@ -151,7 +151,7 @@ pub(crate) struct Who {
 /// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// Whom it counts.
+    /// Which CPU, thread or control group it counts.
     pub(crate) who: Who,
     /// Which event, an index into [`Report::events`].
     pub(crate) event: usize,

@@ -124,7 +124,7 @@ impl Run<'_> {
             Err(failure) => Err(failure),
         };
         if let (Err(_), Some(child)) = (&result, &mut live.child) {
-            // Nobody would wait for it any more.
+            // No code would wait for the child any more.
             let _ = child.kill(SIGTERM);
         }
         result

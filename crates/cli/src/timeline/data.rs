@@ -133,7 +133,7 @@ fn throttled(notes: &[Noted], end_ns: u64) -> Vec<(Option<u32>, u64, u64)> {
     gaps
 }
 
-/// Whether the CPU was away: its own thread for that, `cpuhp/1`, was the last to be seen, and then nobody for long.
+/// Whether the CPU was away: its own thread for that, `cpuhp/1`, was the last to be seen, and then no thread for long.
 fn is_offline(drawn: &Drawn<Whole>, span: &Span) -> bool {
     let name = drawn.profile.names.get(drawn.profile.tasks.thread(span.thread).name());
     span.cpu.is_some_and(|cpu| name == format!("cpuhp/{cpu}")) && span.to_ns.saturating_sub(span.from_ns) >= OFFLINE_NS

@@ -52,7 +52,7 @@ fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     server::serve(&listener, server::Page { path, port, body })
 }
 
-/// 128 bits that nobody guesses.
+/// 128 bits that cannot be guessed.
 fn secret() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     let filled = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));

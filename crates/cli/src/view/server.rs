@@ -2,7 +2,7 @@
 //!
 //! What it is: [`answer`] decides by the head of a request, and is pure; [`serve`] is the sockets around it.
 //!
-//! **Invariant:** whoever asks may send anything, or nothing: a head has a limit in bytes and time, and each is answered by a thread of
+//! **Invariant:** a client may send anything, or nothing: a head has a limit in bytes and time, and each is answered by a thread of
 //! its own, of which there are at most [`MOST_AT_ONCE`].
 
 use super::PROFILER;
@@ -52,7 +52,7 @@ pub(super) fn serve(listener: &TcpListener, page: Page) -> ! {
         }
         let (page, done) = (Arc::clone(&page), Arc::clone(&busy));
         let talk = move || {
-            // Who hangs up has what he wanted.
+            // A client that hangs up has what it wanted.
             let _ = talk(stream, &page);
             done.fetch_sub(1, Ordering::Relaxed);
         };

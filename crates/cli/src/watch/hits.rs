@@ -339,7 +339,7 @@ impl<'a> Hits<'a> {
     }
 }
 
-/// Where values come from, for whoever reads them.
+/// Where values come from, for the reader of the report.
 fn values(watch: &Watch) -> Option<String> {
     match watch.values() {
         ValuesFrom::Nowhere => None,

@@ -19,7 +19,7 @@ enum Place {
 /// Whether a progress line is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
-    /// Never: nobody looks, or the terminal belongs to the command.
+    /// Never: no user looks at it, or the terminal belongs to the command.
     Off,
     /// It may be shown, and is not there now.
     Hidden,
@@ -115,7 +115,7 @@ impl Output {
         let width = self.style.width.unwrap_or(80).saturating_sub(1);
         let cut: String = text.chars().take(width).collect();
         self.style.paint(&mut line, Ink::Faint, &cut);
-        // When it fails there is nobody to look at it.
+        // When it fails, no user looks at it.
         let _ = io::stderr().write_all(line.as_bytes());
         self.progress = Progress::Shown;
     }

@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
         match result {
             Ok(ended) => self.finish(ended),
             Err(failure) => {
-                // Nobody would wait for it any more.
+                // No code would wait for the child any more.
                 match std::mem::replace(&mut self.child, Child::None) {
                     Child::Followed(followed) => {
                         let _ = followed.kill().wait(self.session);

@@ -1,4 +1,4 @@
-//! Hits as they happen, a line each, no more than somebody can read.
+//! Hits as they happen, a line each, no more than the user can read.
 //!
 //! **Invariant:** what is left out is a number, told in the same second or in the end.
 

@@ -1,6 +1,6 @@
 //! Names of threads, and places in code.
 //!
-//! What it is: what is learnt while the processes live, because afterwards nobody can be asked: names of threads at their
+//! What it is: what is learnt while the processes live, because afterwards no process is left to ask: names of threads at their
 //! first hit, the mappings of a process at its first hit.
 //!
 //! **Invariant:** a process that was forked and ended before it could be looked at has the places of its parent.

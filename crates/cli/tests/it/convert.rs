@@ -68,7 +68,7 @@ fn speedscope(bytes: &[u8]) -> Leaves {
     leaves
 }
 
-/// A message as it is on the wire: each field by its number, in order. Whoever reads by these reads what was published.
+/// A message as it is on the wire: each field by its number, in order. A reader that goes by these reads what was published.
 #[derive(Debug, Clone)]
 enum Wire {
     Number(u64),

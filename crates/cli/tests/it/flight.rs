@@ -108,7 +108,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Whoever is in the group keeps its number from being another one's.
+        // A process in the group keeps the group's number from being another one's.
         let _ =
             Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.pid())]).stderr(Stdio::null()).status();
         let _ = self.child.wait();
@@ -237,7 +237,7 @@ fn whoever_asks_gets_a_snapshot() {
     recorder.signal("USR2");
     let by_signal = recorder.says("snapshot");
     assert_eq!(by_signal["causes"][0], "signal USR2");
-    // Two at once, and one after another: nobody is held back, and nobody goes without.
+    // Two at once, and one after another: no client is held back, and no client goes without.
     let asked = [recorder.ask(["dump", "--to", &pid]).spawn(), recorder.ask(["dump", "--to", &pid]).spawn()];
     for dump in asked {
         let ran = dump.wait().good().says(&["samples", "CPU"]);

@@ -49,7 +49,7 @@ fn compare(options: &[&str], command: &[&str]) {
     for format in ["-j", "-x,", "-x;", "-x\\t"] {
         let options: Vec<&str> = [format].iter().chain(options).copied().collect();
         let (mut ours, mut theirs) = both(&options, command);
-        // Counters are shared with whoever else measures: one that had none for the moment has a line of another shape.
+        // Counters are shared with others that measure: an event that had none for the moment has a line of another shape.
         for _ in 0..if has_pmu() { 3 } else { 0 } {
             if shape(&ours.err) == shape(&theirs.err) {
                 break;

@@ -87,14 +87,14 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     let refusal = client.refused(&Request::Open(on_cpu(1, &[clock])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
     switch.turn("1");
-    // At once: whoever asks may have heard of it before the service has.
+    // At once: the client that asks may have heard of it before the service has.
     let again = client.open(on_cpu(1, &[clock])).handles[0];
     client.does(again, Verb::Enable);
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
 }
 
-/// Somebody asks for events of the CPU at the moment when it goes, and the service sees that before it is told.
+/// A client asks for events of the CPU at the moment when it goes, and the service sees that before it is told.
 #[test]
 fn clients_are_told_whoever_has_seen_it_first() {
     let Some(_switch) = Switch::take() else { return };
@@ -138,7 +138,7 @@ fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
     let mut one = subscribe(&service, &on_cpus(clock()));
     one.enable().unwrap();
     let mut read = Reading::default();
-    // Both CPUs are busy, so that the clock of each ticks; nobody stays busy for ever.
+    // Both CPUs are busy, so that the clock of each ticks; no process stays busy for ever.
     let busy = || {
         let mut start = common::start("timeout", ["20", "sh", "-c", "while :; do :; done"]);
         start.command.stdout(std::process::Stdio::null());
@@ -175,7 +175,7 @@ fn a_cpu_that_comes_back_is_recorded_again() {
     let Some(_switch) = Switch::take() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
-    // Both CPUs are busy, so that the clock of each ticks; nobody stays busy for ever.
+    // Both CPUs are busy, so that the clock of each ticks; no process stays busy for ever.
     let busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
     let line = format!("{busy}{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
     let mut words =
@@ -221,7 +221,7 @@ fn a_snapshot_tells_when_a_cpu_was_away() {
     assert!(said.contains("CPU 1 away for "), "{said}");
 }
 
-/// A CPU that nobody knew when the events were opened: what is opened there then stands as the rest does.
+/// A CPU that was not known when the events were opened: what is opened there then stands as the rest does.
 #[test]
 fn a_set_that_is_on_is_on_where_a_cpu_comes_for_the_first_time() {
     let Some(switch) = Switch::take() else { return };

@@ -1,4 +1,4 @@
-//! `/metrics` as Prometheus would ask for it, and as nobody should.
+//! `/metrics` as Prometheus would ask for it, and as no client should.
 //!
 //! The text is read by a parser of its own, which accepts only what the format allows.
 
@@ -192,7 +192,7 @@ fn who_asks_badly_is_told_and_sent_away() {
         assert!(!answer.body.is_empty());
     }
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}", "y".repeat(100_000));
-    // Whoever sends on when he was told may see the connection torn.
+    // A client that sends on after it was told may see the connection torn.
     let mut stream = connect(address);
     let _ = stream.write_all(long.as_bytes());
     let mut answer = Vec::new();
@@ -222,7 +222,7 @@ fn who_asks_badly_is_told_and_sent_away() {
     drop(crowd);
     // The loop has noticed nothing.
     assert_eq!(service.status()["clients"]["connected"], 1);
-    // Whoever says nothing is cut off.
+    // A client that says nothing is cut off.
     let started = Instant::now();
     let _ = connect(address).read_to_end(&mut text);
     assert!(started.elapsed() < Duration::from_secs(60));
@@ -292,7 +292,7 @@ fn the_machine_and_cgroups_are_counted_and_never_less() {
     let of = format!("/{}", cgroup.name());
     let first = scrape(address);
     assert!(value(&first, "pmux_event_total", &[("event", "cpu-clock"), ("cpu", "0")]) > Some(0.0));
-    // It has not run: nobody says 0.
+    // It has not run: no line says 0.
     assert_eq!(value(&first, "pmux_cgroup_event_total", &[("cgroup", &of)]), None);
     let status = service.status();
     let how = status["metrics"]["cgroups_are_counted"].as_str().unwrap();

@@ -91,6 +91,6 @@ fn what_a_container_has_mounted_is_read_while_it_runs() {
     assert!(has_names(&while_it_runs), "{}{}", while_it_runs.text(), while_it_runs.err);
     running.signal("KILL");
     running.wait();
-    // Nobody is left who has it mounted: that it is missing is said.
+    // No process is left that has it mounted: that it is missing is said.
     assert!(!has_names(&table(&file, &["--no-cache"]).says(&["it is not there"])));
 }

@@ -10,7 +10,8 @@ fn perf_says(subcommand: &[&str], file: &Path) -> String {
     start("perf", subcommand).args(["-i"]).args([file]).run().good().text()
 }
 
-/// Kernels that let build ids show in what they tell to others ended their recording when somebody came who asked for them.
+/// Kernels that let build ids show in what they tell to other recorders ended the recording of those when a process came that
+/// asked for build ids.
 #[test]
 fn who_records_already_is_not_disturbed() {
     skip_unless!(kernel() && root() && perf());

@@ -4,7 +4,7 @@ use crate::common::{Door, PMUX, eventually, kernel, program, record_faults, star
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A shell in a terminal that nobody else sees.
+/// A shell in a terminal that only the test sees.
 struct Terminal {
     socket: PathBuf,
 }

@@ -109,7 +109,7 @@ fn equal_questions_cost_one_counter() {
     let counted: Vec<_> = counted.collect();
     // Who was enabled later and disabled later has counted what all have seen together.
     assert!(counted.iter().all(|totals| totals.value >= 50 && totals.running_ns == totals.enabled_ns), "{counted:?}");
-    // The one for whom it was opened leaves, and the others go on.
+    // The client for which it was opened leaves, and the others go on.
     clients.remove(0);
     eventually("the service sees that it has gone", || (service.status()["events"]["asked"] == 18).then_some(()));
     assert_eq!(service.status()["events"]["kernel"], 2);

@@ -1,4 +1,4 @@
-//! Clients that ask `pmux serve` badly, too much, or for what it doesn't do; and that nobody else notices.
+//! Clients that ask `pmux serve` badly, too much, or for what it doesn't do; and that no other client notices.
 
 use crate::common;
 use crate::common::hostile::{self, as_user, said_by};
@@ -40,7 +40,7 @@ fn hostile_bytes_are_an_error_for_whoever_sent_them() {
         let replies = stranger.until_the_end();
         assert!(matches!(replies[..], [Reply::Refused(_)]), "{what}: {replies:?}");
     }
-    // The same from somebody who was welcome before.
+    // The same from a client that was welcome before.
     for (what, bytes) in &worst[..6] {
         let mut known = service.client();
         known.open(on_task(own(), &[faults()]));

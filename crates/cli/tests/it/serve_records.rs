@@ -168,7 +168,7 @@ fn raw(client: &mut Asker, question: &StreamQuestion) -> (Handle, Vec<std::os::f
     (subscribed.handle, answer.files)
 }
 
-/// Whoever has the files writes into them what he can, fills the bell, and holds its other end.
+/// A client that has the files writes into them what it can, fills the bell, and holds its other end.
 #[test]
 fn hostile_files_harm_nobody() {
     let Some(service) = Service::of_kernel("") else { return };

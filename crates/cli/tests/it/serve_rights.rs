@@ -1,4 +1,4 @@
-//! Who may ask `pmux serve` for what: somebody without rights asks the kernel and the service for the same, and gets the same
+//! Who may ask `pmux serve` for what: a process without rights asks the kernel and the service for the same, and gets the same
 //! answers.
 
 use crate::common;
@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Nobody in particular.
+/// An arbitrary user.
 const USER: u32 = 65_533;
 const OTHER: u32 = 65_532;
 
@@ -139,7 +139,7 @@ fn the_service_allows_what_the_kernel_would() {
         path
     };
     let plain = copy("plain", 0o755);
-    // Whoever may execute a program and not read it may not look into the process either.
+    // A user that may execute a program and not read it may not look into the process either.
     let unreadable = copy("unreadable", 0o711);
     // Any user who executes it gets root's rights.
     let privileged = copy("privileged", 0o4755);

@@ -66,7 +66,7 @@ fn a_full_disk_keeps_nobody_from_being_served() {
     }
     let log = || std::fs::read(disk.join("log")).unwrap();
     assert_eq!(log().len(), 4096, "the disk is full");
-    // Somebody makes room.
+    // The disk has room again.
     std::fs::remove_file(disk.join("full")).unwrap();
     eventually("it says what is missing", || {
         counts(client_at(&socket));
@@ -102,7 +102,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     first.does(opened.handles[0], Verb::Enable);
     let others: Vec<_> = (0..60).map(|_| Asker::connect(&service.socket())).collect();
     service.says("new clients are turned away");
-    // Nobody waits for what may never come: who must have a service is told why not, and anybody else counts by himself.
+    // No client waits for what may never come: one that must have a service is told why not, and any other counts by itself.
     let run = |shared: &str| {
         let socket = service.socket();
         stat([shared, "-x,", "-e", "page-faults:u", "-p", &own().to_string(), "true"]).env("PMUX_SOCKET", socket).run()

@@ -65,7 +65,7 @@ fn nothing_is_left_of_anything() {
                 }
             });
         }
-        // Somebody who behaves is served all the time.
+        // A client that behaves is served all the time.
         let mut steady = service.client();
         let handle = steady.open(on_task(own(), &[faults()])).handles[0];
         steady.does(handle, Verb::Enable);
@@ -277,7 +277,7 @@ fn open(client: &mut Asker, rng: &mut Rng) -> Option<Vec<Handle>> {
     let open = match rng.u32(..4) {
         0 => on_cpu(0, &attrs),
         1 => on_task(std::process::id().cast_signed(), &attrs),
-        // Nobody, or somebody who has just gone.
+        // No task, or a task that has just gone.
         2 if rng.u32(..8) == 0 => on_task(rng.i32(2..4_000_000), &attrs),
         _ => on_task(own(), &attrs),
     };
@@ -361,7 +361,7 @@ fn floods(service: &Service, rng: &mut Rng) {
     }
 }
 
-/// Says what nobody understands, before it is greeted or after.
+/// Says what no service understands, before it is greeted or after.
 fn nonsense(service: &Service, rng: &mut Rng) {
     let mut client = if rng.bool() { service.client() } else { service.stranger() };
     let mut bytes = match rng.u32(..4) {

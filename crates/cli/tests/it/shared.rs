@@ -133,7 +133,7 @@ fn who_counts_goes_on_when_the_service_is_killed() {
     // Who was given files reads on.
     worker.works(10);
     service.start_again();
-    // Whoever is measured rests meanwhile: it says hello, opens, and enables both.
+    // The process that is measured rests meanwhile: the client says hello, opens, and enables both.
     eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
     worker.works(50);
     end(&door);
@@ -430,8 +430,8 @@ fn who_holds_registers_through_the_service_is_named() {
     sleeper.wait().unwrap();
 }
 
-/// Six who only count the hits of one address have one register, and miss nothing when the service dies: whoever does is
-/// compared with one who counts by himself.
+/// Six clients that only count the hits of one address have one register, and miss nothing when the service dies: each is
+/// compared with one that counts by itself.
 #[test]
 fn who_counts_hits_shares_a_register() {
     // What children inherit is shared where forks can be counted.

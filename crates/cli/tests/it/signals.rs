@@ -123,7 +123,7 @@ fn a_killed_pmux_leaves_nobody_at_the_gate() {
         running.signal("KILL");
         running.wait();
     }
-    // Whoever was held sees that it is alone, and ends by itself.
+    // A process that was held sees that it is alone, and ends by itself.
     common::eventually("all have gone", || common::with_environment(&mark).is_empty().then_some(()));
 }
 

@@ -122,7 +122,7 @@ fn what_is_not_there_is_said_before_the_command_runs() {
     let Some(_alone) = registers() else { return };
     let door = Door::new();
     let ran = door.text("ran");
-    // What is near among a hundred thousand names, nobody looks for.
+    // Among a hundred thousand names, pmux does not look for what is near.
     let near: &[&str] = if Bank::open() == Some(&Bank::Played) { &[] } else { &["did you mean", "vault"] };
     watch_bank_with(&["vautl"], "touches", &ran).run().bad(125, &[&["vautl"], near].concat());
     watch_bank_with(&["vault/0y"], "touches", &ran).run().bad(125, &["vault/0y"]);
@@ -174,7 +174,7 @@ fn each_hit_has_its_values() {
     // For people: what was seen, and how.
     let ran = watch_bank(&["--trace", "--rate", "3", "vault"], "counts").run().good();
     ran.says(&["0 \u{2192} 1 ", "1 \u{2192} 2 ", "497 more hits", "seen by a BPF program"]);
-    // Nobody has to want it.
+    // It is optional.
     let lines = watch_bank(&["-j", "--trace", "--values", "later", "vault"], "counts").run().good().json();
     assert!(objects(&lines, "note").iter().all(|note| !note.to_string().contains("BPF")), "{lines:#?}");
     let seen = |hit: &&&Value| !(hit["seen"] == "later" || hit["seen"].is_null());
@@ -229,7 +229,7 @@ fn children_are_watched_until_they_become_something_else() {
     assert_eq!(pids.len(), 2, "{lines:#?}");
     assert!(objects(&lines, "row").iter().all(|row| row.to_string().contains("pay_in")), "{lines:#?}");
     if looks_at_hits(&lines) {
-        // Of the child's first hit nobody has seen what stood there before, unless the machine reports it before it is done.
+        // Of the child's first hit, pmux has not seen what stood there before, unless the machine reports it before it is done.
         let values: Vec<_> = objects(&lines, "hit").iter().map(|hit| hit["value"].as_u64()).collect();
         assert_eq!(values, [Some(1), Some(2), Some(3)], "{lines:#?}");
         let old: Vec<_> = objects(&lines, "hit").iter().map(|hit| hit["old"].as_u64()).collect();
@@ -383,7 +383,7 @@ fn more_targets_than_registers_take_turns() {
         let found = objects(&lines, "target");
         assert_eq!(found.len(), 12);
         let shares: Vec<f64> = found.iter().map(|target| target["share"].as_f64().unwrap()).collect();
-        // Nobody is said to have been watched while others had the registers.
+        // No target is said to have been watched while others had the registers.
         assert!(shares.iter().sum::<f64>() <= registers + 0.01, "{registers} registers: {shares:?}");
         for target in found {
             assert!(target["count"].is_u64() && target.get("scaled").is_none(), "time tells no number: {target}");

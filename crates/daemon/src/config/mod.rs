@@ -2,7 +2,7 @@
 //!
 //! What it is: [`Config`], plain data with sensible defaults, and [`Config::parse`], which accepts nothing that it doesn't
 //! understand.
-//! Read first: [`Config`]; `dist/pmux.toml` is the same with explanations for whoever edits it.
+//! Read first: [`Config`]; `dist/pmux.toml` is the same with explanations for editing it.
 //!
 //! **Invariant:** parsing looks at nothing but the text.
 
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where the configuration is when nobody says.
+/// Where the configuration is when no file is named.
 pub const DEFAULT_FILE: &str = "/etc/pmux/pmux.toml";
 
 /// All that can be configured.
@@ -48,7 +48,7 @@ pub struct Config {
 pub struct SocketConfig {
     /// The socket's path; `None` for the usual one.
     pub path: Option<PathBuf>,
-    /// Its permissions, in octal. Whoever may write to it may ask; what he gets is another matter.
+    /// Its permissions, in octal. A process that may write to it may ask; what it gets is another matter.
     pub mode: Mode,
     /// The group that it belongs to, by name or number; `None` for the service's own.
     pub group: Option<Named>,
@@ -85,16 +85,16 @@ pub struct RightsConfig {
     pub files: Files,
 }
 
-/// Who is given the kernel's files: whoever holds one can stop and reset its counter.
+/// Which clients are given the kernel's files: a process that holds one can stop and reset its counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Files {
-    /// Whoever could have opened the event himself.
+    /// A client that could have opened the event itself.
     #[default]
     Own,
     /// Those with `CAP_PERFMON` or `CAP_SYS_ADMIN` only.
     Privileged,
-    /// Nobody.
+    /// No client.
     Never,
 }
 
@@ -120,7 +120,7 @@ pub struct LimitsConfig {
     pub rings_kib_per_client: u32,
     /// All rings of all clients.
     pub rings_kib: u32,
-    /// The kernel's rings for one client, as if nobody else asked for the same.
+    /// The kernel's rings for one client, as if no other client asked for the same.
     pub kernel_rings_kib_per_client: u32,
     /// The kernel's rings for all clients.
     pub kernel_rings_kib: u32,
@@ -262,7 +262,7 @@ pub enum CpuLabels {
     None,
 }
 
-/// Where somebody listens.
+/// Where a server listens.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Listen {
@@ -286,7 +286,7 @@ pub struct LogConfig {
 pub enum Level {
     /// Something does not work.
     Error,
-    /// Somebody is cut off, or something is not as it should be.
+    /// A client is cut off, or something is not as it should be.
     Warning,
     /// Who comes, who goes, who was refused what.
     #[default]

@@ -3,7 +3,7 @@
 //! What it is: one connection, one question, and the answer: objects in JSON, each in one packet.
 //! Read first: [`ask`].
 //!
-//! **Invariant:** nobody waits without a limit.
+//! **Invariant:** no call waits without a limit.
 
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often somebody who can't get through tries again.
+/// How often a client that can't get through tries again.
 const PAUSE: Duration = Duration::from_millis(20);
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
@@ -38,7 +38,7 @@ impl Question {
     /// What a packet asks.
     ///
     /// # Errors
-    /// A sentence for whoever sent it.
+    /// A sentence for the client that sent it.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes).map(|Packet { ask }| ask).map_err(|error| error.to_string())
     }
@@ -49,9 +49,9 @@ impl Question {
 pub enum AskError {
     /// There is no socket.
     NotThere,
-    /// Nobody listens there any more.
+    /// No recorder listens there any more.
     NobodyListens,
-    /// The socket is somebody else's.
+    /// The socket belongs to another user.
     NotYours,
     /// It did not answer in time.
     TooLate,

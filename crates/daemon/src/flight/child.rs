@@ -9,7 +9,7 @@ use pmux::{Followed, Running};
 pub enum Child {
     /// It stops when something is mapped, because a trigger looks for an address there.
     Followed(Box<Followed>),
-    /// Nobody follows it.
+    /// It is not followed.
     Running(Running),
 }
 

@@ -3,7 +3,7 @@
 //! What it is: [`Control`] listens at a socket of its own, takes in those who may ask, and answers when there is an answer.
 //! Read first: [`Control::take`].
 //!
-//! **Invariant:** nobody who asks holds the recorder up: who sends nonsense, too much, or does not read is let go.
+//! **Invariant:** no client that asks holds the recorder up: one that sends nonsense, too much, or does not read is let go.
 
 use super::ask::Question;
 use super::place::{Called, Folder, remove_lock};
@@ -54,14 +54,14 @@ impl fmt::Display for ControlError {
 
 impl std::error::Error for ControlError {}
 
-/// Somebody who asks.
+/// A client that asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AskerId(u64);
 
 /// A question that was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asked {
-    /// By whom.
+    /// Which client asked.
     pub asker: AskerId,
     /// What.
     pub question: Question,
@@ -120,7 +120,7 @@ impl Control {
         self.askers.iter().for_each(|asker| waiter.watch(&asker.channel, token));
     }
 
-    /// When [`Control::take`] is to be called although nobody says anything.
+    /// When [`Control::take`] is to be called although no client says anything.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.askers.iter().filter_map(|asker| asker.until).min()
@@ -185,7 +185,7 @@ impl Control {
         self.payers.is_trusted(peer.uid, credentials) || matches!(&self.may, Askers::Groups(groups) if grouped(groups))
     }
 
-    /// Whether somebody stays; what he asks is taken down.
+    /// Whether the client stays; what it asks is taken down.
     fn hear(&mut self, asker: &Asker, asked: &mut Vec<Asked>) -> bool {
         match asker.channel.receive(&mut self.buffer, 0) {
             Ok(Received::Nothing) => true,
@@ -294,7 +294,7 @@ mod tests {
             let Ok(Received::Packet(count, _)) = channel.receive(&mut buffer, 0) else { panic!("no answer") };
             assert!(String::from_utf8_lossy(buffer.bytes(count)).contains("does not understand"));
         }
-        // Nobody who says nothing is waited for, and nobody who says too much.
+        // No client that says nothing is waited for, and no client that says too much.
         let silent = ask::connect(&control.socket).unwrap();
         turn(&mut control);
         assert_eq!(control.askers.len(), 1);

@@ -67,7 +67,7 @@ impl Recorders {
         Self { folder, log: log.clone(), hosted: Vec::new(), leaving: Vec::new() }
     }
 
-    /// Stops those that are not to be there any more or are to be different, and starts those that are missing. Whoever is in these
+    /// Stops those that are not to be there any more or are to be different, and starts those that are missing. Members of these
     /// groups may ask them for snapshots.
     pub fn apply(&mut self, configs: &[RecorderConfig], groups: &[u32]) {
         let stays = |of: &Hosted| of.groups == groups && configs.contains(&of.config);

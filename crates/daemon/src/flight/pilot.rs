@@ -1,11 +1,11 @@
 //! What is done when something happens.
 //!
-//! What it is: [`Pilot`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask. Whoever has
-//! it waits for all of that with a waiter of his own, and tells what comes of it.
+//! What it is: [`Pilot`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask. The code
+//! that has it waits for all of that with a waiter of its own, and tells what comes of it.
 //! Read first: [`Pilot::take`]; then `wishes`, which says who gets a snapshot and who is held back.
 //!
-//! **Invariant:** nothing here waits. What floods (triggers, commands) is left out and counted, and whoever asks for a snapshot
-//! himself gets one.
+//! **Invariant:** nothing here waits. What floods (triggers, commands) is left out and counted, and a direct request for a
+//! snapshot gets one.
 
 use super::ask::Question;
 use super::child::Child;
@@ -531,7 +531,7 @@ impl Pilot {
     }
 }
 
-/// Whom rates and addresses are about.
+/// The target that rates and addresses are about.
 fn copy_of<'a>(target: &Target<'a>) -> Target<'a> {
     match target {
         Target::CurrentThread => Target::CurrentThread,

@@ -4,7 +4,7 @@
 //! called by its process, one of the service by its name.
 //! Read first: [`Folder`].
 //!
-//! **Invariant:** a socket is taken away only by its recorder, or when nobody listens at it and its process is not there any more.
+//! **Invariant:** a socket is taken away only by its recorder, or when no process listens at it and its process is not there any more.
 
 use super::ask::{self, AskError};
 use pmux::serving::shared::listener::{SYSTEM_SOCKET, make_folder, user_socket};
@@ -115,7 +115,7 @@ impl Folder {
         self.0.join(format!("{called}{SUFFIX}"))
     }
 
-    /// The recorders that have a socket here, by process and name; nobody was asked yet.
+    /// The recorders that have a socket here, by process and name; none was asked yet.
     #[must_use]
     pub fn recorders(&self) -> Vec<(Called, PathBuf)> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
@@ -133,11 +133,11 @@ impl Folder {
         for (called, socket) in self.recorders() {
             let Called::Process(pid) = called else { continue };
             if !is_there(pid) && matches!(ask::connect(&socket), Err(AskError::NobodyListens)) {
-                // Whoever else sweeps may have been faster.
+                // Another process that sweeps may have been faster.
                 let _ = fs::remove_file(&socket);
             }
         }
-        // The lock of a process that has ended is nobody's, socket or not.
+        // The lock of a process that has ended has no owner, socket or not.
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let pid = name.to_str().and_then(|name| name.strip_suffix(LOCK_SUFFIX)).and_then(|pid| pid.parse().ok());

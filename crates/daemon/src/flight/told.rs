@@ -45,7 +45,7 @@ pub enum Told {
         /// How often.
         times: u64,
     },
-    /// Somebody has asked for a snapshot.
+    /// A client has asked for a snapshot.
     Asked {
         /// Who.
         who: String,
@@ -170,7 +170,7 @@ impl fmt::Display for Told {
     }
 }
 
-/// What is known of a snapshot, as whoever asked for it is told.
+/// What is known of a snapshot, as the client that asked for it is told.
 pub(super) fn snapshot_value(snapshot: &Snapshot) -> Value {
     let window = |of: &CpuWindow| {
         json!({

@@ -2,7 +2,7 @@
 //!
 //! What it is: what rules want since the last snapshot, made into one cause; the cool-down; and how often each rule is told of.
 //!
-//! **Invariant:** whoever asks himself, by a signal or through the socket, is never held back. What is not said is counted.
+//! **Invariant:** a direct request, by a signal or through the socket, is never held back. What is not said is counted.
 
 use super::told::Told;
 use pmux::flight::Cause;
@@ -23,7 +23,7 @@ pub(super) struct Wanted {
 
 struct Line {
     trigger: String,
-    /// Whether somebody asks himself: nothing holds him back.
+    /// Whether it is a direct request: nothing holds that back.
     by_hand: bool,
     /// Whether all that follows from it is a snapshot, and what waits for that.
     snapshot_only: bool,
@@ -41,7 +41,7 @@ pub(super) struct Wishes {
     more: usize,
     runs: Vec<(String, Fired)>,
     held_back: u64,
-    /// Of those the ones that nobody was told of.
+    /// Of those the ones that were not reported.
     unsaid: u64,
     /// Whether it was said that something is held back.
     said: bool,

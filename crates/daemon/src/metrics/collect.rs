@@ -1,6 +1,6 @@
 //! Counting for metrics.
 //!
-//! What it is: [`Collector`] has the configured events open, for all CPUs and for cgroups, and reads them when somebody asks.
+//! What it is: [`Collector`] has the configured events open, for all CPUs and for cgroups, and reads them when it is asked.
 //!
 //! **Invariant:** a number never becomes less, whatever comes and goes: CPUs, configurations. The events are opened in the session of
 //! the service, where clients that ask the same share them.
@@ -185,7 +185,7 @@ impl Collector {
         for (series, count) in &now {
             let mut all = self.carried.get(series).copied().unwrap_or_default();
             all += *count;
-            // It was never on a counter: nobody knows.
+            // It was never on a counter: its count is not known.
             if all.running.0 == 0 {
                 continue;
             }

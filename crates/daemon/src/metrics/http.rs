@@ -45,7 +45,7 @@ impl Status {
         }
     }
 
-    /// A sentence for whoever asked.
+    /// A sentence for the client that asked.
     pub(super) const fn sentence(self) -> &'static str {
         match self {
             Self::Good => "",
@@ -120,7 +120,7 @@ pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> Asked {
         if name.eq_ignore_ascii_case("transfer-encoding")
             || (name.eq_ignore_ascii_case("content-length") && !length_is_none())
         {
-            // Nobody wants to be told anything.
+            // The server takes no body.
             return Asked::Wrong(Status::BadRequest);
         }
         if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {

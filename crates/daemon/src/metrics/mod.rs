@@ -5,7 +5,7 @@
 //! from the loop as [`Health`], which is a copy of a few numbers.
 //! Read first: [`Metrics`], then `collect`.
 //!
-//! **Invariant:** the loop waits for nothing here, and whoever asks here waits for nothing there. What is not counted is no number.
+//! **Invariant:** the loop waits for nothing here, and a client that asks here waits for nothing there. What is not counted is no number.
 
 mod collect;
 mod http;
@@ -160,7 +160,7 @@ fn open(
     Ok(server)
 }
 
-/// A number is a number, even if somebody panicked while he had the lock.
+/// A number is a number, even if a thread panicked while it had the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

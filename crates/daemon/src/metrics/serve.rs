@@ -34,11 +34,11 @@ const ACCEPTS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Numbers that are younger are told again.
 const FRESH: Duration = Duration::from_millis(100);
-/// How often cgroups are looked for when nobody asks.
+/// How often cgroups are looked for when no client asks.
 const LOOK: Duration = Duration::from_secs(2);
 /// Looking takes at most this part of the time.
 const LOOK_SHARE: u32 = 50;
-/// How long nobody is taken in when no file is left.
+/// How long no client is taken in when no file is left.
 const NO_FILES: Duration = Duration::from_millis(100);
 
 enum Listener {
@@ -57,7 +57,7 @@ impl Listener {
             }
             Listen::Unix(path) => {
                 let failed = |error| format!("metrics can't be served at {}: {error}", path.display());
-                // One that is dead answers nobody; a live one is left alone.
+                // One that is dead answers no client; a live one is left alone.
                 let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
                 if is_socket
                     && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)

@@ -19,10 +19,10 @@ pub enum Module {
     Silent,
 }
 
-/// Whether a security module lets somebody have an event.
+/// Whether a security module lets an asker have an event.
 ///
 /// # Errors
-/// [`Denied::Module`] with the first permission that he lacks; [`Denied::ModuleUnknown`].
+/// [`Denied::Module`] with the first permission that the asker lacks; [`Denied::ModuleUnknown`].
 pub fn allowed_by(module: Module, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
     match module {
         Module::None => Ok(()),

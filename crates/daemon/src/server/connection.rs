@@ -62,7 +62,7 @@ pub(super) struct Connection {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Stays,
-    /// Nobody is there, or it was told that this is the end.
+    /// The client is gone, or it was told that this is the end.
     Ends,
     /// It did something that it must not, or did not do what it must.
     CutOff(String),
@@ -179,7 +179,7 @@ impl Connection {
     pub(super) fn farewell(&self, why: &str) {
         let text = format!("the service cuts this client off: {why}");
         if let Ok(packet) = encode_reply(0, &Reply::Notice(Notice::Slow { text })) {
-            // More can't be done for somebody who doesn't read.
+            // More can't be done for a client that doesn't read.
             let _ = self.channel.send_last(&packet);
         }
     }

@@ -4,7 +4,7 @@
 //! that says.
 //! Read first: [`Server::run`], then `turn` (what one client may do at a time).
 //!
-//! **Invariant:** nothing here waits for a client. Each has its turn, of a few requests; whoever sends too much, reads too
+//! **Invariant:** nothing here waits for a client. Each has its turn, of a few requests; a client that sends too much, reads too
 //! little or says nothing understandable is dealt with alone. Records have a turn like a client: however many there are, everybody
 //! else is heard in between.
 
@@ -58,7 +58,7 @@ const REPORTS: usize = 64;
 const CLOSE_NS: u64 = MILLISECOND_NS;
 /// When so many events were closed, memory is given back to the system.
 const TRIM_EVENTS: u64 = 32_768;
-/// When clients can't even be turned away, nobody is taken in for so long.
+/// When clients can't even be turned away, no client is taken in for so long.
 const NO_FILES_NS: u64 = 100_000_000;
 /// That files are wanting is said once in so long.
 const SAY_AGAIN_NS: u64 = 60_000_000_000;
@@ -231,7 +231,7 @@ impl Server {
                 return End::Failed;
             }
             let now = pmux::serving::now_ns();
-            // CPUs first: whoever asks may have heard of them already.
+            // CPUs first: a client that asks may have heard of them already.
             if ready.iter().any(|report| report.token == HOTPLUG) {
                 self.follow_cpus();
             }
@@ -384,7 +384,7 @@ impl Server {
         }
     }
 
-    /// Pages are written while somebody has entries in one.
+    /// Pages are written while a client has entries in one.
     fn plan_refresh(&mut self, now: u64, least_pause_ns: u64) {
         if self.next_refresh_ns == u64::MAX && self.service.has_entries() {
             let pause = u64::from(self.config.counting.refresh_ms) * MILLISECOND_NS;
@@ -392,7 +392,7 @@ impl Server {
         }
     }
 
-    /// The kernel's rings are emptied from time to time while somebody wants what is in them.
+    /// The kernel's rings are emptied from time to time while a client wants what is in them.
     fn plan_pass(&mut self, now: u64) {
         if self.next_pass_ns == u64::MAX && !self.counters.streams().is_empty() {
             self.next_pass_ns = now + u64::from(self.config.records.pass_ms) * MILLISECOND_NS;
@@ -408,7 +408,7 @@ impl Server {
         if let Some(metrics) = &mut self.metrics {
             metrics.cpus_changed();
         }
-        // Whoever was asked for events may have seen sooner that a CPU had gone.
+        // The session may have seen sooner, when it was asked for events, that a CPU had gone.
         let now = session.online();
         let before = std::mem::replace(&mut self.online, now.clone());
         for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {

@@ -1,7 +1,7 @@
-//! Files that are kept back for whoever connects.
+//! Files that are kept back for clients that connect.
 //!
-//! What it is: [`Reserve`]. A service that has used up its files could not even say so to the next client, who would wait. These
-//! few files are given up for a moment while somebody is taken in, looked at, and, where they can't be had back, turned away.
+//! What it is: [`Reserve`]. A service that has used up its files could not even say so to the next client, which would wait. These
+//! few files are given up for a moment while a client is taken in, looked at, and, where they can't be had back, turned away.
 //!
 //! **Invariant:** a client that stays has been looked at with files to look with, and has not cost one of these.
 

@@ -1,6 +1,6 @@
 //! How the service is, as JSON.
 //!
-//! **Invariant:** it changes nothing. Whoever may not count what others count isn't told what they ask.
+//! **Invariant:** it changes nothing. A client that may not count what others count isn't told what they ask.
 
 use super::Server;
 use crate::config::Turns;

@@ -1,7 +1,7 @@
 //! What one client may do at a time.
 //!
 //! **Invariant:** a client waits for one thing at a time: its next request, room for an answer, or the moment from which it may
-//! ask again. Whoever is cut off has lost everything in the same step.
+//! ask again. A client that is cut off has lost everything in the same step.
 
 use super::connection::{Connection, Fate, Waits};
 use super::{FIRST_CLIENT, MILLISECOND_NS, Server, say_of};
@@ -49,7 +49,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let hangup = connection.ready.take().is_some_and(|report| report.hangup);
         let fate = match connection.waits {
-            // What is left in its socket is nobody's any more.
+            // What is left in its socket belongs to no client any more.
             Waits::Room if hangup => Fate::Ends,
             Waits::Room => connection.flush(now),
             Waits::Opener => self.try_again(id, now),
@@ -284,7 +284,7 @@ impl Server {
         }
     }
 
-    /// Somebody may have to be cut off some time later.
+    /// A client may have to be cut off some time later.
     pub(super) fn plan_look(&mut self, now: u64) {
         let within = u64::from(self.config.limits.slow_ms) * MILLISECOND_NS / LOOKS;
         self.next_look_ns = self.next_look_ns.min(now + within);

@@ -321,7 +321,7 @@ impl<C: Counting> Client<C> {
 
     pub(super) fn leaders_on(&self, cpu: u32) -> Vec<Handle> {
         let on = self.groups.iter().filter(|(_, held)| held.target.cpu() == Some(cpu));
-        // More than fit in one message are not told one by one; whoever reads them sees it.
+        // More than fit in one message are not told one by one; the client that reads them sees it.
         on.map(|(&leader, _)| Handle(leader)).take(REQUEST_HANDLES).collect()
     }
 }

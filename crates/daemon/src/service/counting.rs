@@ -9,7 +9,7 @@ use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Refusa
 use pmux::serving::{Action, Asker, Closing, ServeError};
 use std::fmt;
 
-/// Whose events somebody asks for.
+/// Whose events a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// A thread's.
@@ -168,7 +168,7 @@ pub trait Counting: Streaming {
     /// Writes into the entries of a page what a group has counted.
     fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &mut Self::Group);
 
-    /// An entry of a page is nobody's any more.
+    /// An entry of a page belongs to no event any more.
     fn retract(&mut self, page: &mut Self::Page, entry: u32);
 }
 
@@ -188,6 +188,6 @@ pub struct Published<'a> {
 pub enum Asks {
     /// Now: something was done to it.
     Now,
-    /// If nobody has asked them since [`Counting::begin_round`].
+    /// If they have not been asked since [`Counting::begin_round`].
     OnceARound,
 }

@@ -1,12 +1,12 @@
 //! What becomes of a request.
 //!
-//! What it is: [`Service`], a state machine that knows who is connected, what each has open, and how much he may still ask
-//! for. What counts is behind [`Counting`], so that a model can stand in for it.
+//! What it is: [`Service`], a state machine that knows which clients are connected, what each has open, and how much each may still
+//! ask for. What counts is behind [`Counting`], so that a model can stand in for it.
 //! Read first: [`Service::request`], then `request` and `records` (one function for each kind), then `client` (the account of one
 //! client).
 //!
 //! **Invariant:** no I/O, no clock: the time is an argument. A handle means something for the client that it was given to and
-//! for nobody else; when a client goes, all that it held is given back in the same step.
+//! for no other; when a client goes, all that it held is given back in the same step.
 
 mod budget;
 mod client;
@@ -144,7 +144,7 @@ pub struct Service<C: Counting> {
 }
 
 impl<C: Counting> Service<C> {
-    /// Nobody is connected. `epoch` is another number at each start.
+    /// No client is connected. `epoch` is another number at each start.
     #[must_use]
     pub fn new(rules: Rules, epoch: u64) -> Self {
         Self {
@@ -362,7 +362,7 @@ impl<C: Counting> Service<C> {
             Request::Weigh { .. } => Err(Refusal::new(RefusalKind::Rights, 0, errno::EOPNOTSUPP, NO_WEIGHTS)),
             Request::Subscribe(wish) => self.subscribe(id, counting, number, wish, out),
             Request::Numbers { handle } => self.numbers(id, counting, number, *handle, out),
-            // Whoever runs the loop knows more than this: it answers by itself.
+            // The code that runs the loop knows more than this: it answers by itself.
             Request::Status { .. } => Err(out_of_order("the state can't be asked for here")),
             Request::Ping => {
                 done(number, out);
@@ -503,7 +503,7 @@ impl<C: Counting> Service<C> {
         Ok(())
     }
 
-    /// Counts somebody who was cut off for being slow.
+    /// Counts a client that was cut off for being slow.
     pub fn note_cut_off(&mut self) {
         self.tallies.cut_off += 1;
     }

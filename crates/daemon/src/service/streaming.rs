@@ -16,7 +16,7 @@ pub enum Flow {
     Off,
 }
 
-/// What somebody asks records of.
+/// What a client asks records of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subscription {
     /// Where events are opened.

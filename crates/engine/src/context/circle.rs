@@ -18,7 +18,7 @@ use crate::pmu::{Nest, Spot};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Held by nobody.
+/// Held by no group.
 const FREE: usize = usize::MAX;
 
 /// A path whose groups are still to be placed.
@@ -38,7 +38,7 @@ struct Circle<'n, T> {
     begin: u64,
     /// How many spots of the limb at hand are above the group that holds a place, by place.
     held: Vec<usize>,
-    /// The places that somebody has left, in their order.
+    /// The lists of places that groups above have left, in their order.
     left: Vec<Vec<u64>>,
     places: Vec<(u64, Standing)>,
 }

@@ -13,7 +13,7 @@ use crate::pmu::Delegated;
 pub enum Gone {
     /// A task that exited. Counters that follow forks by themselves still gather what its children do.
     Task,
-    /// A CPU that went offline, or a program that nobody may look into: every slot is given back.
+    /// A CPU that went offline, or a program that no client may look into: every slot is given back.
     Everything,
 }
 

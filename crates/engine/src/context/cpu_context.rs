@@ -5,7 +5,7 @@
 //! Read first: [`CpuContext`], then `resched` (who gets a counter) and `switch` (switching).
 //!
 //! **Invariant:** a slot of a scarce PMU belongs to the core's desk, a slot of any other to its context; after every step
-//! nobody waits for a slot that is free.
+//! no group waits for a slot that is free.
 //!
 //! Linux: `struct perf_cpu_context`, `cpuctx->task_ctx` (kernel/events/core.c).
 
@@ -31,7 +31,7 @@ pub enum Ctx {
 /// A core.
 #[derive(Default)]
 pub struct CpuContext {
-    /// `None` while it is somebody's guest.
+    /// `None` while it is another core's guest.
     pub(super) own: Option<Box<Context>>,
     pub(super) guest: Option<Box<Context>>,
     pub(super) leaving: Option<Box<Context>>,
@@ -114,7 +114,7 @@ impl CpuContext {
             return (Ctx::Cpu, self.prepare_hand_over(job.order));
         }
         let scarce = self.is_scarce(job);
-        // The slots of the desk are those of the own context's, whoever gave the order.
+        // The slots of the desk are those of the own context's, whichever context gave the order.
         let desk = self.own.as_mut().filter(|_| scarce).map(|own| mem::take(&mut own.desk.slots));
         let Some(context) = self.seat(job.side) else { return (job.side, Outcome::Nothing) };
         let mut slots = desk.unwrap_or_else(|| mem::take(&mut context.slots));
@@ -163,7 +163,7 @@ impl CpuContext {
                 }
             }
             match report {
-                // Somebody may have to leave.
+                // A group may have to leave.
                 Report::Refused(_) => {
                     self.lend(job.side, |context| context.complete(job.order, report, batch, step));
                 }

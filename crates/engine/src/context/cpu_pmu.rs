@@ -1,9 +1,9 @@
 //! The desk of a core: what the contexts on it share.
 //!
-//! What it is: the slots of scarce PMUs, the orders that concern them, and whether somebody must look who gets a slot.
-//! A core lends its desk to the context that takes a step: see `core`.
+//! What it is: the slots of scarce PMUs, the orders that concern them, and whether the core must look which group gets a slot. A
+//! core lends its desk to the context that takes a step: see `core`.
 //!
-//! **Invariant:** a context touches the desk of the core that it is on, never its own while it is somebody's guest.
+//! **Invariant:** a context touches the desk of the core that it is on, never its own while it is another core's guest.
 //!
 //! Linux: `struct perf_cpu_pmu_context` (include/linux/perf_event.h).
 
@@ -26,7 +26,7 @@ pub(super) struct Leaving {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It stops, unless somebody takes it over.
+    /// It stops, unless another event takes it over.
     Open,
     /// A clone goes on with it.
     HandedOver,

@@ -143,7 +143,7 @@ mod tests {
             prop_assert!(groups == 1 || lane.head() != Some(idle));
             lane.advance(&arena, |key| key != idle);
             prop_assert!(groups == 1 || lane.head() != Some(idle));
-            // Whoever leaves passes the turn on.
+            // A group that leaves passes the turn on.
             let gone = keys.remove(leaves.index(groups));
             let links = arena.remove(gone).map(|group| group.links).unwrap_or_default();
             lane.unlink(&mut arena, gone, links);

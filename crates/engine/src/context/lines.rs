@@ -114,7 +114,7 @@ impl LinesByPath {
         if let Some(line) = on.masks.iter().rposition(|&other| other == allowed) {
             on.masks.swap_remove(line);
         }
-        // Whoever wants to be alone was.
+        // A group that wants to be alone was alone.
         on.exclusive &= !on.masks.is_empty();
     }
 }

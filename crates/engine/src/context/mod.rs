@@ -184,18 +184,18 @@ struct FlexibleGroups {
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     first: Ctx,
-    /// For how much longer the CPU's were first than the task's, in nanoseconds, as long as somebody was left out.
+    /// For how much longer the CPU's were first than the task's, in nanoseconds, as long as a group was left out.
     lead_ns: i64,
     since: Nanos,
 }
 
 impl Turns {
-    /// The task has come, or nobody had to wait so far.
+    /// The task has come, or no group had to wait so far.
     fn begin(&mut self, now: Nanos) {
         self.since = now;
     }
 
-    /// At a tick, or as the task leaves: whoever was first for less time so far is first from now on.
+    /// At a tick, or as the task leaves: the side that was first for less time so far is first from now on.
     fn decide(&mut self, now: Nanos) {
         let passed = i64::try_from(now.since(self.since).0).unwrap_or(i64::MAX);
         self.since = now;
@@ -219,7 +219,7 @@ pub struct Context {
     groups: Arena<GroupState, GroupState>,
     pinned: GroupList,
     flexible: Vec<FlexibleGroups>,
-    /// How many events are enabled but not on a counter; where there are none, nobody looks for them.
+    /// How many events are enabled but not on a counter; where there are none, no step looks for them.
     waiting: usize,
     /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
@@ -386,7 +386,7 @@ impl Context {
             let Some(key) = self.member_at(key, index) else { continue };
             let scarce = |member: &Event| matches!(member.caps().slots, Slots::Scarce(_));
             self.desk.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
-            // Nobody asks for its count any more, and releasing stops it.
+            // No caller asks for its count any more, and releasing stops it.
             self.transition(key, EventState::Off, step);
             self.surrender(key);
             self.dismiss(key);

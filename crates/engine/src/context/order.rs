@@ -181,7 +181,7 @@ impl Context {
                 _ => Outcome::Nothing,
             },
             Order::Stop { lease } if table.is_programmed(lease) => Outcome::Stop(lease),
-            // An event that was detached has nobody to tell.
+            // An event that was detached has no client that could be told.
             Order::Read { member, lease } if self.holds(member, lease) => Outcome::Read(lease),
             Order::Modify { member, lease } => self.prepare_modify(member, lease, batch),
             Order::ReadGroup { group } => self.prepare_read_group(group, batch),
@@ -365,7 +365,7 @@ impl Context {
             self.deactivate(key, EventState::Inactive, step);
             self.displace(group, step);
         }
-        // Nobody has been given a slot, but the group itself may go on again.
+        // No group has been given a slot, but the group itself may go on again.
         self.desk.freed = true;
     }
 }

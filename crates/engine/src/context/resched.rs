@@ -8,8 +8,8 @@
 //! have a turn. Where the CPU's groups and the task's groups both wait, the two are tried first in turn. A task that is off the CPU
 //! at every tick takes its turns when it comes onto a CPU. So each group that can be on at all is on at some time.
 //!
-//! **Invariant:** a group is on whole, or not at all; whoever keeps its slot is not touched. An event moves to another counter only
-//! where a constraint needs it.
+//! **Invariant:** a group is on whole, or not at all; a group that keeps its slot is not touched. An event moves to another counter
+//! only where a constraint needs it.
 //!
 //! **Invariant:** which groups are on is a pure function of which are enabled and whose turn it is; pinned groups that are on stay on.
 //!
@@ -28,14 +28,14 @@ use core::mem;
 pub(super) enum Spare {
     /// Everybody is tried.
     Nobody,
-    /// Not those whom the bank has just refused: it would refuse them again, without end.
+    /// Not the groups that the bank has just refused: it would refuse them again, without end.
     Refused,
 }
 
 const BOTH: [Ctx; 2] = [Ctx::Cpu, Ctx::Task];
 
 impl CpuContext {
-    /// Whoever waits gets what has become free.
+    /// Groups that wait get what has become free.
     pub(super) fn balance(&mut self, spare: Spare, step: Step<'_>) {
         let Some(own) = &mut self.own else { return };
         let contended = mem::take(&mut own.desk.contended);
@@ -136,7 +136,7 @@ impl CpuContext {
         self.note_chances(pmu);
         let waiting = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
         if waiting == [false; 2] {
-            // Time in which everybody was on is nobody's lead.
+            // Time in which all groups were on is no side's lead.
             self.turns(pmu).into_iter().for_each(|turns| turns.begin(now));
             return false;
         }
@@ -160,7 +160,7 @@ impl CpuContext {
         Some(&mut guest.flexible.get_mut(index)?.turns)
     }
 
-    /// Whose flexible groups are tried first on a PMU. Nobody is second where only one is there.
+    /// Whose flexible groups are tried first on a PMU. No side is second where only one is there.
     fn first(&self, pmu: PmuId) -> Ctx {
         let queue = self.guest.as_ref().and_then(|guest| guest.flexible.get(guest.queue(Some(pmu))));
         queue.map_or(Ctx::Cpu, |queue| queue.turns.first)
@@ -181,7 +181,7 @@ impl CpuContext {
             }
             if own || guest {
                 self.decide_who_is_first(pmu, now);
-                // A clone that comes would go on with the slots of the one that leaves, whoever is first now.
+                // A clone that comes would go on with the slots of the one that leaves, whichever side is first now.
                 self.own.iter_mut().for_each(|own| own.desk.contended = true);
             }
         }
@@ -302,7 +302,7 @@ impl Context {
         false
     }
 
-    /// Takes off whoever has to go, or to move.
+    /// Takes off each group that has to go, or to move.
     fn clear_out(&mut self, step: Step<'_>) {
         let mut next = self.first();
         while let Some(key) = next {

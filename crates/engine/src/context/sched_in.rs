@@ -15,7 +15,7 @@ use core::mem;
 
 impl Context {
     /// Puts every enabled group on the counters, pinned ones first, flexible ones from the one whose turn it is; until one
-    /// does not fit beside what is on. Then all groups are looked at, and whoever came behind it must not be on already.
+    /// does not fit beside what is on. Then all groups are looked at, and a group that came behind it must not be on already.
     pub(super) fn fill(&mut self, step: Step<'_>) {
         let goes_on = |context: &Self| context.waiting > 0 && !context.desk.contended;
         let mut next = self.pinned.first;
@@ -178,7 +178,7 @@ impl Context {
         }
     }
 
-    /// An exclusive group is alone on its scarce PMU, and nobody joins it: that is for the look at all groups to settle.
+    /// An exclusive group is alone on its scarce PMU, and no group joins it: that is for the look at all groups to settle.
     fn exclusive_rule_allows(&self, key: GroupKey) -> bool {
         self.groups.get(key).is_some_and(|group| match group.scarce {
             Some(pmu) => !group.demand.exclusive && !self.desk.slots.is_exclusive(pmu),

@@ -66,7 +66,7 @@ struct PmuSlots {
 }
 
 impl PmuSlots {
-    /// One that nobody has, of as many as are wanted.
+    /// A slot that no event has, of as many as are wanted.
     fn free_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             if self.places.is_empty() {

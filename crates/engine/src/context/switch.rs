@@ -2,7 +2,7 @@
 //!
 //! What it is: the events of the task that leaves go off, those of the task that comes go on; where the two hold clones of
 //! one family's event, the counter goes on running and only its owner changes. The CPU's own events are not looked at,
-//! unless somebody waits for a slot.
+//! unless a group waits for a slot.
 //!
 //! **Invariant:** a switch neither allocates nor looks at other tasks, and costs as much as the two have events.
 //!
@@ -45,7 +45,7 @@ impl CpuContext {
         self.own = Some(context);
     }
 
-    /// Stops and reads the slots that nobody has taken over.
+    /// Stops and reads the slots that no event has taken over.
     fn let_go(&mut self) {
         let Some(own) = &mut self.own else { return };
         let mut leaving = mem::take(&mut own.desk.leaving);
@@ -123,7 +123,7 @@ impl CpuContext {
 }
 
 impl Context {
-    /// Its task leaves the CPU. Slots of the desk are listed rather than stopped: somebody may go on with them.
+    /// Its task leaves the CPU. Slots of the desk are listed rather than stopped: another event may go on with them.
     fn depart(&mut self, step: Step<'_>) {
         let mut next = self.first();
         while let Some(key) = next {
@@ -159,7 +159,7 @@ impl Context {
             self.settle_group(key, step);
         }
         self.presence = Some(Presence::On(cpu));
-        // Whoever finds no room now will say so.
+        // A group that finds no room now will say so.
         for queue in &mut self.flexible {
             queue.left_out = false;
             queue.turns.begin(step.now);

@@ -41,7 +41,7 @@ impl<H: Host> Locks for HostLocks<H> {
 /// How often the ledger and the host have not agreed. The host is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disagreements {
-    /// The ledger had a register left, the host none: somebody whom the ledger doesn't know holds it.
+    /// The ledger had a register left, the host none: a holder that the ledger doesn't know has it.
     pub refused: u64,
     /// The ledger had none left, the host one.
     pub granted: u64,
@@ -49,7 +49,7 @@ pub struct Disagreements {
     pub inherited: u64,
 }
 
-/// Whether the host lets children of a task inherit a breakpoint, so that they hold registers of which nobody is told.
+/// Whether the host lets children of a task inherit a breakpoint, so that they hold registers of which the ledger is not told.
 ///
 /// The kernel below exchanges the events of a task and its child on a switch where all of them are inherited, and gives back the
 /// registers of the one when the other exits. So who was forked and who exited does not tell who holds what: the account knows how
@@ -133,7 +133,7 @@ impl<H: Host> Drop for Held<H> {
 }
 
 pub(super) enum Asked<H: Host> {
-    /// None are claimed, or nobody keeps account of them.
+    /// None are claimed, or no ledger keeps account of them.
     Nothing,
     Granted(Reserved<H>),
     /// The ledger has none for this event of the group. The host may have.
@@ -158,7 +158,7 @@ impl<H: Host> Asked<H> {
 }
 
 impl<H: Host> Engine<H> {
-    /// Who holds which debug registers; `None` where the host keeps no account of them. Somebody who takes registers by another
+    /// Who holds which debug registers; `None` where the host keeps no account of them. A holder that takes registers by another
     /// way than opening an event of the engine is made known by a reservation for [`Holder::Outside`].
     pub fn ledger(&self) -> Option<Arc<Ledger<HostLocks<H>>>> {
         self.registers().map(|registers| registers.ledger)
@@ -218,7 +218,7 @@ impl<H: Host> Engine<H> {
         Self::reserve_in(&registers, wishes, target)
     }
 
-    /// The same for whoever knows the ledger already.
+    /// The same for a caller that knows the ledger already.
     pub(super) fn reserve_in(
         registers: &Registers<H>,
         wishes: &[Wish],
@@ -276,7 +276,7 @@ impl<H: Host> Engine<H> {
         }
         let shares = |plan: &Plan| cpus.iter().all(|cpu| self.is_asked(plan, scope.on(cpu), domain));
         if plans.iter().all(shares) {
-            // Somebody has them already for all of it. Where he leaves just now, each CPU asks for itself.
+            // Events that are open already hold them for all of it. Where one closes just now, each CPU asks for itself.
             return Ok(None);
         }
         let Some(registers) = self.registers() else { return Ok(None) };

@@ -129,8 +129,8 @@ impl<H: Host> Engine<H> {
         self.seen(event).map(|seen| seen.waited)
     }
 
-    /// How long an event's slot was started and yet did not run, because somebody whom the engine doesn't know had the
-    /// counter: its time running is less by that. See [`crate::pmu::SlotTime`] for who can tell.
+    /// How long an event's slot was started and yet did not run, because another user, which the engine doesn't know, had the
+    /// counter: its time running is less by that. See [`crate::pmu::SlotTime`] for which banks can tell.
     ///
     /// # Errors
     /// [`ReadError::Closed`].

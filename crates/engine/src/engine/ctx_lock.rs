@@ -1,7 +1,7 @@
 //! One core, its lock and its banks.
 //!
-//! What it is: how a step of a pure context reaches the counters. Whoever takes a step has the seat at the banks, and
-//! keeps it until every order that is waiting has been carried out, in their order.
+//! What it is: how a step of a pure context reaches the counters. A thread that takes a step has the seat at the banks, and keeps
+//! it until every order that is waiting has been carried out, in their order.
 //! All orders that wait are carried out as one batch, without the core's lock, in the order of the decisions; one more turn of the
 //! lock brings the results back.
 //! Read first: [`ContextCell::ask`], then `switch` (contexts that move) and `ipi` (cores that are out of reach).
@@ -211,7 +211,7 @@ impl<H: Host> ContextCell<H> {
         self.ask_here_in(None, engine, f, look)
     }
 
-    /// The same in room that is lent, by whoever goes to many cores: none of them has to keep room of its own for it.
+    /// The same in room that is lent, by a caller that goes to many cores: none of them has to keep room of its own for it.
     pub(super) fn ask_here_in<R, S>(
         &self,
         mut room: Option<&mut Todo>,
@@ -305,7 +305,7 @@ impl<H: Host> ContextCell<H> {
             todo.tell(banks);
             // Something else was done, or went wrong.
             *steps += u64::from(todo.tasks.iter().any(|task| !task.has_read()));
-            // Saves a look at the clock where nobody asks for the time.
+            // Saves a look at the clock where no report needs the time.
             if todo.tasks.iter().any(|task| !matches!(task.report, Report::Done)) {
                 now = host.now();
             }

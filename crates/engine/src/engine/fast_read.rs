@@ -2,7 +2,7 @@
 //!
 //! What it is: what stands behind an event's id ([`FastRead`]), and what must be known to say, from one reading of its slot, what it
 //! has counted ([`SlotFacts`]). As long as nothing else is done to its context or its view, a reading costs one lock and one call of
-//! the bank. Its context need not be told: the next reading that it asks for itself covers all that came before. Whoever
+//! the bank. Its context need not be told: the next reading that it asks for itself covers all that came before. A caller that
 //! looks at what was read last, without asking the bank, looks at the [`LastReading`] as well.
 //! Read first: [`FastRead`], then [`Engine::read_tap`].
 //!
@@ -49,8 +49,8 @@ impl<H: Host> FastRead<H> {
         Self { cell, member: master.member, view: Some(view), gauge, facts: SlotFacts::default() }
     }
 
-    /// How often its view has changed. Relaxed: whoever relies on it has the seat, and whoever changes a view either reads the
-    /// master with the seat after that, or has not returned to anybody yet.
+    /// How often its view has changed. Relaxed: a thread that relies on it has the seat, and a thread that changes a view either
+    /// reads the master with the seat after that, or has not returned to its caller yet.
     fn changes(&self) -> u64 {
         self.view.as_ref().map_or(0, |view| view.whole.changes())
     }
@@ -81,7 +81,7 @@ impl<H: Host> FastRead<H> {
             let (changes, held, begun) = match &self.view {
                 None => (0, ReadWords::from(count), ReadWords::of(reading)),
                 Some(view) => {
-                    // No view changes while somebody looks into the book.
+                    // No view changes while a thread looks into the book.
                     let baseline = |book: &Share| (self.changes(), book.baseline(view.whole.key, view.index));
                     let (changes, Some((held, begun))) = view.whole.book(baseline) else { return false };
                     // What the slot shows where the master has counted nothing.
@@ -225,7 +225,7 @@ impl LastReading {
         write(self, 0, &[slot, generation, value, enabled, running, at.0]);
     }
 
-    /// What it shows, if anything was ever shown. `None`: somebody has been showing something for a long time.
+    /// What it shows, if anything was ever shown. `None`: a thread has been showing something for a long time.
     fn shown(&self) -> Option<Option<Shown>> {
         let ([slot, generation, raw, enabled, running, at], sequence) = read::<_, 6>(self, 0)?;
         let time = SlotTime::Measured { enabled: Nanos(enabled), running: Nanos(running) };
@@ -242,7 +242,7 @@ pub(super) enum Missing {
     Reading(BankError),
 }
 
-/// A group that is read often: with it nobody has to look up what the group's id names.
+/// A group that is read often: with it no call has to look up what the group's id names.
 pub struct GroupHandle<H: Host> {
     group: GroupId,
     pub(super) taps: FastReads<H>,
@@ -356,9 +356,9 @@ impl<H: Host> Engine<H> {
         self.registry.with(event).ok_or(ReadError::Closed)
     }
 
-    /// Looks at an event, or at its master's, as of its last reading, whoever took it; `None` where it is closed.
+    /// Looks at an event, or at its master's, as of its last reading, whichever caller took it; `None` where it is closed.
     pub(super) fn look_at_last<R>(&self, tap: &FastRead<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
-        // Whoever lost his CPU while he was showing it has the seat.
+        // A thread that lost its CPU while it was showing the reading has the seat.
         let waited_for = || tap.cell.seat.with(|_| tap.gauge.shown());
         let shown = tap.gauge.shown().or_else(waited_for).flatten();
         tap.cell.look(self, |context: &Context| {

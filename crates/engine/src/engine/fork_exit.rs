@@ -69,7 +69,7 @@ impl<H: Host> Engine<H> {
         let now = self.host.now();
         let relatives: Vec<_> = self.registry.with(|registry| {
             let take_in = |&(id, group): &(FamilyId, GroupKey)| {
-                // A close that comes first has taken the family away: then there is nobody to report to.
+                // A close that comes first has taken the family away: then there is no family to report to.
                 let family = &mut registry.families.get_mut(id)?.family;
                 let mark = family.mark();
                 Some((group, NewChild { family: id, kin: family.fork(parent, child, now).ok()?, mark }))
@@ -187,7 +187,7 @@ impl<H: Host> Engine<H> {
     }
 }
 
-/// The groups of a context that a child inherits, and to whom it reports.
+/// The groups of a context that a child inherits, and the families to which it reports.
 fn families(context: &Context) -> Vec<(FamilyId, GroupKey)> {
     let inherits = |leader: &Event| {
         let inherits = leader.spec.attr.flags.contains(AttrFlags::INHERIT);
@@ -244,7 +244,7 @@ fn member_of(context: &Context, group: GroupKey, index: usize) -> Option<EventKe
     context.group(group)?.members.get(index).copied()
 }
 
-/// What each event of a task that exited reports, and to whom.
+/// What each event of a task that exited reports, and to which place in a family.
 fn reports(context: &Context) -> Vec<(Lineage, Count)> {
     let members = context.groups().flat_map(|(_, group)| &group.members);
     let report = |member: &Event| Some((member.lineage?, member.cached().0));

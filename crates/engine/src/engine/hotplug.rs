@@ -78,7 +78,7 @@ impl<H: Host> Engine<H> {
             }
             Ok(())
         };
-        // As a CPU that comes: whoever opens elsewhere meanwhile sees all of it or nothing.
+        // As a CPU that comes: a caller that opens elsewhere meanwhile sees all of it or nothing.
         self.hotplug.with(|()| self.with_set(set, retry)).unwrap_or(Err(ModifyError::Closed))
     }
 
@@ -124,7 +124,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Nobody is told of an overflow on the new CPU before all groups count there.
+    /// No client is told of an overflow on the new CPU before all groups count there.
     fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, SetError> {
         let opened = self.open_on(cpu, set, Gate::Closed, None)?;
         if let Err(error) = self.arm_on(cpu, &opened) {

@@ -1,7 +1,7 @@
 //! Mail for cores that are out of reach.
 //!
-//! What it is: steps that must be taken on another CPU wait in its core's mailbox; whoever sends one rings the doorbell
-//! and waits. A doorbell that rings late makes the sender wait longer; one that rings twice or for nothing finds nothing.
+//! What it is: steps that must be taken on another CPU wait in its core's mailbox; the thread that sends one rings the doorbell and
+//! waits. A doorbell that rings late makes the sender wait longer; one that rings twice or for nothing finds nothing.
 //!
 //! **Invariant:** a step is taken once or not at all, on the CPU where its counters are; its sender always learns which.
 //!
@@ -63,7 +63,7 @@ impl<H: Host> CallQueue<H> {
         ticket
     }
 
-    /// The next letter that nobody has opened.
+    /// The next letter that no thread has opened.
     fn open(&mut self) -> Option<(u64, Arc<ContextCell<H>>, RemoteOp)> {
         self.letters.iter_mut().filter(|letter| letter.status == Status::Waiting).find_map(|letter| {
             let errand = letter.errand.take()?;

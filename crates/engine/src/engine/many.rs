@@ -73,7 +73,7 @@ impl<H: Host> Engine<H> {
     /// Opens the same groups on each of these targets: on all of them or on none, but for those whose refusal `tolerates` says
     /// yes to; a target has all groups or none.
     ///
-    /// They share with nobody, as with [`crate::share::Domain::ALONE`].
+    /// They share with no other event, as with [`crate::share::Domain::ALONE`].
     ///
     /// With [`Begin::On`] a target's groups count as soon as they are there, some of them before the last target has its own.
     ///
@@ -218,7 +218,7 @@ impl<H: Host> Engine<H> {
         Ok(())
     }
 
-    /// Gives ids to all of them. A CPU may have gone meanwhile: whoever took it away has not seen them.
+    /// Gives ids to all of them. A CPU may have gone meanwhile: the thread that took it away has not seen them.
     fn register_each(
         &self,
         wanted: &[Plan],

@@ -86,11 +86,11 @@ impl Kin {
 /// Who may be told of an event's overflows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Gate {
-    /// Whoever opened it.
+    /// The client that opened it.
     Open,
-    /// Nobody yet.
+    /// No client yet.
     Closed,
-    /// Whoever opened its set, once that is armed.
+    /// The client that opened its set, once that is armed.
     With(SetId),
 }
 
@@ -189,7 +189,7 @@ pub struct Engine<H: Host> {
     registry: H::TaskLock<Registry<H>>,
     /// Whose turn it is to change what an event counts.
     modifying: H::TaskLock<()>,
-    /// Known from the first claim of a debug register on; `None` within: nobody keeps account of them.
+    /// Known from the first claim of a debug register on; `None` within: no ledger keeps account of them.
     registers: H::TaskLock<Option<Option<Registers<H>>>>,
     sharing: Sharing,
 }

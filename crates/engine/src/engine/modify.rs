@@ -33,7 +33,7 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     /// Then it counts what it counted. Checked in this order: [`ModifyError::Closed`], [`ModifyError::Parse`],
-    /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::Bank`] where what it watched
+    /// [`ModifyError::Inherited`] where children are alive for which the engine counts, [`ModifyError::Bank`] where what it watched
     /// is gone, [`ModifyError::Shared`], [`ModifyError::DebugRegisters`], [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
@@ -83,8 +83,8 @@ impl<H: Host> Engine<H> {
         self.with_family(family, |family| family.live() > 1).unwrap_or(false)
     }
 
-    /// With the debug registers that it takes: `asked` is what came of asking for others than it has, `None`: nobody has asked.
-    /// Returns what it had and needs no more, for whoever may want it back.
+    /// With the debug registers that it takes: `asked` is what came of asking for others than it has, `None`: none were asked for.
+    /// Returns what it had and needs no more, for a caller that may want it back.
     fn modify_claimed(
         &self,
         event: EventId,

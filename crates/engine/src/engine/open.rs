@@ -74,7 +74,7 @@ pub(super) struct How<'a> {
     pub(super) begin: Begin,
     /// Where the context is, if it has yet to be told.
     pub(super) presence: Option<Presence>,
-    /// Lent by whoever does so many times.
+    /// Lent by a caller that does so many times.
     pub(super) room: Option<&'a mut Todo>,
 }
 
@@ -110,7 +110,7 @@ impl<H: Host> Engine<H> {
         self.open_plan(&resolve(spec, domain.cred(), &self.host)?, target, Gate::Open, domain, None)
     }
 
-    /// `asked` is what came of asking for its debug registers; `None`: nobody has asked yet.
+    /// `asked` is what came of asking for its debug registers; `None`: they have not been asked for yet.
     pub(super) fn open_plan(
         &self,
         plan: &Plan,
@@ -138,7 +138,7 @@ impl<H: Host> Engine<H> {
         let bound_to = target.bound_to();
         let mut attached = self.attach(target, plan.demand, &plan.members, asked)?;
         let opened = self.registry.with(|registry| {
-            // The CPU may have gone meanwhile: whoever took it away has not seen this group.
+            // The CPU may have gone meanwhile: the thread that took it away has not seen this group.
             match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
                 Some(cpu) => Err(OpenError::CpuOffline { cpu }),
                 None => Ok(register(registry, &mut attached, gate)),
@@ -157,8 +157,8 @@ impl<H: Host> Engine<H> {
         self.found(task, roots, Attribution::Totals, Counting::ByEngine);
     }
 
-    /// Attaches a group to its context and has its slots programmed; all or nothing. Its debug registers come first, those for
-    /// which nobody has asked yet.
+    /// Attaches a group to its context and has its slots programmed; all or nothing. Its debug registers come first, those that
+    /// have not been asked for yet.
     pub(super) fn attach(
         &self,
         target: Target,
@@ -250,7 +250,7 @@ impl<H: Host> Engine<H> {
             // Where two threads make it, the first one's is taken; the other's is dropped here, outside the lock.
             self.registry.with(|registry| claim_fresh(registry, &fresh, 1))
         });
-        // Whoever attaches must find it met, though another thread may have made it.
+        // A thread that attaches must find it met, though another thread may have made it.
         self.meet(&cell);
         cell
     }
@@ -326,7 +326,7 @@ pub(super) fn claim_known<H: Host>(
     Some(Arc::clone(&shared.cell))
 }
 
-/// The same of a context that had none a moment ago: `fresh`, unless somebody else has made one meanwhile.
+/// The same of a context that had none a moment ago: `fresh`, unless another thread has made one meanwhile.
 pub(super) fn claim_fresh<H: Host>(
     registry: &mut Registry<H>,
     fresh: &Arc<ContextCell<H>>,
@@ -362,8 +362,8 @@ pub(super) fn register<H: Host>(registry: &mut Registry<H>, attached: &mut Attac
     Opened { group, events }
 }
 
-/// The same for whoever does not need the ids of its events now. The ledger of debug registers is told under which ids they are
-/// known.
+/// The same for a caller that does not need the ids of its events now. The ledger of debug registers is told under which ids they
+/// are known.
 pub(super) fn register_group<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> GroupId {
     let Attached { cell, group, members, reserved } = attached;
     let (cell, reserved) = (Arc::clone(cell), core::mem::take(reserved));

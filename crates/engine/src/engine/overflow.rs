@@ -1,9 +1,9 @@
 //! Overflows: who may be told.
 //!
-//! What it is: the gate between a counter that overflowed and the callback of whoever opened it.
+//! What it is: the gate between a counter that overflowed and the callback of the client that opened it.
 //!
-//! **Invariant:** nobody is called for an event that is not complete: not before all of its group or set is armed, not
-//! after it was closed. Such an overflow is dropped and counted ([`Engine::strays`]).
+//! **Invariant:** no client is called for an event that is not complete: not before all of its group or set is armed, not after it
+//! was closed. Such an overflow is dropped and counted ([`Engine::strays`]).
 //!
 //! Linux: `__perf_event_overflow`, `perf_event_overflow` (kernel/events/core.c).
 
@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 /// What to do with an overflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overflow {
-    /// Tell whoever opened the event.
+    /// Tell the client that opened the event.
     Deliver,
     /// The event's set was not armed everywhere yet: a stray, to be dropped. It has been counted.
     Premature,
@@ -64,7 +64,7 @@ impl<H: Host> Engine<H> {
         (verdict, output)
     }
 
-    /// How many overflows were dropped because nobody could be told.
+    /// How many overflows were dropped because no client could be told.
     pub fn strays(&self) -> u64 {
         self.registry.with(|registry| registry.stray)
     }

@@ -57,7 +57,7 @@ impl<H: Host> Engine<H> {
         self.read_tap(record.tap()).unwrap_or_else(|| self.read_through_context(event))
     }
 
-    /// [`Engine::read`] for whoever does so often: one event of a group, by its number.
+    /// [`Engine::read`] for a caller that does so often: one event of a group, by its number.
     ///
     /// # Errors
     /// As [`Engine::read`]; [`ReadError::Closed`] also where the group has no such event.
@@ -104,7 +104,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// [`Engine::read_cached`] for whoever does so often.
+    /// [`Engine::read_cached`] for a caller that does so often.
     ///
     /// # Errors
     /// As [`Engine::read_cached`].
@@ -139,7 +139,7 @@ impl<H: Host> Engine<H> {
         self.read_group_through_context(group, out)
     }
 
-    /// [`Engine::read_group_into`] for whoever does so often.
+    /// [`Engine::read_group_into`] for a caller that does so often.
     ///
     /// # Errors
     /// As [`Engine::read_group`].
@@ -324,8 +324,8 @@ impl<H: Host> Engine<H> {
         cell.ask(self, Purpose::Reading, order, last)
     }
 
-    /// Adds what was reported by now to what was read in those who are still alive: nobody is missed, and nobody is
-    /// counted twice, because a child reports and leaves in one step.
+    /// Adds what was reported by now to what was read in the children that are still alive: none is missed, and none is counted
+    /// twice, because a child reports and leaves in one step.
     fn add_up<'a>(
         &self,
         family: FamilyId,

@@ -4,8 +4,8 @@
 //! For hosts that take samples themselves. Where a kernel below does (Linux), it writes into rings of its own: the host brings
 //! their records to the [`Audience`] of the event, so that one event of the kernel serves any number of readers.
 //!
-//! **Invariant:** how a ring is written is settled when an event is attached to it; a record that is written asks nobody. No
-//! ring is written, and no memory is given back, under a lock.
+//! **Invariant:** how a ring is written is settled when an event is attached to it; writing a record asks nothing more. No ring is
+//! written, and no memory is given back, under a lock.
 //!
 //! Linux: `perf_event_set_output`, `perf_mmap` (kernel/events/core.c).
 
@@ -29,7 +29,7 @@ pub struct Audience {
 }
 
 impl Audience {
-    /// Whether nobody gets them.
+    /// Whether no event gets them.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.outputs.is_empty()
@@ -83,9 +83,9 @@ pub enum Sampled {
     Written(Wake),
     /// The ring has not taken it, and has counted it.
     Lost(Refused),
-    /// The event has no ring: whoever opened it may be told.
+    /// The event has no ring: the client that opened it may be told.
     NoRing,
-    /// It came when nobody could be told; it has been counted ([`Engine::strays`]).
+    /// It came when no client could be told; it has been counted ([`Engine::strays`]).
     Dropped(Overflow),
 }
 
@@ -188,8 +188,8 @@ impl<H: Host> Engine<H> {
     /// Fills `audience` with those who get the records of an event now: of those who see it, where it is a master in
     /// [`crate::share::Domain::RECORDS`], those that are on and whose set is armed, as far as they have rings.
     ///
-    /// The host asks once for many records. Whoever is switched on, off or closed next gets those that were written before; so a
-    /// host that switches somebody brings first what its event has written until then.
+    /// The host asks once for many records. An event that is switched on, off or closed next gets those that were written before;
+    /// so a host that switches an event brings first what its counter has written until then.
     pub fn audience(&self, event: EventId, audience: &mut Audience) {
         audience.outputs.clear();
         let listening = self.registry.with(|registry| {

@@ -34,7 +34,7 @@ impl<H: Host> Clone for TaskContext<H> {
 pub struct Rotation {
     /// Which turn it was.
     pub turn: u64,
-    /// How many contexts took it: those in which somebody waits for a counter.
+    /// How many contexts took it: those in which a group waits for a counter.
     pub contexts: usize,
 }
 
@@ -58,7 +58,7 @@ impl<H: Host> Engine<H> {
         self.switch_cells(cpu, out.map(|task| &task.0), next.map(|task| &task.0));
     }
 
-    /// [`Engine::switch`] for a task that comes onto a CPU where nobody is, by its id: the look-up may sleep.
+    /// [`Engine::switch`] for a task that comes onto a CPU where no task is, by its id: the look-up may sleep.
     pub fn switch_in(&self, task: TaskId, cpu: CpuId) {
         if let Some(cell) = self.context(ContextKey::Task(task)) {
             self.switch_cells(cpu, None, Some(&cell));
@@ -160,7 +160,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A CPU of shared counters comes or goes: nobody is left on one that goes.
+    /// A CPU of shared counters comes or goes: no task is left on one that goes.
     pub(super) fn set_presence(&self, cpu: CpuId, presence: Presence) {
         let Some(core) = self.core(cpu) else { return };
         self.handle_ipi(cpu);
@@ -176,8 +176,8 @@ impl<H: Host> Engine<H> {
         true
     }
 
-    /// The timer of a CPU: whoever waits for a counter takes turns, and counters that are polled are read before they can
-    /// wrap twice. Called by the host on that CPU; neither sleeps nor allocates.
+    /// The timer of a CPU: groups that wait for a counter take turns, and counters that are polled are read before they can wrap
+    /// twice. Called by the host on that CPU; neither sleeps nor allocates.
     pub fn tick(&self, cpu: CpuId) {
         let Some(core) = self.core(cpu) else { return };
         core.step_core(&self.host, |place, step| {
@@ -246,7 +246,7 @@ fn is_guest<H: Host>(core: &ContextCell<H>, cell: &Arc<ContextCell<H>>) -> bool 
     core.place.with(|place| place.guest.as_ref().is_some_and(|guest| Arc::ptr_eq(guest, cell)))
 }
 
-/// Takes a context from its home. Whoever is at its counters is waited for.
+/// Takes a context from its home. A thread that is at its counters is waited for.
 fn depart<H: Host>(cell: &Arc<ContextCell<H>>, cpu: CpuId) -> Option<Moving<H>> {
     cell.seat.with(|seat| {
         let context = cell.place.with(|place| {
@@ -258,7 +258,7 @@ fn depart<H: Host>(cell: &Arc<ContextCell<H>>, cpu: CpuId) -> Option<Moving<H>> 
     })
 }
 
-/// Lets a context in, or nobody, and brings the one who was there home. Returns who that was.
+/// Lets a context in, or none, and brings the one that was there home. Returns which one that was.
 fn exchange<H: Host>(
     engine: &Engine<H>,
     core: &ContextCell<H>,

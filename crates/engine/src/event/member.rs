@@ -54,7 +54,7 @@ pub(crate) enum Clock {
 /// What becomes of a wish that an event counts something else.
 #[derive(Clone, Default, Debug)]
 pub(crate) enum Change {
-    /// It does, or nobody has wished for it.
+    /// It does, or there was no such wish.
     #[default]
     Done,
     /// The bank has not answered yet; this is what it counted before.
@@ -191,7 +191,7 @@ impl Event {
         is_timed_below(&self.caps)
     }
 
-    /// How long its slot was started and yet did not run: somebody whom the engine doesn't know had the counter.
+    /// How long its slot was started and yet did not run: a holder that the engine doesn't know had the counter.
     ///
     /// Only banks that measure ([`SlotTime::Measured`]) under a PMU that doesn't delegate multiplexing can tell.
     #[must_use]
@@ -291,7 +291,7 @@ impl Event {
     }
 
     /// The slot that it counts with, if whatever later readings of that slot bring just adds to its count: nothing is wrong, the
-    /// slot tells for how long it ran and never wraps, and nobody else's count belongs to it.
+    /// slot tells for how long it ran and never wraps, and no other event's count belongs to it.
     pub(crate) fn grows_with(&self) -> Option<Lease> {
         let simple = self.is_timed_below() && self.caps.width_bits >= 64 && self.lineage.is_none();
         // Where it waits for a slot, time goes by that no slot knows of.
@@ -322,7 +322,7 @@ impl Last {
                 SlotTime::Whole => (Nanos::ZERO, Nanos::ZERO),
             };
             let (enabled, running) = (enabled.since(enabled_before), running.since(running_before));
-            // It was started, and yet somebody else had its counter.
+            // It was started, and yet another holder had its counter.
             let away = enabled.since(running);
             if !caps.delegated.contains(Delegated::MULTIPLEXING) {
                 self.contended += away;

@@ -1,7 +1,7 @@
 //! Event sets and triggers: expensive events only around the moment that matters.
 //!
 //! What it is: [`EventSet`], an array of groups and system-wide sets that is switched together; and [`Trigger`], which says from
-//! readings and happenings when something is the case. What is read, and what follows from a trigger, is for whoever drives them:
+//! readings and happenings when something is the case. What is read, and what follows from a trigger, is for the code that drives them:
 //! the engine carries out what a set orders ([`crate::Engine::switch_event_set`]).
 //! Read first: [`Trigger`], then `term` (what a condition is made of) and `switch` (whether a set is on).
 //!

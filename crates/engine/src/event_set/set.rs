@@ -1,7 +1,7 @@
 //! One event set: groups over CPUs and on tasks, switched together.
 //!
-//! What it is: what was asked of the set, and what has been carried out. A step leaves an order, whoever drives it carries that out and
-//! says what came of it.
+//! What it is: what was asked of the set, and what has been carried out. A step leaves an order; the code that drives the set carries
+//! that out and says what came of it.
 //!
 //! **Invariant:** an order is left only where what was carried out last is not what is wanted now.
 

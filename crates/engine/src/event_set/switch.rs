@@ -1,7 +1,6 @@
 //! Whether a set is on.
 //!
-//! What it is: what was asked of a set, put together: on or off until told otherwise, on or off for a while, on while somebody
-//! holds it.
+//! What it is: what was asked of a set, put together: on or off until told otherwise, on or off for a while, on while it is held.
 //!
 //! **Invariant:** a span that was promised gets longer by the next promise, never shorter; only the opposite wish ends it.
 
@@ -29,9 +28,9 @@ pub enum Wish {
     OnFor(Nanos),
     /// Off for so long at least; afterwards as it would be without.
     OffFor(Nanos),
-    /// On as long as somebody holds it; each has a number.
+    /// On as long as this holder holds it; each has a number.
     Hold(u32),
-    /// Somebody holds it no longer.
+    /// This holder holds it no longer.
     LetGo(u32),
 }
 

@@ -13,7 +13,7 @@ pub enum Verdict {
     Holds,
     /// It is not.
     Fails,
-    /// Nobody knows: what it asks for was not counted.
+    /// It is not known: what it asks for was not counted.
     Unknown,
 }
 

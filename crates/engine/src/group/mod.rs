@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
 
-/// The longest group that is accepted, in events; the kernel's read format would carry more, nobody can place it.
+/// The longest group that is accepted, in events; the kernel's read format would carry more, but no host can place it.
 pub const MAX_GROUP: usize = 4096;
 
 /// A group to be opened: the leader first. A single event is a group of one.

@@ -1,7 +1,7 @@
 //! The claims of one task.
 //!
 //! What it is: a short list, in the order in which they were granted. A task has hardly ever more than there are registers on most
-//! machines: so many stand with it, and whoever asks and gives back allocates nothing.
+//! machines: so many stand with it, and a caller that asks and gives back allocates nothing.
 //!
 //! Where a task has one or two, what is looked at ends a line of the cache before the list does: tasks whose entries lie side by side
 //! in memory, because one thread brought them, don't disturb the threads that they belong to later.

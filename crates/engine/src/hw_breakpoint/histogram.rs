@@ -15,7 +15,7 @@ pub(super) struct Histogram {
     many: Vec<u32>,
 }
 
-/// The needs up to [`FEW`], for whoever keeps those above somewhere else.
+/// The needs up to [`FEW`], for code that keeps those above somewhere else.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Few([u32; FEW]);
 
@@ -30,7 +30,7 @@ impl Histogram {
         Self { few: Few::default(), many: many(most) }
     }
 
-    /// The greatest need; 0 where nobody has any. O(needs).
+    /// The greatest need; 0 where there is none. O(needs).
     pub(super) fn top(&self) -> u8 {
         self.few.top(&self.many)
     }

@@ -8,9 +8,9 @@
 //! A claim of CPUs is granted at once where it leaves room for what tasks need at most by the summary. Otherwise it raises the
 //! summary's ceiling, and learns what tasks need from each book on the shelves that may matter. A task's claim that is granted behind
 //! it has left room for it; one that was granted before it has been seen. One that finds no room meanwhile waits for the lock of the
-//! CPUs' book, and so for what becomes of the claim. So nobody sees half of it.
+//! CPUs' book, and so for what becomes of the claim. So no other claim sees half of it.
 //!
-//! **Invariant:** the ceiling of the summary is that of the CPUs' book whenever nobody holds that one's lock, and never lower. No
+//! **Invariant:** the ceiling of the summary is that of the CPUs' book whenever no thread holds that one's lock, and never lower. No
 //! task needs more wherever it is than the summary says, but while that is being counted.
 //!
 //! Linux: `toggle_bp_slot`, `__reserve_bp_slot`, `bp_cpuinfo_sem` (kernel/events/hw_breakpoint.c).
@@ -146,7 +146,7 @@ impl<L: Locks> Ledger<L> {
     }
 
     /// Gives back what is held; its task or CPUs may be gone since. `false`: it was given back before, or is another ledger's.
-    #[allow(clippy::needless_pass_by_value)] // nobody can use it afterwards
+    #[allow(clippy::needless_pass_by_value)] // no caller can use it afterwards
     pub fn release(&self, reservation: Reservation) -> bool {
         let Reservation(entry) = reservation;
         if let Entry::Task(task, number) = entry
@@ -158,7 +158,7 @@ impl<L: Locks> Ledger<L> {
     }
 
     /// Reserves `claim` on `place` and gives back what was held, as one: what is held already serves the new claim where
-    /// both want the same registers, and nobody else can take it in between.
+    /// both want the same registers, and no other claim can take it in between.
     ///
     /// # Errors
     /// What was held is still held then. [`Refused::NoSuchCpu`], [`Refused::Stale`], [`Refused::OtherOwner`],
@@ -375,11 +375,11 @@ impl<L: Locks> Ledger<L> {
     fn grant_cpus(&self, cpus: &mut CpuBook, claim: Claim, mask: &CpuMask) -> Result<(), Refused> {
         let (sort, total) = (self.registers.sort(claim.kind), self.registers.for_kind(claim.kind));
         let ceiling = cpus.ceiling_with(sort, mask, claim.weight.get());
-        // What is more than there is never fits: then nobody need make room.
+        // What is more than there is never fits: then there is no need to make room.
         let ceiling = u8::try_from(ceiling).ok().filter(|&ceiling| ceiling <= total).unwrap_or(0);
         let summary = &self.summary.0;
         if !summary.raise_ceiling(sort, ceiling, |most| cpus.fits(claim, mask, most).is_ok()) {
-            // Perhaps nobody needs so many any more.
+            // Perhaps no task needs so many any more.
             summary.begin_count(sort, ceiling);
             let mut most = 0;
             for (shelf, books) in self.tasks.chunks(self.tasks.len().div_ceil(SHELVES)).enumerate() {

@@ -70,7 +70,7 @@ pub enum Registers {
 /// Whose word counts where the ledger and the host differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Authority {
-    /// The ledger's: nobody else hands out registers.
+    /// The ledger's: nothing else hands out registers.
     Ledger,
     /// The host's, below which others take registers too: it is asked also where the ledger has none left, and what it
     /// says is compared.
@@ -88,7 +88,7 @@ pub struct DebugRegisters {
     pub authority: Authority,
 }
 
-/// Who has the registers that somebody wants.
+/// Who has the registers that a claim wants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Taken {
     /// Holders that the ledger knows.
@@ -203,11 +203,11 @@ pub enum Holder {
     Event(EventId),
     /// An event of an engine. Of another one than is asked, the id says nothing here.
     Elsewhere(EngineNumber, EventId),
-    /// Somebody for whom the host has reserved.
+    /// A holder for which the host has reserved.
     Outside(OutsideId),
 }
 
-/// Registers that somebody holds.
+/// Registers that are held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holding {
     /// Who.
@@ -227,7 +227,7 @@ pub struct Full {
     pub task: Option<TaskId>,
     /// The first CPU that hasn't got enough.
     pub cpu: CpuId,
-    /// Registers there that count as taken for whoever asked.
+    /// Registers there that count as taken for the claim that asked.
     pub in_use: u32,
     /// Registers there that may serve the kind.
     pub total: u8,

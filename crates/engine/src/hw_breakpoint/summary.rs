@@ -4,11 +4,11 @@
 //! many tasks at once write to lines of the cache of their own only.
 //!
 //! The tasks' books stand on *shelves*, and each shelf has a word of its own: at least what that task on it needs that needs most. So a
-//! count passes by the shelves where nobody can need more than is known by then.
+//! count passes by the shelves where no task can need more than is known by then.
 //!
 //! The *ceiling* is what the CPU holds itself that holds most. It changes under the lock of the CPUs' book only. *Most* is at least
 //! what the task needs wherever it is that needs most. It rises with a task that needs more than all before it, and goes down
-//! only where a claim of CPUs finds no room under it and tasks are counted. Both are changed as one: whoever raises the one
+//! only where a claim of CPUs finds no room under it and tasks are counted. Both are changed as one: a thread that raises the one
 //! has seen the other. A task looks at its shelf's word first, and then at the one for all. A count changes the one for all first, and
 //! then each shelf's, be it to what it is: what a task has read there before, the count has seen; and what it reads there later comes
 //! with the other word as the count has made it.
@@ -141,7 +141,7 @@ impl<W: Word> Summary<W> {
         });
     }
 
-    /// Whether somebody on a shelf may need more than that. Then it is forgotten: the shelf must be looked at.
+    /// Whether a task on a shelf may need more than that. Then it is forgotten: the shelf must be looked at.
     pub(super) fn begin_shelf(&self, shelf: usize, sort: usize, known: u8) -> bool {
         let more = |levels: Levels| levels.most[sort] > known;
         let forget = |mut levels: Levels| {

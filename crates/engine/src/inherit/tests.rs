@@ -83,7 +83,7 @@ mod switches {
         Done,
     }
 
-    /// A switch that is under way: how many of its steps are done, whom it has to reach, and who had joined.
+    /// A switch that is under way: how many of its steps are done, whether it has to reach the child, and how many had joined.
     #[derive(Clone, Copy)]
     struct Walk {
         switch: Switch,

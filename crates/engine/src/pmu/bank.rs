@@ -53,7 +53,7 @@ pub struct Program {
 /// How long a slot ran, as far as the bank knows better than the engine.
 ///
 /// A PMU that delegates [`super::Delegated::MULTIPLEXING`] answers `Measured`. Any other answers `Whole`, or `Measured` where
-/// it can tell that a slot was started and yet did not run: then somebody else had the counter.
+/// it can tell that a slot was started and yet did not run: then another user had the counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotTime {
     /// It ran from every start to the next stop.
@@ -90,7 +90,7 @@ pub enum BankError {
     Invalid,
     /// Every slot of the kind is taken.
     SlotsExhausted,
-    /// Somebody holds it for himself.
+    /// Another user holds the counter for itself.
     Busy,
     /// The task is gone.
     NoSuchTask,
@@ -244,8 +244,8 @@ pub trait CounterBank: Send {
         Err(BankError::NotSupported)
     }
 
-    /// Whether somebody may have inherited a slot that follows forks by itself. Only where nobody can have done so does a new
-    /// event share it: that one would not follow those who were forked before.
+    /// Whether a task may have inherited a slot that follows forks by itself. Only where no task can have done so does a new event
+    /// share it: that one would not follow the tasks that were forked before.
     fn may_have_heirs(&mut self, lease: Lease) -> bool {
         let _ = lease;
         true

@@ -121,15 +121,15 @@ pub trait PmuModel: Send + Sync {
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError>;
 
     /// What an event asks, whatever its attribute looks like: events with equal questions may share one slot. `None`: this one
-    /// shares with nobody.
+    /// shares with no other event.
     ///
     /// By default as [`crate::share::question::canonical`] says. A PMU whose attributes hold pointers can't compare them.
     fn question(&self, attr: &Attr) -> Option<Attr> {
         crate::share::question::canonical(attr)
     }
 
-    /// What an event asks whose records go to all who ask the same: see [`crate::share::Domain::RECORDS`]. `None`: nobody else could use
-    /// them.
+    /// What an event asks whose records go to all that ask the same: see [`crate::share::Domain::RECORDS`]. `None`: no other event
+    /// could use them.
     ///
     /// By default as [`crate::share::question::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.
     fn question_of_records(&self, attr: &Attr) -> Option<Attr> {

@@ -4,7 +4,7 @@
 //! *path*. Two cgroups of which neither holds the other are apart: they are on no common path.
 //! Read first: [`CgroupPath`], then [`Nest::on_all_paths`].
 //!
-//! **Invariant:** the trunk is on every path; whatever nobody can place is kept there, so it competes with everybody.
+//! **Invariant:** the trunk is on every path; whatever cannot be placed is kept there, so it competes with everything.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// Where a cgroup is: the host's numbers of all that hold it, from the outermost, and its own at the end. It stays true for as long
 /// as the cgroup is known.
 ///
-/// Where two begin with different numbers, nobody can say which of them holds which (they were found through two mounts, for
+/// Where two begin with different numbers, it is unknown which of them holds which (they were found through two mounts, for
 /// instance): then they are not taken for apart.
 pub type CgroupPath = Arc<[u64]>;
 
@@ -103,7 +103,7 @@ impl<T: Default> Nest<T> {
         spot
     }
 
-    /// Lets go of a spot; what nobody uses any more is forgotten.
+    /// Lets go of a spot; what has no users any more is forgotten.
     pub fn leave(&mut self, spot: Spot) {
         let mut next = Some(spot);
         while let Some(spot) = next.take() {
@@ -219,7 +219,7 @@ mod tests {
         ends
     }
 
-    /// Cgroup `n` is in cgroup `n / 2`, up to number 1: each path ends where nobody lives further down.
+    /// Cgroup `n` is in cgroup `n / 2`, up to number 1: each path ends where no cgroup in use is further down.
     fn path(number: usize) -> Vec<u64> {
         let up = core::iter::successors(Some(number), |number| Some(number / 2).filter(|&above| above > 0));
         let mut path: Vec<u64> = up.map(|number| number as u64).collect();

@@ -117,7 +117,7 @@ fn everybody_at_once(wanted: &[SlotMask], free: SlotMask, out: &mut [Slot]) -> b
 
 type Holders = [usize; 64];
 
-/// Gives each event one of its slots, wishes first where they are in nobody's way.
+/// Gives each event one of its slots, wishes first where they are in no other event's way.
 fn assign(allowed: &[SlotMask], wishes: &[Slot]) -> Option<Holders> {
     let mut holder = [NOBODY; 64];
     for (event, (allowed, wish)) in allowed.iter().zip(wishes).enumerate() {
@@ -138,7 +138,7 @@ const NOBODY: usize = usize::MAX;
 
 /// Finds a slot for `event`, moving others along; the depth is bounded by the number of slots, at most 64.
 fn augment(allowed: &[SlotMask], event: usize, tried: &mut SlotMask, holder: &mut Holders) -> bool {
-    // One that nobody holds, if there is one: whoever has a slot keeps it.
+    // A slot that no event holds, if there is one: an event that has a slot keeps it.
     let vacant = |tried: SlotMask, holder: &Holders| {
         let mut candidates = allowed[event].0 & !tried.0;
         let first = candidates.trailing_zeros();
@@ -209,7 +209,7 @@ mod tests {
             let mut again = placed.clone();
             prop_assert!(place_on_allowed(&wanted, SlotMask::default(), 6, &mut again));
             prop_assert_eq!(&again, &placed);
-            // A newcomer that finds a vacant slot moves nobody.
+            // A newcomer that finds a vacant slot moves no other event.
             let taken = placed.iter().fold(SlotMask::default(), |mask, &slot| mask.with(slot));
             prop_assume!(more & !taken.0 != 0);
             let with_more: Vec<_> = wanted.iter().copied().chain([SlotMask(more)]).collect();

@@ -26,7 +26,7 @@ pub enum LossReason {
     Malformed,
     /// The ring has taken 2^61 bytes, which is all it can.
     WornOut,
-    /// Whoever would have written it had no time for it: [`super::Writer::leave_out`].
+    /// The code that would have written it had no time for it: [`super::Writer::leave_out`].
     NoTime,
 }
 

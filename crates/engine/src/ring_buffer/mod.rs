@@ -1,9 +1,9 @@
-//! Rings of records: one side writes, others read, and nobody waits for anybody.
+//! Rings of records: one side writes, others read, and no side waits for another.
 //!
 //! What it is: the format of a perf ring (records of `pmux_abi`, a power of two of bytes) with a writer and two kinds of
 //! readers. A [`Writer`] is made for one [`Mode`]: in a [`Forward`] ring a record that finds no room is lost; in an
 //! [`Overwrite`] ring the oldest ones give way. A [`Reader`] takes records out of a forward ring; [`SnapshotReader`]s, any
-//! number of them, look at either and stop nobody.
+//! number of them, look at either and stop no writer and no other reader.
 //! Read first: [`Writer::write`], then `mode` (how room is made) and `snapshot`.
 //!
 //! Positions are bytes since the ring was made and only grow, so that a full ring and an empty one differ.
@@ -24,14 +24,14 @@
 //! * **A**: the tail is shown before it is stored (release) for the other writers, which load it (acquire) before they use
 //!   the room before it.
 //! * **B**: a writer's release fence between loading the tail and writing bytes, and a reader's acquire fence between
-//!   copying bytes and loading the tail again: whoever saw one new byte sees a tail behind the old ones.
+//!   copying bytes and loading the tail again: a reader that saw one new byte sees a tail behind the old ones.
 //! * **C**: a writer that leaves stores the word of the head (release) after its bytes; the last one loads it (acquire)
 //!   before it shows the head: it shows the bytes of all.
 //! * **D**: the head is shown (release) after the bytes, and loaded (acquire) before they are copied.
 //! * **E**: the number of records is shown before the head and again behind it; a reader loads the second, the head, and
 //!   the first. Where both are the same, so is the head that they were shown with.
 //! * **F**: `done` is stored (release) after the head was shown, and loaded (acquire) before the tail is moved up to it:
-//!   whoever sees the tail sees a head that is not before it.
+//!   a thread that sees the tail sees a head that is not before it.
 //! * **G**: a writer that arrives counts itself (release) after it has taken room; the last one loads the count (acquire)
 //!   before the word of the head, and again after it: where both are the same, it is that of the head.
 //! * **H**: the exclusive reader stores what it took (release) after it copied; a writer loads it (acquire) before it writes there.

@@ -51,13 +51,13 @@ pub struct Room<'a, P: RingPages> {
 impl<P: RingPages> Room<'_, P> {
     /// Moves the tail on, if it isn't there yet.
     fn move_tail(&self, to: u64) {
-        // A. By maximum, as another writer may have come meanwhile and have moved it further. Nobody uses what stood there.
+        // A. By maximum, as another writer may have come meanwhile and have moved it further. What stood there is not used.
         self.pages.shown()[shown::TAIL].fetch_max(to, Ordering::Release);
         self.tail.fetch_max(to, Ordering::Release);
     }
 }
 
-/// The steps in which modes differ. Nobody else has a mode.
+/// The steps in which modes differ. No type outside this module implements them.
 pub trait Steps {
     /// How many marks a ring of this size has.
     fn marks(size: u64) -> usize;

@@ -1,4 +1,4 @@
-//! The memory of a ring, whoever supplies it.
+//! The memory of a ring, whatever supplies it.
 //!
 //! What it is: the words that a writer and its readers have in common: what the writer shows, what the exclusive reader has
 //! taken, and the records. Read first: [`RingView`], [`RingEnd`], [`RingPages`]: what one may do with them.
@@ -115,7 +115,7 @@ pub trait RingEnd: RingView {
 
 /// The memory of a ring, to be written.
 pub trait RingPages: RingEnd {
-    /// What the writer shows. Nobody else need write it. All 0 when the ring is made.
+    /// What the writer shows. No other side need write it. All 0 when the ring is made.
     fn shown(&self) -> &[Self::Word; SHOWN_WORDS];
 
     /// Copies whole words to the place `at`, up to the end at most. A host that can copy faster than word by word does so; the
@@ -141,7 +141,7 @@ pub fn get_words<W: Word>(words: &[W], into: &mut [u8]) {
     }
 }
 
-/// Whoever leads to pages is as good as they are.
+/// A type that leads to pages is as good as they are.
 macro_rules! lead_to_pages {
     ($($holder:ty),*) => {$(
         impl<P: RingView> RingView for $holder {

@@ -10,7 +10,7 @@ use super::records::{Corruption, RingError, STEP_BYTES, Stop, deliver, measure};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-/// The memory of a ring, whoever writes it.
+/// The memory of a ring, whatever writes it.
 pub trait RingSource {
     /// Bytes of the data area: a power of two, at least 8.
     fn bytes(&self) -> u64;
@@ -71,7 +71,7 @@ enum Walk {
 /// A reader and its position.
 ///
 /// Bytes are copied out and given back to the writer before the records are looked at, so a slow consumer holds no space, and
-/// nobody can change a record while it is read.
+/// no writer can change a record while it is read.
 #[derive(Debug)]
 pub struct Reader<S> {
     source: S,
@@ -148,7 +148,7 @@ impl<S: RingSource> Reader<S> {
     ) -> Result<Drained, RingError> {
         let (mut at, head) = self.waiting()?;
         let wanted = until.wrapping_sub(at);
-        // Somebody else may have been there already.
+        // Another call may have passed it already.
         let mut left = if wanted > head.wrapping_sub(at) { 0 } else { wanted };
         let mut records = 0;
         // What the next record needs.
@@ -182,7 +182,7 @@ impl<S: RingSource> Reader<S> {
         Ok(Drained { records, left_bytes: left })
     }
 
-    /// The memory, for whoever takes records out in a way of his own.
+    /// The memory, for a caller that takes records out in a way of its own.
     pub const fn source(&self) -> &S {
         &self.source
     }

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`measure`], and what can be wrong. Read first: [`RingError`].
 //!
-//! **Invariant:** only private copies are looked at, so that nobody can change a record while it is read.
+//! **Invariant:** only private copies are looked at, so that no writer can change a record while it is read.
 
 use core::fmt;
 

@@ -1,9 +1,9 @@
-//! Readers that stop nobody: they look at a ring while it is written.
+//! Readers that stop no writer and no other reader: they look at a ring while it is written.
 //!
 //! What it is: [`SnapshotReader`], with a position of its own. It copies a step, loads the tail again, and drops what may have
 //! been overwritten meanwhile. Read first: [`SnapshotReader::read`]. Letters name the orderings of the head of [`super`].
 //!
-//! **Invariant:** it writes nothing into the memory, so there may be any number of them, whom the writer doesn't know.
+//! **Invariant:** it writes nothing into the memory, so there may be any number of them, and the writer knows none of them.
 
 use super::pages::{RingView, Word, get, shown};
 use super::records::{Corruption, RingError, STEP_BYTES, Stop, measure};

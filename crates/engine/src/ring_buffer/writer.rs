@@ -3,7 +3,7 @@
 //! What it is: taking room, writing a record, and showing it. Read first: [`Writer::write`]; how room is made is in [`super::mode`].
 //! Letters name the orderings of the head of [`super`].
 //!
-//! **Invariant:** a writer waits for nobody, allocates nothing and can't fail between taking room and giving up its place:
+//! **Invariant:** a writer waits for no other thread, allocates nothing and can't fail between taking room and giving up its place:
 //! it may be called where an interrupt has stopped another call of itself.
 //!
 //! Linux: `perf_output_begin`, `perf_output_copy`, `perf_output_end` (kernel/events/ring_buffer.c).
@@ -133,9 +133,9 @@ struct Places<W> {
     done: W,
     /// Where the oldest record begins. Never beyond `done`.
     tail: W,
-    /// Records of writers that found nobody at work: only they store it, and there is one at a time.
+    /// Records of writers that found no other at work: only they store it, and there is one at a time.
     first_in: W,
-    /// Records of those that found somebody.
+    /// Records of those that found another at work.
     later_in: W,
     /// At which head a reader was woken last, and after how many records. Only the last one at work has these.
     woken_at: W,
@@ -213,7 +213,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
         &self.pages
     }
 
-    /// What was written and what was lost. Exact where nobody is writing; otherwise it is about to be.
+    /// What was written and what was lost. Exact where no thread is writing; otherwise it is about to be.
     pub fn tally(&self) -> Tally {
         let places = &self.places;
         let load = |word: &P::Word| word.load(Ordering::Acquire);
@@ -288,7 +288,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
             }
         };
         if state & AT_WORK == 0 {
-            // Nobody else comes here before this writer has left, or the last of those that came after it.
+            // No other writer comes here before this writer has left, or the last of those that came after it.
             places.first_in.store(places.first_in.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         } else {
             places.later_in.fetch_add(records, Ordering::Release); // G
@@ -315,13 +315,13 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
                 if places.later_in.load(Ordering::Relaxed) != later_in {
                     continue;
                 }
-                // Relaxed: whoever stored it has shown its head since, or it was this writer.
+                // Relaxed: the writer that stored it has shown its head since, or it was this writer.
                 let records = places.first_in.load(Ordering::Relaxed) + later_in;
                 if self.show(head_of(state), records) == Wake::Now {
                     wake = Wake::Now;
                 }
             }
-            // C. It fails if somebody came in the meantime, who found this writer at work and showed nothing.
+            // C. It fails if another writer came in the meantime, which found this writer at work and showed nothing.
             if places.state.compare_exchange(state, state - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return wake;
             }
@@ -350,7 +350,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     #[cold]
     fn lose(&self, why: LossReason, record: &[u8], now: Nanos) -> Refused {
         let (records, bytes, waited) = self.accounts.add(why, record.len() as u64, now);
-        // By maximum, as another writer may have come meanwhile. Nobody uses what stood there.
+        // By maximum, as another writer may have come meanwhile. What stood there is not used.
         self.pages.shown()[shown::LOST_RECORDS].fetch_max(records, Ordering::Relaxed);
         self.pages.shown()[shown::LOST_BYTES].fetch_max(bytes, Ordering::Relaxed);
         // Once, and not again for each record that is lost after it.
@@ -373,7 +373,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
             Some(labels) => self.make_label(&labels, &mut room),
             None => (0, &[][..]),
         };
-        // Somebody else may just have told of it.
+        // Another writer may just have told of it.
         let (label, records) = if lost == 0 { (&[][..], 1) } else { (label, 2) };
         let bytes = (label.len() + record.len()) as u64;
         let begin = if is_record(record) { self.reserve(bytes, records) } else { Err(LossReason::Malformed) };

@@ -1,7 +1,7 @@
 //! Sharing: one counter for everyone who asks the same question.
 //!
-//! What it is: the account of one share. A *master*, an ordinary group, counts; whoever asked for it has a *view* of it: when
-//! he began to count, and what the master had counted by then. A view costs no counter, whatever it does touches no other
+//! What it is: the account of one share. A *master*, an ordinary group, counts; a group that asked for it has a *view* of it: when
+//! that group began to count, and what the master had counted by then. A view costs no counter, whatever it does touches no other
 //! view, and every step costs as much as the view has events, however many views there are.
 //! Read first: [`Share`], then [`question`] (who asks the same), then `sharing` in [`crate::engine`] (the locked side).
 //!
@@ -12,19 +12,20 @@
 //!   with inheriting ones (one family counts for all of them), pinned ones with pinned ones.
 //! * An inheriting event joins a master only while no child counts for it: an event follows those who are forked after it was
 //!   opened, and no others.
-//! * Groups share as wholes. An event by itself also shares with a member of a group, where that takes turns like anybody else
-//!   (neither pinned nor exclusive) and holds no debug registers, which it would keep for him: it then counts whenever that
-//!   group does. A group does not join single events that were there before it: its events count at the same times, which
-//!   counters of their own need not; and they don't move to it, because on the way from one counter to another something would be
-//!   missed.
-//! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count, but in
+//! * Groups share as wholes. An event by itself also shares with a member of a group, where that takes turns like any other
+//!   (neither pinned nor exclusive) and holds no debug registers, which it would keep for the single event: the event then counts
+//!   whenever that group does. A group does not join single events that were there before it: its events count at the same times,
+//!   which counters of their own need not; and they don't move to it, because on the way from one counter to another something
+//!   would be missed.
+//! * A group that wants its PMU for itself shares with no other group, nor does an event that does more than count, but in
 //!   [`Domain::RECORDS`]: there, events share that write the same records ([`question::canonical_of_records`]), in which nothing
-//!   may differ but who is woken when.
-//! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
+//!   may differ but which reader is woken when.
+//! * The master belongs to no client: it counts as long as any view counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
-//! * What happens to the counter happens to all: an error of the master is everybody's who counts, and whoever enables it
-//!   again brings it back for all; in children, too, where he counts with it already, and so means what is wrong. When the task or the CPU is gone, or the
-//!   host has ended the counter ([`crate::pmu::CounterBank::has_ended`]), a new event gets a new master.
+//! * What happens to the counter happens to all: an error of the master is the error of every client that counts, and a client that
+//!   enables it again brings it back for all; in children, too, where that client counts with it already, and so means what is
+//!   wrong. When the task or the CPU is gone, or the host has ended the counter ([`crate::pmu::CounterBank::has_ended`]), a new
+//!   event gets a new master.
 //!
 //! **Invariant:** a master's event is enabled if and only if a view counts with it.
 
@@ -47,8 +48,8 @@ pub enum Sharing {
     On,
 }
 
-/// Who shares with whom: questions of different domains never share, be they equal. Whoever hands counters on to somebody who
-/// could disturb them (who holds an event's fd on Linux can stop it) gives him a domain of his own.
+/// Which clients share: questions of different domains never share, be they equal. A client that hands counters on to another
+/// program that could disturb them (the holder of an event's fd on Linux can stop it) gives that program a domain of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Domain {
     number: u64,
@@ -56,10 +57,11 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Nobody shares in it: every event has its own counter, as somebody needs who finds out how many there are.
+    /// No event shares in it: every event has its own counter, as a client needs that finds out how many there are.
     pub const ALONE: Self = Self::new(u64::MAX);
     /// In it, events share that write the same records: each record that the host takes for their master goes to all that are on
-    /// ([`crate::Engine::audience`]). Who opens in it promises to bring them there; nobody else knows that the master has any.
+    /// ([`crate::Engine::audience`]). A client that opens in it promises to bring them there; no other code knows that the master
+    /// has any.
     pub const RECORDS: Self = Self::new(u64::MAX - 1);
 
     /// The domain with this number, whose counters are opened with the host's own credentials.
@@ -113,7 +115,7 @@ pub struct Seen {
     pub count: Count,
     /// How long it was enabled without being on a slot.
     pub waited: Nanos,
-    /// How long somebody whom the engine doesn't know had its counter.
+    /// How long another user, which the engine doesn't know, had its counter.
     pub contended: Nanos,
 }
 
@@ -149,7 +151,7 @@ pub enum Which {
     All,
 }
 
-/// What somebody sees of a master.
+/// What one group sees of a master.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The first of the master's events that it is about; the others follow that one.
@@ -213,7 +215,7 @@ impl Wishes {
 }
 
 impl Share {
-    /// Nobody's, of a master with so many events.
+    /// Without views, of a master with so many events.
     #[must_use]
     pub fn new(events: usize) -> Self {
         Self { wishes: Wishes(alloc::vec![0; events]), views: Arena::default() }
@@ -230,7 +232,7 @@ impl Share {
         self.views.len()
     }
 
-    /// Whether somebody counts with an event of the master.
+    /// Whether a view counts with an event of the master.
     #[must_use]
     pub fn is_wanted(&self, event: usize) -> bool {
         self.wishes.0.get(event).is_some_and(|&wishes| wishes > 0)
@@ -257,10 +259,10 @@ impl Share {
         })
     }
 
-    /// Whether nobody counts with any of them.
+    /// Whether no view counts with any of them.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        // Whoever counts with any of them wants the one that leads.
+        // A view that counts with any of them wants the one that leads.
         !self.is_wanted(0)
     }
 

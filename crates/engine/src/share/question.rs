@@ -12,12 +12,12 @@ use pmux_abi::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat, Sa
 /// What a field of an attribute does to sharing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It says what is counted, when, or for whom: events that differ in it don't share.
+    /// It says what is counted, when, or for which tasks: events that differ in it don't share.
     Asked,
     /// It changes nothing for an event that only counts.
     Ignored,
-    /// An event that has it set does more than count, or begins at a moment that only its own counter knows: it shares with
-    /// nobody.
+    /// An event that has it set does more than count, or begins at a moment that only its own counter knows: it shares with no
+    /// other event.
     Alone,
 }
 
@@ -29,8 +29,8 @@ pub fn role_of(flag: AttrFlags) -> Option<Role> {
         .find_map(|(flags, role)| (flag.bits().count_ones() == 1 && flags.contains(flag)).then_some(role))
 }
 
-/// When and for whom is counted. Pinned and exclusive are demands on the counter; those who make them share only with those who
-/// make them too (and nobody who wants to be alone shares: see [`super::may_share`]).
+/// When and for which tasks an event counts. Pinned and exclusive are demands on the counter; events that make them share only with
+/// events that make them too (and no event that wants to be alone shares: see [`super::may_share`]).
 const ASKED: AttrFlags = AttrFlags::INHERIT
     .union(AttrFlags::INHERIT_THREAD)
     .union(AttrFlags::PINNED)
@@ -72,10 +72,10 @@ const ALONE: AttrFlags = AttrFlags::MMAP
     .union(AttrFlags::SIGTRAP)
     .union(AttrFlags::DEFER_OUTPUT);
 
-/// The flags of an event that counts and does nothing else, so that it can be counted for somebody else.
+/// The flags of an event that counts and does nothing else, so that it can be counted for another client.
 pub const COUNTING: AttrFlags = ASKED.union(IGNORED);
 
-/// The question of an attribute; `None` where it is one that nobody else can share.
+/// The question of an attribute; `None` where it is one that no other event can share.
 ///
 /// | field | role |
 /// |---|---|
@@ -148,10 +148,11 @@ const OWN_RECORDS: AttrFlags = AttrFlags::INHERIT_STAT
     .union(AttrFlags::SIGTRAP)
     .union(AttrFlags::DEFER_OUTPUT);
 
-/// The question of an attribute where records are asked for; `None` where nobody else could use them.
+/// The question of an attribute where records are asked for; `None` where no other event could use them.
 ///
-/// All of it is asked, but for `DISABLED`, `wakeup` and `read_format`: who is woken when is the affair of each ring, and samples with
-/// counts in them ([`SampleFormat::READ`]) are nobody else's. So who asks for fewer fields has a master of his own.
+/// All of it is asked, but for `DISABLED`, `wakeup` and `read_format`: which reader is woken when is the affair of each ring, and
+/// samples with counts in them ([`SampleFormat::READ`]) belong to one event only. So an event that asks for fewer fields has a
+/// master of its own.
 #[must_use]
 pub fn canonical_of_records(attr: &Attr) -> Option<Attr> {
     let own = SampleFormat::READ | SampleFormat::AUX;

@@ -63,7 +63,7 @@ impl Coverage {
     pub(super) fn start(&mut self, now: Nanos) {
         if self.armed_at.is_none() {
             self.armed_at = Some(now);
-            // What passed since the set was disarmed is nobody's.
+            // The time that passed since the set was disarmed counts for no CPU.
             self.cpus.values_mut().for_each(|cpu| cpu.since = now);
         }
     }

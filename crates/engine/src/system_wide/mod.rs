@@ -75,7 +75,7 @@ pub(crate) enum SetState {
     Reserved,
     /// It counts.
     Armed,
-    /// It is closed: whoever still waits for his turn finds nothing to do.
+    /// It is closed: a caller that still waits for its turn finds nothing to do.
     Closed,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct SystemWideSet {
     /// The groups, the same on each CPU.
     pub(crate) plans: Vec<Plan>,
     pub(crate) scope: SetScope,
-    /// With whom its events share.
+    /// The domain that its events share in.
     pub(crate) domain: Domain,
     /// When it was opened: a task that is younger is not the one that was meant.
     pub(crate) since: Nanos,

@@ -36,7 +36,7 @@ pub(crate) const KERNEL: PmuId = PmuId(2);
 pub(crate) const WIDE: PmuId = PmuId(3);
 /// `config1` of an event that the bank refuses to program.
 pub(crate) const REFUSED: u64 = 1;
-/// `config1` of an event for which the bank has no register, whoever asks.
+/// `config1` of an event for which the bank has no register, whichever caller asks.
 pub(crate) const TAKEN: u64 = 2;
 
 const PMUS: usize = 4;

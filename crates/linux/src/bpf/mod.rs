@@ -7,7 +7,7 @@
 //! It needs a right that not everybody has and a kernel that was built for it: [`why_not`] says what is missing, and everything
 //! that is done with a program has another way that is taken then.
 //!
-//! **Invariant:** a map outlives the code that names it. What a program does is decided by whoever assembles it.
+//! **Invariant:** a map outlives the code that names it. What a program does is decided by the code that assembles it.
 
 mod assembler;
 mod code;

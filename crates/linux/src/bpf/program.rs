@@ -47,7 +47,7 @@ pub struct EventContext {
 }
 
 impl EventContext {
-    /// That of this machine; `None` for an architecture that nobody has looked at.
+    /// That of this machine; `None` for an architecture that was not looked at.
     pub const HERE: Option<Self> = match () {
         () if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) => Some(Self::of(16 * 8, 21 * 8)),
         () if cfg!(target_arch = "aarch64") => Some(Self::of(32 * 8, 34 * 8)),

@@ -254,7 +254,7 @@ fn shared_values_are_seen_as_they_are_written() {
     assert!(seen & 1 == 1 && u32::try_from(seen).is_ok(), "{seen:#x}");
     map.set(&3_u32.to_ne_bytes(), &[7; 16], Update::Set).unwrap();
     assert_eq!(values.load(7), u64::from_ne_bytes([7; 8]));
-    // It stays as long as somebody looks.
+    // It stays as long as a reader looks.
     drop((map, program));
     assert_eq!(values.load(1999), seen);
     let array = Map::new(MapKind::Array, 4, 8, 3, "pmux_test").unwrap();

@@ -1,6 +1,6 @@
 //! Who else has events open.
 //!
-//! What it is: a look at the open files of all processes, for a remark when counters were taken by somebody else. Events
+//! What it is: a look at the open files of all processes, for a remark when counters were taken by another process. Events
 //! that the kernel opens for itself (its watchdog) or that programs in the kernel hold are not there to be seen.
 //!
 //! **Invariant:** it only looks.
@@ -55,7 +55,7 @@ pub struct Tracer {
     pub traces: Vec<i32>,
 }
 
-/// The other processes that trace somebody, as far as this user may see that.
+/// The other processes that trace a thread, as far as this user may see that.
 #[must_use]
 pub fn tracers() -> Vec<Tracer> {
     tracers_in(Path::new("/proc"), std::process::id())

@@ -79,7 +79,7 @@ impl Capacity {
         Ok(Self { counters, events: found })
     }
 
-    /// Whether the counters are so many that nobody ever waits for one.
+    /// Whether the counters are so many that no event ever waits for one.
     #[must_use]
     pub const fn is_plenty(&self) -> bool {
         self.counters >= PLENTY

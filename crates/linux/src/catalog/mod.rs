@@ -3,7 +3,7 @@
 //! What it is: the PMUs under `bus/event_source/devices`, and the tracepoints of tracefs.
 //! Read first: [`Catalog`].
 //!
-//! **Invariant:** it knows no event syntax and opens no event. It reads a file only when somebody asks for what is in
+//! **Invariant:** it knows no event syntax and opens no event. It reads a file only when a caller asks for what is in
 //! it, so a command that names only generic events touches no file here at all.
 //!
 //! Source: `Documentation/ABI/testing/sysfs-bus-event_source-devices-*` and `Documentation/trace/events.rst`.

@@ -14,7 +14,7 @@ pub(super) struct Tracefs {
     events: OnceLock<Result<PathBuf, CatalogError>>,
 }
 
-/// Files of tracefs, as whoever takes raw data apart wants them.
+/// Files of tracefs, as a parser of raw data wants them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TracingFiles {
     /// How a page of records begins.

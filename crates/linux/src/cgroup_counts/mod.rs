@@ -12,7 +12,7 @@
 //! switch and the moment at which it is moved to another cgroup goes along with it.
 //!
 //! **Invariant:** it opens no event and switches none: it reads what the engine has opened. Counts never become less, and what
-//! can't be given to a cgroup is given to nobody, which is counted as well.
+//! can't be given to a cgroup is given to the number of no cgroup, under which it is counted as well.
 
 mod find;
 mod program;
@@ -35,7 +35,7 @@ pub use sums::Sum;
 
 /// More events at once than anybody has counters for; the verifier's patience has an end.
 pub const MOST_EVENTS: usize = 32;
-/// Whom counts go to for which there is no room: no cgroup has this number.
+/// Where counts go for which there is no room: no cgroup has this number.
 const NOBODY: u64 = 0;
 /// The tracepoint that runs the program.
 const SWITCH: &str = "sched_switch";
@@ -43,7 +43,7 @@ const SWITCH: &str = "sched_switch";
 /// The counts of all cgroups of v2, for some events. They begin when it is made.
 #[derive(Debug)]
 pub struct CgroupCounts {
-    // Dropped first: then nobody runs the program any more.
+    // Dropped first: then no CPU runs the program any more.
     _attached: Attached,
     program: Program,
     maps: Maps,
@@ -151,14 +151,14 @@ impl CgroupCounts {
                 return Err(errno);
             }
         }
-        // From here on: what they have counted before is nobody's.
+        // From here on: what they have counted before belongs to no cgroup.
         let _ = self.program.run_on(cpu);
         Ok(())
     }
 
-    /// Lets go of the events of a CPU, after what they have counted was given to whom it belongs.
+    /// Lets go of the events of a CPU, after what they have counted was given to the cgroup that it belongs to.
     pub fn take_back(&self, cpu: u32) {
-        // On a CPU that is gone nobody has counted anything.
+        // On a CPU that is gone no task has counted anything.
         let _ = self.program.run_on(cpu);
         for event in 0..self.shape.read() {
             // One that was never lent.
@@ -171,7 +171,7 @@ impl CgroupCounts {
     /// Gives what was counted since the last switch of each CPU to the cgroup of the task that runs there, by interrupting it.
     pub fn catch_up(&self, cpus: impl IntoIterator<Item = u32>) {
         for cpu in cpus {
-            // One that went away just now has switched to nobody.
+            // One that went away just now has switched to no task.
             let _ = self.program.run_on(cpu);
         }
     }

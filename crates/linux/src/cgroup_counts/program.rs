@@ -1,11 +1,11 @@
 //! The program that runs at each switch of tasks.
 //!
 //! It knows neither who comes nor how the kernel keeps its tasks: it asks for the cgroup of the task that still is the current one.
-//! Interrupts are off while it runs, so on one CPU it never meets itself, and nobody else writes what is that CPU's.
+//! Interrupts are off while it runs, so on one CPU it never meets itself, and no other code writes what is that CPU's.
 //!
 //! Not every switch is told: on some kernels a few in a thousand pass by the tracepoint (seen on 6.18; `perf stat -a -e
 //! '{sched:sched_switch,context-switches}'` shows it). So one more event is read, the one that counts switches: where it has gone
-//! on by more than one, somebody has run in between of whom nothing is known, and what was counted is nobody's.
+//! on by more than one, a task has run in between of which nothing is known, and what was counted belongs to no cgroup.
 //!
 //! **Invariant:** an event that can't be read is forgotten; the next reading of it is where its count begins. Nothing is given to a
 //! cgroup that another one may have counted.
@@ -110,7 +110,7 @@ fn meet<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
     stack(asm, Reg::R2, CGROUP).set(Reg::R4, 1).call(Helper::MapUpdate);
 }
 
-/// `R0` = the sums of nobody.
+/// `R0` = the sums of what belongs to no cgroup.
 fn nobody<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
     asm.store(Size::Double, Reg::R10, CGROUP, NOBODY as i32).set_map(Reg::R1, &maps.sums);
     look_up(asm, CGROUP).jump_if(Reg::R0, Compare::Equal, 0, out);
@@ -123,8 +123,8 @@ fn read<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, event: usize, none: Label) 
     asm.jump_if(Reg::R0, Compare::Unequal, 0, none);
 }
 
-/// `R8` becomes nobody's where switches have passed by since the last time. This one is counted only when it has been made: there
-/// is at most the one before.
+/// `R8` becomes the sums of what belongs to no cgroup where switches have passed by since the last time. This one is counted only
+/// when it has been made: there is at most the one before.
 fn see_switches<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, event: usize, out: Label) {
     let (none, seen, last) = (asm.label(), asm.label(), at(event * LAST_BYTES));
     read(asm, maps, event, none);

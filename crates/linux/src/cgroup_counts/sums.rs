@@ -56,7 +56,7 @@ impl Sums {
         self.above.values().find_map(|above| above.first().copied())
     }
 
-    /// What the wanted ones have counted. The root has what is nobody's.
+    /// What the wanted ones have counted. The root has what belongs to no cgroup.
     pub(super) fn add_up<'v>(
         &self,
         entries: impl Iterator<Item = (u64, &'v [u8])>,
@@ -77,8 +77,8 @@ impl Sums {
         sums
     }
 
-    /// Takes in what those counted that are gone. Answers whom nobody needs to know any more: those that have counted nothing
-    /// since they were last looked at.
+    /// Takes in what those counted that are gone. Answers the ones that need not be known any more: those that have
+    /// counted nothing since they were last looked at.
     pub(super) fn retire<'v>(&mut self, gone: impl Iterator<Item = (u64, &'v [u8])>, alive: &HashSet<u64>) -> Vec<u64> {
         let mut still = HashMap::new();
         let mut retired = Vec::new();

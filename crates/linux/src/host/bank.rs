@@ -187,7 +187,7 @@ impl CounterBank for LinuxBank {
 }
 
 impl Drop for LinuxBank {
-    /// Nobody asks for this task any more; its number may be another one's later.
+    /// No caller asks for this task any more; its number may be another one's later.
     fn drop(&mut self) {
         if let ContextKey::Task(task) = self.opener.key {
             lock(&self.opener.shared.finals).remove(&task);

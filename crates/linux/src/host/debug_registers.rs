@@ -1,6 +1,6 @@
 //! How many debug registers this machine has, and which breakpoint wants which.
 //!
-//! What it is: where the architecture says it, that; elsewhere the kernel tells nobody but a debugger, and it is tried out on the
+//! What it is: where the architecture says it, that; elsewhere the kernel tells only a debugger, and it is tried out on the
 //! calling thread, with breakpoints that never run, in the time of some system calls.
 //!
 //! **Invariant:** the kernel decides who gets a register. What is said here is for the engine's account only, and where it can't be
@@ -40,7 +40,7 @@ pub(super) fn of_this_machine(shared: &Arc<Shared>) -> Option<DebugRegisters> {
     Some(DebugRegisters { registers, cpus, authority: Authority::Host })
 }
 
-/// The account of all sessions of this process: one machine, one account. It is begun anew where nobody holds anything, and others
+/// The account of all sessions of this process: one machine, one account. It is begun anew where no session holds anything, and others
 /// had held some when the registers were counted.
 pub(super) fn ledger_of_this_process(found: &DebugRegisters) -> Arc<Ledger<HostLocks<LinuxHost>>> {
     static LEDGER: Mutex<Option<Arc<Ledger<HostLocks<LinuxHost>>>>> = Mutex::new(None);
@@ -50,8 +50,8 @@ pub(super) fn ledger_of_this_process(found: &DebugRegisters) -> Arc<Ledger<HostL
     Arc::clone(ledger.insert(known))
 }
 
-/// Takes all that there are for this thread, and gives them back. Only whoever wants one for a whole CPU at the same moment
-/// misses them. `None` where there are none, or the kernel says anything else.
+/// Takes all that there are for this thread, and gives them back. Only a process that wants one for a whole CPU at the same
+/// moment misses them. `None` where there are none, or the kernel says anything else.
 fn tried_out(shared: &Arc<Shared>) -> Option<Registers> {
     let task = TaskId(u64::from(sys::current_tid().unsigned_abs()));
     let opener = Opener { key: ContextKey::Task(task), shared: Arc::clone(shared) };
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_is_found_by_trying_is_what_the_architecture_says() {
         let shared = Arc::default();
-        // Somebody may hold some for a CPU at this moment.
+        // Another process may hold some for a CPU at this moment.
         let tried = tried_out(&shared);
         println!("{tried:?}; {:?}", of_this_machine(&shared));
         match (std::env::consts::ARCH, tried) {

@@ -26,7 +26,7 @@ struct KernelSlot {
     filter: Filter,
     /// Open for what it does to the other one.
     _anchor: Option<EventFile>,
-    /// How often its task and whoever inherited it have forked since before it was opened.
+    /// How often its task and the tasks that inherited it have forked since before it was opened.
     forks: Option<EventFile>,
     layout: TimedLayout,
     reads: Reads,
@@ -207,7 +207,7 @@ impl KernelSlots {
                 // attribute that the event was opened with: disabled.
                 // Of what an opener has not answered yet nothing has been done.
                 if slot.attr.flags.contains(AttrFlags::INHERIT) && errno != sys::Errno::EAGAIN {
-                    // Its own register and those of children come one after another: whoever has been changed is changed back,
+                    // Its own register and those of children come one after another: what has been changed is changed back,
                     // to what it has room for.
                     let mut before = slot.attr;
                     before.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
@@ -278,7 +278,7 @@ impl KernelSlots {
         result
     }
 
-    /// Whether somebody may have inherited it.
+    /// Whether a task may have inherited it.
     pub(super) fn may_have_heirs(&self, lease: Lease) -> bool {
         let Ok(KernelSlot { forks: Some(forks), .. }) = self.slot(lease) else { return true };
         let mut count = [0; 8];

@@ -65,7 +65,7 @@ pub const USAGE: PmuId = PmuId(1);
 /// The engine on Linux.
 pub type LinuxEngine = Engine<LinuxHost>;
 
-/// A lock that sleeps. It doesn't ask whether somebody panics, which each reading would pay for twice.
+/// A lock that sleeps. It doesn't ask whether a thread panics, which each reading would pay for twice.
 pub struct SleepLock<T>(parking_lot::Mutex<T>);
 
 impl<T: Send> LockCell<T> for SleepLock<T> {
@@ -93,7 +93,7 @@ struct Shared {
     commands: Mutex<HashSet<TaskId>>,
     /// First threads that stand for their whole process in what is opened now.
     processes: Mutex<HashSet<TaskId>>,
-    /// What `wait4` said, for as long as somebody may ask.
+    /// What `wait4` said, for as long as a caller may ask.
     finals: Mutex<HashMap<TaskId, FinalUsage>>,
     /// What children of ours had used when they executed their program, for as long.
     begun: Mutex<HashMap<TaskId, FinalUsage>>,
@@ -115,7 +115,7 @@ struct Shared {
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
     fork_tracepoint: AtomicU64,
-    /// The kernel's last tick when somebody asked last, for those to whom one reading ago is soon enough. Relaxed: nothing is
+    /// The kernel's last tick when a caller asked last, for callers for which one reading ago is soon enough. Relaxed: nothing is
     /// published by it.
     tick_ns: AtomicU64,
 }
@@ -179,7 +179,7 @@ impl LinuxHost {
         self.shared.sharing.found()
     }
 
-    /// The service that is asked, looked for now where nobody has been asked yet.
+    /// The service that is asked, looked for now where none has been asked yet.
     pub fn find_service(&self) -> Option<&Arc<Service>> {
         self.shared.sharing.find()
     }
@@ -197,7 +197,7 @@ impl LinuxHost {
 
     /// The file that tells of a slot of [`KERNEL`]; `None` where that isn't open, or no account is kept.
     ///
-    /// Whoever gets it can also stop and reset the event: it is for those who could have opened it themselves.
+    /// A process that gets it can also stop and reset the event: it is for those that could have opened it themselves.
     pub fn passable(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
         lock(self.shared.passable.get()?).get(of)
     }
@@ -214,7 +214,7 @@ impl LinuxHost {
         &self.shared.openers
     }
 
-    /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.
+    /// The task of a thread id. Ids of exited threads may come back; a caller that follows forks sees that in their order.
     #[must_use]
     pub fn task(tid: i32) -> TaskId {
         TaskId(u64::from(tid.unsigned_abs()))
@@ -235,7 +235,7 @@ impl LinuxHost {
         id
     }
 
-    /// Lets go of a cgroup. Events that are open on it count on; once nobody knows it, none can be opened any more.
+    /// Lets go of a cgroup. Events that are open on it count on; once no caller knows it, none can be opened any more.
     pub fn remove_cgroup(&self, id: CgroupId) {
         let mut cgroups = lock(&self.shared.cgroups);
         if let Some(known) = cgroups.get_mut(&id) {
@@ -255,7 +255,7 @@ impl LinuxHost {
     /// the kernel for each: as long as it doesn't, others can share the event. `fork` is the number of the tracepoint
     /// `sched:sched_process_fork`.
     pub fn note_forks(&self, fork: u64) {
-        // Pairs with nothing: whoever opens a moment later or earlier shares a moment later or earlier.
+        // Pairs with nothing: a thread that opens a moment later or earlier shares a moment later or earlier.
         self.shared.fork_tracepoint.store(fork, Ordering::Relaxed);
     }
 

@@ -3,7 +3,7 @@
 //! What it is: which file tells of a slot, and where in what it says. Only a host that serves others keeps account of that:
 //! [`super::LinuxHost::let_files_be_passed`].
 //!
-//! **Invariant:** who may be given one is not decided here. Whoever has such a file can stop and reset its event.
+//! **Invariant:** who may be given one is not decided here. A process that has such a file can stop and reset its event.
 
 use super::opener::EventFile;
 use crate::shared::page::FIRST_FILE;
@@ -29,8 +29,8 @@ pub struct PassableFile {
 }
 
 impl PassableFile {
-    /// The slot's own file, where it is read with its leader's: whoever wants its event to live on when this process dies
-    /// has to hold it as well.
+    /// The slot's own file, where it is read with its leader's: a process that wants its event to live on when this process
+    /// dies has to hold it as well.
     #[must_use]
     pub fn own(&self) -> Option<BorrowedFd<'_>> {
         self.beside.as_ref().map(|file| file.as_fd())

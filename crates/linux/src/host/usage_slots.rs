@@ -81,7 +81,7 @@ impl UsageSlots {
             }
             (ContextKey::Cpu(_), Filter::Everything) if place.extent == Extent::Machine => Ok(UsageTarget::Machine),
             (ContextKey::Cpu(cpu), Filter::Everything) => Ok(UsageTarget::Cpus(CpuList::from_iter([cpu.0]))),
-            // Its files tell of all CPUs together: whoever opens this has to do so on one CPU only.
+            // Its files tell of all CPUs together: a caller that opens this has to do so on one CPU only.
             (ContextKey::Cpu(_), Filter::Cgroup(id)) => {
                 let path = lock(&self.shared.cgroups).get(&id).map(|known| known.cgroup.path().to_owned());
                 let path = path.as_ref().and_then(|path| path.to_str()).ok_or(BankError::Other(libc::EBADF))?;

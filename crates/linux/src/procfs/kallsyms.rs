@@ -38,7 +38,7 @@ impl Proc {
         read.is_ok() && first.split(|&byte| byte == b'\n').any(is_address)
     }
 
-    /// `kernel.kptr_restrict`: 0 and 1 let those see the kernel's addresses who have a right to, 2 nobody.
+    /// `kernel.kptr_restrict`: 0 and 1 show the kernel's addresses to processes that have a right to see them, 2 to none.
     #[must_use]
     pub fn pointer_restriction(&self) -> Option<u32> {
         self.read_global("sys/kernel/kptr_restrict").ok()?.trim().parse().ok()

@@ -1,6 +1,6 @@
 //! What the kernel counts for the machine as a whole: `/proc/stat` and `/proc/vmstat`.
 //!
-//! **Invariant:** the numbers run since boot; whoever wants a span takes two readings.
+//! **Invariant:** the numbers run since boot; a caller that wants a span takes two readings.
 
 use super::{Proc, ProcError};
 

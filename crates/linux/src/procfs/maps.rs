@@ -171,7 +171,7 @@ fn unescape(path: &[u8]) -> PathBuf {
 }
 
 impl Proc {
-    /// Below this address nobody without a special right maps anything (`vm.mmap_min_addr`); 0 where that can't be read.
+    /// Below this address no process without a special right maps anything (`vm.mmap_min_addr`); 0 where that can't be read.
     #[must_use]
     pub fn lowest_mapping(&self) -> u64 {
         let text = std::fs::read_to_string(self.root().join("sys/vm/mmap_min_addr")).unwrap_or_default();

@@ -22,9 +22,9 @@ pub enum SeccompMode {
 pub struct Ids {
     /// Who started it.
     pub real: u32,
-    /// As whom it acts.
+    /// The id that it acts under.
     pub effective: u32,
-    /// As whom it may act again.
+    /// The id that it may act under again.
     pub saved: u32,
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use super::{Proc, ProcError};
 
 impl Proc {
-    /// Whether a process or thread is there, an ended one that nobody has waited for included.
+    /// Whether a process or thread is there, an ended one that no process has waited for included.
     #[must_use]
     pub fn exists(&self, id: i32) -> bool {
         id > 0 && self.root.join(id.to_string()).is_dir()

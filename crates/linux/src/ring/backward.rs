@@ -4,7 +4,7 @@
 //! upward, and the oldest one is where the next one will be. [`BackwardRing::excerpt`] copies what is there while the kernel goes on,
 //! looks at the head again, and drops what was overwritten meanwhile. Read first: [`BackwardRing::excerpt`].
 //!
-//! What is being written while we look is below the head that is shown, so it stands over the *oldest* bytes. How far below, nobody says:
+//! What is being written while we look is below the head that is shown, so it stands over the *oldest* bytes. How far below, nothing says:
 //! a record is shown when it is done, and those of interrupts that came over it are shown with it. Who runs on the CPU to which the
 //! ring belongs knows that all are done ([`Writers::Done`]): no task is taken off its CPU in the middle of a record. Going there takes as
 //! long as that CPU has other things to do, so that is done for small rings only. Of a larger one a good part more than any interrupts
@@ -55,7 +55,7 @@ impl BackwardSource for PerfView {
     }
 }
 
-/// Whether whoever had begun a record before is done with it.
+/// Whether each writer that had begun a record before is done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
     /// Yes: the caller is on the ring's CPU, or that CPU is off.

@@ -4,7 +4,7 @@
 //! [`Batch`] goes to a file from the ring itself. Read first: [`Ring::batch`].
 //!
 //! **Invariant:** a batch is whole records, as far as their sizes say; the memory is read word by word, and what a record says
-//! beside its size is for whoever reads the file. The space is given back to the kernel when the batch is done with, not before.
+//! beside its size is for the reader of the file. The space is given back to the kernel when the batch is done with, not before.
 
 use super::{Corruption, Ring, RingError};
 use crate::sys::{Errno, PerfMap};

@@ -1,11 +1,11 @@
 //! The memory of the engine's rings, for one process to write and others to read.
 //!
-//! What it is: two files without a name. The one with the records is written by its maker only, whoever else has it: it is sealed.
-//! The other one is a word, up to where records were taken, for the one reader who takes them out. Whoever gets the first file
-//! looks ([`RingFile`]); who gets both may also take records out ([`TakingFile`]).
+//! What it is: two files without a name. The one with the records is written by its maker only, whichever other process
+//! has it: it is sealed. The other one is a word, up to where records were taken, for the one reader that takes them out. A process
+//! that gets the first file looks ([`RingFile`]); one that gets both may also take records out ([`TakingFile`]).
 //! Read first: [`RingMemory`].
 //!
-//! **Invariant:** what the other side can write is loaded as numbers and believed by nobody; a file is mapped only if it can't
+//! **Invariant:** what the other side can write is loaded as numbers and no code believes it; a file is mapped only if it can't
 //! become shorter.
 
 use crate::sys::{Errno, ReadableWords, SharedWords, WritableWords, words};
@@ -30,7 +30,7 @@ pub struct RingMemory {
     data_words: usize,
 }
 
-/// The side of whoever looks.
+/// The side that looks.
 #[derive(Debug)]
 pub struct RingFile {
     records: ReadableWords,
@@ -62,7 +62,7 @@ impl RingMemory {
         Ok(Self { records, records_file, taken, taken_file, data_words })
     }
 
-    /// The file for whoever looks.
+    /// The file for the side that looks.
     #[must_use]
     pub fn records_file(&self) -> BorrowedFd<'_> {
         self.records_file.as_fd()
@@ -273,7 +273,7 @@ mod tests {
         });
     }
 
-    /// Whoever has the files, as the same user or as root, can't write records, nor make anything shorter.
+    /// A process that has the files, as the same user or as root, can't write records, nor make anything shorter.
     #[test]
     fn readers_write_one_word_and_nothing_else() {
         let memory = RingMemory::make(BYTES).unwrap();

@@ -25,7 +25,7 @@ use pmux_engine::ring_buffer::{Reader, RingSource};
 /// The mapped ring of one event, or of all events that send their records to it.
 ///
 /// Bytes are copied out and given back to the kernel before the records are looked at, so a slow consumer holds no
-/// space, and nobody can change a record while it is read. Several rings of one event are safe, but take each
+/// space, and no writer can change a record while it is read. Several rings of one event are safe, but take each
 /// other's records.
 #[derive(Debug)]
 pub struct Ring {

@@ -309,7 +309,7 @@ fn records_are_passed_on_as_they_lie() {
     std::io::Seek::rewind(&mut file).unwrap();
     file.read_to_end(&mut written).unwrap();
     assert!(written == expected && !written.is_empty());
-    // What takes nothing is told, and nothing is lost of it but by whoever gives up.
+    // A file that takes nothing is reported, and nothing of the batch is lost but by a caller that gives up.
     perf::enable(event.as_fd()).unwrap();
     touched.push(touch(10));
     perf::disable(event.as_fd()).unwrap();

@@ -3,8 +3,8 @@
 //! What it is: a pipe. What matters is whether there is a byte in it, not how many. When the side that rings has gone, the other
 //! one hears that, too. Read first: [`Bell`].
 //!
-//! **Invariant:** ringing never waits, whatever the other side does with its end: each end has a file of its own, so nobody can let
-//! the other one's block.
+//! **Invariant:** ringing never waits, whatever the other side does with its end: each end has a file of its own, so neither
+//! side can make the other one's block.
 
 use crate::sys::{self, Errno};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Debug)]
 pub struct Bell {
     end: OwnedFd,
-    /// Held, so that ringing for nobody is no signal.
+    /// Held, so that ringing without a listener is no signal.
     other: OwnedFd,
 }
 
@@ -24,7 +24,7 @@ pub enum Heard {
     Nothing,
     /// It was.
     Rung,
-    /// Nobody is there who could ring it.
+    /// No process is there that could ring it.
     Gone,
 }
 
@@ -38,7 +38,7 @@ impl Bell {
         Ok(Self { end, other })
     }
 
-    /// The file for whoever waits.
+    /// The file for the side that waits.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -49,7 +49,7 @@ impl Bell {
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EMFILE)))
     }
 
-    /// Rings it. Where nobody has listened for long it is ringing still.
+    /// Rings it. Where the other side has not listened for long, it is ringing still.
     pub fn ring(&self) {
         let _ = sys::write(self.end.as_fd(), &[1]);
     }
@@ -59,7 +59,7 @@ impl Bell {
 pub fn hear(file: impl AsFd) -> Heard {
     let mut heard = Heard::Nothing;
     let mut room = [0; 256];
-    // Whoever has the file may have written into it: a full pipe is 64 KiB.
+    // Each process that has the file may have written into it: a full pipe is 64 KiB.
     for _ in 0..256 {
         match sys::read(file.as_fd(), &mut room) {
             Ok(0) => return Heard::Gone,
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(hear(&file), Heard::Gone);
     }
 
-    /// Full, and its other end made to block: whoever rings doesn't notice.
+    /// Full, and its other end made to block: the side that rings doesn't notice.
     #[test]
     fn ringing_never_waits() {
         let bell = Bell::make().unwrap();

@@ -84,7 +84,7 @@ impl Channel {
     /// Connects to the service at a path. That is done at once or refused: who listens has a queue.
     ///
     /// # Errors
-    /// `ENOENT` where nothing is there; `ECONNREFUSED` where nobody listens; `EACCES`; `EAGAIN` where too many wait;
+    /// `ENOENT` where nothing is there; `ECONNREFUSED` where no process listens; `EACCES`; `EAGAIN` where too many wait;
     /// `EPROTOTYPE` where it is a socket of another type; `ENAMETOOLONG` for more than 107 bytes.
     pub fn connect(path: &Path) -> Result<Self, Errno> {
         let socket = sys::packet_socket()?;
@@ -119,7 +119,7 @@ impl Channel {
     /// Sends a packet with files, whole or not at all.
     ///
     /// # Errors
-    /// `EPIPE` and `ECONNRESET` where nobody is there any more; `EMSGSIZE` for more than the socket's buffer holds;
+    /// `EPIPE` and `ECONNRESET` where no peer is there any more; `EMSGSIZE` for more than the socket's buffer holds;
     /// `ETOOMANYREFS` where as many files are on their way as this user may have; `E2BIG` for more than 253 files.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<Sent, Errno> {
         match sys::send_packet(self.socket.as_fd(), bytes, files) {
@@ -129,7 +129,7 @@ impl Channel {
         }
     }
 
-    /// Sends a packet to somebody who doesn't read what was sent before: makes more room for it, once.
+    /// Sends a packet to a peer that doesn't read what was sent before: makes more room for it, once.
     ///
     /// # Errors
     /// As [`Channel::send`].
@@ -221,7 +221,7 @@ impl Channel {
         let label = sys::peer_label(self.socket.as_fd()).ok().and_then(|label| String::from_utf8(label).ok());
         let process = match self.process() {
             // Numbers are handed out in turn: between connecting and this, a number would have to come round, and be given to a
-            // process of the same user. Whoever believes more of it looks at that once more (`crate::peer`).
+            // process of the same user. Code that believes more of it looks at that once more (`crate::peer`).
             Err(Errno::ENOPROTOOPT) if pid > 0 => sys::pidfd_open(pid).ok(),
             process => process.ok(),
         };

@@ -1,9 +1,9 @@
 //! The place in the file system where clients find the service.
 //!
-//! What it is: [`Listener`], made at a path or taken over from whoever started this process; and the paths that both sides
-//! look at when nobody says another one.
+//! What it is: [`Listener`], made at a path or taken over from the process that started this one; and the paths that both sides
+//! look at when no other one is named.
 //!
-//! **Invariant:** at most one service listens at a path: whoever wants to holds the lock file beside it for as long as it
+//! **Invariant:** at most one service listens at a path: a service that wants to holds the lock file beside it for as long as it
 //! lives, and only its holder takes the socket of a dead one away. The lock file itself stays, because taking it away
 //! would let two hold it.
 
@@ -125,7 +125,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Takes over a socket that somebody else has made and listens on.
+    /// Takes over a socket that another process has made and listens on.
     ///
     /// # Errors
     /// [`ListenError::HandedOver`].
@@ -245,7 +245,7 @@ fn take_lock(path: &Path) -> Result<File, ListenError> {
     let mut file = options.open(&lock).map_err(|error| fail(&error))?;
     match file.try_lock() {
         Ok(()) => {
-            // For people: where there is no room for it, nobody is told a number.
+            // For people: where there is no room for it, no error names a number.
             let _ =
                 file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
             Ok(file)
@@ -260,7 +260,7 @@ fn take_lock(path: &Path) -> Result<File, ListenError> {
     }
 }
 
-/// Takes the socket away that a dead service has left. Whoever calls this holds the lock.
+/// Takes the socket away that a dead service has left. The caller holds the lock.
 fn remove_dead_socket(path: &Path) -> Result<(), ListenError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -269,7 +269,7 @@ fn remove_dead_socket(path: &Path) -> Result<(), ListenError> {
         Ok(_) => {}
     }
     match Channel::connect(path) {
-        // Only the answer that nobody listens proves it; a full queue, or another type, is somebody.
+        // Only the answer that no process listens proves it; a full queue, or another type, shows that a process is there.
         Err(Errno::ECONNREFUSED) => {
             fs::remove_file(path).map_err(|error| ListenError::File(path.to_owned(), Errno::from(&error)))
         }

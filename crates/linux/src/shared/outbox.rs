@@ -34,7 +34,7 @@ pub enum Flushed {
 pub enum OutboxError {
     /// The client doesn't read: as much as it may is waiting already.
     Full,
-    /// Nobody is there any more, or the files can't be passed.
+    /// No peer is there any more, or the files can't be passed.
     Channel(Errno),
 }
 

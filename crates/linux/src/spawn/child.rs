@@ -53,7 +53,7 @@ pub struct Usage {
 }
 
 impl Child {
-    /// Takes over a child that was just forked; nobody else may reap it.
+    /// Takes over a child that was just forked; no other code may reap it.
     pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
         Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, verdict: None, before_exec: None }
@@ -79,14 +79,14 @@ impl Child {
 
     /// Reaps the command if it has ended; `None` while it runs. Answers the same again afterwards.
     ///
-    /// Errors: `ECHILD` where somebody else has reaped it.
+    /// Errors: `ECHILD` where other code has reaped it.
     pub fn try_wait(&mut self) -> Result<Option<ExitedChild>, Errno> {
         self.reap(Reaping::Look)
     }
 
     /// Waits for the end of the command.
     ///
-    /// Errors: `ECHILD` where somebody else has reaped it.
+    /// Errors: `ECHILD` where other code has reaped it.
     pub fn wait(&mut self) -> Result<ExitedChild, Errno> {
         // Blocking never answers that it still runs.
         self.reap(Reaping::Block)?.ok_or(Errno::ECHILD)

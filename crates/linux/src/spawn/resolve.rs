@@ -44,7 +44,7 @@ pub(super) fn resolve(command: &OsStr, path: Option<&OsStr>) -> Result<CString, 
             match look(&candidate) {
                 Found::Program(path) => return Ok(path),
                 Found::NotExecutable => refused = true,
-                // A part of the path that belongs to somebody else says nothing about the command.
+                // A part of the path that belongs to another user says nothing about the command.
                 Found::Directory | Found::Hidden | Found::Nothing => {}
             }
         }

@@ -308,7 +308,7 @@ fn a_child_whose_parent_dies_exits_by_itself() {
     let text = in_own_process("dying_parent", "");
     let pid = text.lines().find_map(|line| line.strip_prefix("child=")).unwrap();
     let gone = || match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // Nobody may be there to reap it.
+        // There may be no process to reap it.
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
         Err(_) => true,
     };

@@ -1,4 +1,4 @@
-//! What came of a command that is followed, told by its tracer to whoever waits for it.
+//! What came of a command that is followed, told by its tracer to the thread that waits for it.
 //!
 //! Two threads of a process may not wait for the same child: one would take the stops of the other.
 //!
@@ -10,7 +10,7 @@ use crate::sys::Reaped;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word {
-    /// Nobody follows it: its parent waits for it as usual.
+    /// No tracer follows it: its parent waits for it as usual.
     Free,
     /// A tracer follows it, and is the one that waits.
     Followed,

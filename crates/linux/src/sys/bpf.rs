@@ -156,7 +156,7 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<usize, Errno> {
 /// A descriptor from an answer of the kernel.
 ///
 /// # Safety
-/// The answer is that of a call that makes a descriptor, and nobody has taken it yet.
+/// The answer is that of a call that makes a descriptor, and no code has taken it yet.
 unsafe fn descriptor(answer: usize) -> Result<OwnedFd, Errno> {
     let fd = RawFd::try_from(answer).map_err(|_| Errno::EBADF)?;
     // SAFETY: as promised by the caller.
@@ -238,7 +238,7 @@ impl MapFd {
             name: name_bytes(name),
         };
         // SAFETY: (1) The structure is that of the command. (2) It holds no pointer. (3) The kernel's answer is a descriptor that
-        // nobody else knows yet; descriptors of bpf are close-on-exec.
+        // no other code knows yet; descriptors of bpf are close-on-exec.
         let fd = unsafe { descriptor(bpf(MAP_CREATE, &mut attr)?)? };
         let words = bytes(most_entries)?.checked_mul(entry_bytes.div_ceil(8)).ok_or(Errno::EINVAL)?;
         Ok(Self { fd, kind, key_bytes: bytes(key_bytes)?, entry_bytes, words })
@@ -398,7 +398,8 @@ pub(crate) fn load(kind: u32, code: &[[u8; 8]], name: &str, log: &mut [u8]) -> R
     };
     // SAFETY: (1) The structure is that of the command. (2) `code` has as many instructions as it says, 8 bytes each; the licence
     // ends with a zero; `log` is null, or writable for the length that it says. (3) Whatever the instructions are, the kernel
-    // verifies them, and descriptors among them are only looked up. (4) The answer is a descriptor that nobody else knows yet.
+    // verifies them, and descriptors among them are only looked up. (4) The answer is a descriptor that no other code knows
+    // yet.
     unsafe { descriptor(bpf(PROG_LOAD, &mut attr)?) }
 }
 
@@ -408,7 +409,7 @@ pub(crate) fn load(kind: u32, code: &[[u8; 8]], name: &str, log: &mut [u8]) -> R
 pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut attr = RawTracepointAttr { name: name.as_ptr() as u64, program: number(program), hole: 0 };
     // SAFETY: (1) The structure is that of the command. (2) `name` ends with a zero. (3) The borrow keeps the program open.
-    // (4) The answer is a descriptor that nobody else knows yet.
+    // (4) The answer is a descriptor that no other code knows yet.
     unsafe { descriptor(bpf(RAW_TRACEPOINT_OPEN, &mut attr)?) }
 }
 

@@ -46,7 +46,7 @@ mod tests {
         let (tick, now) = (monotonic_at_tick_ns(), monotonic_ns());
         assert!(tick <= now, "{tick} was said before {now}");
         let (now, tick) = (monotonic_ns(), monotonic_at_tick_ns());
-        // A tick is 10 ms at most; whoever lost his CPU in between saw a later one.
+        // A tick is 10 ms at most; a thread that lost its CPU in between saw a later one.
         assert!(now.saturating_sub(tick) < 1_000_000_000, "{tick} was said after {now}");
     }
 }

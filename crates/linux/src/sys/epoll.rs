@@ -58,7 +58,7 @@ impl Poll {
     pub fn new() -> Result<Self, Errno> {
         // SAFETY: (1) The call touches no memory.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -99,7 +99,7 @@ impl Poll {
     /// None that a program could do anything about.
     pub fn wait(&self, timeout: Option<Duration>, mut sink: impl FnMut(Ready)) -> Result<(), Errno> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; REPORTS];
-        // Up, so that nobody comes back a little too early again and again.
+        // Up, so that no caller comes back a little too early again and again.
         let limit = timeout
             .map_or(-1, |time| libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX));
         // SAFETY: (1) `events` is writable for as many as are stated.
@@ -122,7 +122,7 @@ fn events(interest: Interest) -> libc::c_int {
     match interest {
         Interest::Read => libc::EPOLLIN | libc::EPOLLRDHUP,
         Interest::ReadAndWrite => libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLOUT,
-        // That nobody is at the other end is said in any case.
+        // That no process is at the other end is said in any case.
         Interest::Write => libc::EPOLLOUT,
     }
 }

@@ -101,7 +101,7 @@ fn gate_pair() -> Result<GatePair, Errno> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
-    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nobody else knows them yet.
+    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) No other code knows them yet.
     let (parent, child) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
     Ok(GatePair { parent, child, _alone: alone })
 }
@@ -147,7 +147,7 @@ pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
 /// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
 /// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `getrusage`, `write`, `execve`, `open`, `send`, `_exit`.
 unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, told: RawFd, mask: &libc::sigset_t) -> ! {
-    // SAFETY: (1) The child's copy of the parent's end is used by nobody here; while it is open, the parent's death
+    // SAFETY: (1) The child's copy of the parent's end is used by no code here; while it is open, the parent's death
     // would not be seen.
     unsafe { libc::close(other) };
     reset_handlers();
@@ -224,8 +224,8 @@ fn looks_like_text(path: &CStr) -> bool {
 
 /// Takes away every handler, which must not run in the child, and the ignoring of `SIGPIPE`.
 ///
-/// What else was ignored stays so (`nohup`), and is so again where a handler of ours has received it meanwhile. `SIGPIPE` is different: Rust's runtime ignores it before `main`, and
-/// nobody can tell any more what it was before.
+/// What else was ignored stays so (`nohup`), and is so again where a handler of ours has received it meanwhile. `SIGPIPE` is
+/// different: Rust's runtime ignores it before `main`, and no code can tell any more what it was before.
 fn reset_handlers() {
     for signal in 1..=64 {
         // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it.

@@ -12,7 +12,7 @@ use super::{Errno, check, check_size, uninterrupted};
 /// Reads once; repeats when interrupted. Answers the number of bytes, 0 at the end.
 ///
 /// Counters are read so, again and again: the C library's own `read` prepares for its thread to be cancelled, which costs a tenth
-/// of what a counter's reading takes. Nobody cancels threads here.
+/// of what a counter's reading takes. No code cancels threads here.
 pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     uninterrupted(|| {
         // SAFETY: (1) `into` is writable for its whole length. (2) The borrow keeps the descriptor open. (3) The kernel's `read` takes
@@ -41,7 +41,7 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
     check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
-    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nobody else knows them yet.
+    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) No other code knows them yet.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn open_above(folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let fd = unsafe { libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), path, &raw const how, size_of_val(&how)) };
     let fd = check_size(fd as isize)?;
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) No other code knows it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

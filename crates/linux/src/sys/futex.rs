@@ -5,7 +5,7 @@
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-/// Waits until somebody wakes the word, if it is `value` now. It may return for no reason: the caller looks again.
+/// Waits until another thread wakes the word, if it is `value` now. It may return for no reason: the caller looks again.
 pub(crate) fn wait(word: &AtomicU32, value: u32) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let no_limit = ptr::null::<libc::timespec>();

@@ -1,7 +1,7 @@
 //! Memory in a file that has no name, for one process to write and others to read; or for programs in the kernel to write.
 //!
 //! **Invariant:** this memory belongs to several processes. It is only touched with atomics, never borrowed as bytes; and
-//! it is only mapped where nobody can make its file shorter.
+//! it is only mapped where no process can make its file shorter.
 
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -16,18 +16,18 @@ const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 const SIZE_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 /// What keeps everybody else from writing, and from changing the seals.
 const ALL_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-/// What keeps the size as it is, for ever; whoever has the file writes.
+/// What keeps the size as it is, for ever; every process with the file writes.
 const SHARED_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_SEAL;
 
 /// Words that this process writes.
 #[derive(Debug)]
 pub(crate) struct WritableWords(Mapping);
 
-/// Words that somebody else writes: another process, or programs in the kernel.
+/// Words that another writer writes: another process, or programs in the kernel.
 #[derive(Debug)]
 pub(crate) struct ReadableWords(Mapping);
 
-/// Words that whoever has the file writes.
+/// Words that every process with the file writes.
 #[derive(Debug)]
 pub(crate) struct SharedWords(Mapping);
 
@@ -41,7 +41,7 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 // SAFETY: (1) Every access is a load or a store of an atomic, so several threads at once are no data race.
-// (2) Unmapping takes the value itself, so nobody else has a reference then.
+// (2) Unmapping takes the value itself, so no other code has a reference then.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -89,7 +89,7 @@ fn make_file() -> Result<OwnedFd, Errno> {
         Err(Errno::EINVAL) => ask(flags)?,
         other => other?,
     };
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(theirs.load(1000, Ordering::Relaxed), 0);
     }
 
-    /// Whoever has the file, as the same user or as root, can't harm it.
+    /// A process that has the file, as the same user or as root, can't harm it.
     #[test]
     fn nobody_else_writes_or_changes_the_size() {
         let (mine, file) = WritableWords::make(512).unwrap();
@@ -263,7 +263,7 @@ mod tests {
         }
         // A mapping to read can't be made one to write.
         let read_only = Mapping::new(file.as_fd(), 512, libc::PROT_READ).unwrap();
-        // SAFETY: (1) Address and length are those of a mapping of ours; more rights break nobody's borrow.
+        // SAFETY: (1) Address and length are those of a mapping of ours; more rights break no borrow.
         let more = unsafe { libc::mprotect(read_only.base.as_ptr().cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
         assert_eq!(check(more), Err(Errno::EACCES));
         mine.store(0, 5, Ordering::Relaxed);

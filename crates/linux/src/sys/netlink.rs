@@ -33,7 +33,7 @@ pub(crate) fn open_uevent_socket() -> Result<OwnedFd, Errno> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: (1) The call touches no memory.
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_KOBJECT_UEVENT) })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     enlarge(&socket);
     let mut address = no_address();

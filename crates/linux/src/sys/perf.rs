@@ -92,7 +92,7 @@ fn ask(
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_mut_ptr(), pid, cpu, group, flags) };
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
     let fd = check(fd)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

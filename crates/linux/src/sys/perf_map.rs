@@ -19,7 +19,7 @@ const TAIL_OFFSET: usize = 1032;
 enum Access {
     /// The reader says how far it is: the kernel overwrites nothing that wasn't read.
     Takes,
-    /// Nobody: the kernel overwrites what is oldest.
+    /// Nothing else does: the kernel overwrites what is oldest.
     Looks,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct PerfMap {
 unsafe impl Send for PerfMap {}
 
 // SAFETY: (1) Every access is a load or a store of an atomic, so several threads at once are no data race.
-// (2) Unmapping takes the value itself, so nobody else has a reference then.
+// (2) Unmapping takes the value itself, so no other code has a reference then.
 unsafe impl Sync for PerfMap {}
 
 impl PerfMap {

@@ -87,7 +87,7 @@ fn number(value: libc::c_long) -> u64 {
 
 /// Whether a child has ended and waits to be reaped; leaves it so.
 ///
-/// A child that somebody else has reaped has ended too.
+/// A child that other code has reaped has ended too.
 pub(crate) fn has_exited(pid: i32) -> Result<bool, Errno> {
     let Ok(id) = libc::id_t::try_from(pid) else { return Err(Errno::ECHILD) };
     // SAFETY: (1) `siginfo_t` is plain data: all zeroes is a value of it.
@@ -130,8 +130,8 @@ pub(crate) fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: (1) The call touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = check(RawFd::try_from(fd).map_err(|_| Errno::EBADF)?)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor (close-on-exec by itself). (2) Nobody else knows
-    // it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor (close-on-exec by itself). (2) No other code
+    // knows it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

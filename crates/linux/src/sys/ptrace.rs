@@ -88,7 +88,7 @@ unsafe fn fill<T>(code: libc::c_long, tid: i32, size: usize, into: &mut T) -> Re
 
 /// Takes hold of a running task without stopping it.
 ///
-/// Errors: `EPERM` where this user, a security module or a sandbox forbids it, or somebody else follows it; `ESRCH`.
+/// Errors: `EPERM` where this user, a security module or a sandbox forbids it, or another tracer follows it; `ESRCH`.
 pub(crate) fn seize(tid: i32) -> Result<(), Errno> {
     request(SEIZE, tid, OPTIONS)
 }
@@ -169,7 +169,7 @@ pub(crate) fn syscall_stop(tid: i32) -> Result<SyscallStop, Errno> {
 
 /// Looks for news of any task that this thread follows; never of other children of the process.
 ///
-/// `None` where there is none now. Errors: `ECHILD` where it follows nobody.
+/// `None` where there is none now. Errors: `ECHILD` where it follows no task.
 pub(crate) fn wait_followed() -> Result<Option<(i32, TraceReport)>, Errno> {
     let mut status = 0;
     // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.

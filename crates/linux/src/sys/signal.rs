@@ -7,7 +7,7 @@
 //! what the program was started to ignore ([`is_ignored`]).
 //!
 //! The pipes belong to slots and are never closed, only handed on: a handler that still runs on another thread while
-//! its door goes away writes into a pipe of ours at worst, never into somebody's file.
+//! its door goes away writes into a pipe of ours at worst, never into a file of other code.
 //!
 //! **Invariant:** the handler makes async-signal-safe calls only and keeps `errno`.
 
@@ -21,7 +21,7 @@ use super::{Errno, check, pipe, read};
 
 /// How many doors may be open at once in a process.
 const SLOTS: usize = 64;
-/// Signals 1 to 63 fit in a word of bits; nobody asks for the 64th.
+/// Signals 1 to 63 fit in a word of bits; no caller asks for the 64th.
 const SIGNALS: usize = 64;
 
 /// Which signals each slot wants, a bit for each. Written under [`REGISTRY`], read by the handler.
@@ -84,7 +84,7 @@ impl SignalDoor {
         WRITERS[slot].store(writer.as_raw_fd(), Ordering::Release);
         registry.taken[slot] = true;
         let mut door = Self { slot, reader, installed: Vec::with_capacity(signals.len()) };
-        // What a late handler of the last owner wrote is nobody's.
+        // What a late handler of the last owner wrote belongs to no owner.
         door.drain();
         for &signal in signals {
             if let Err(error) = door.add(&mut registry, signal, leave.contains(&signal)) {
@@ -193,7 +193,7 @@ fn was_ignored(registry: &Registry, signal: i32, index: usize) -> Result<bool, E
 fn install(signal: i32) -> Result<libc::sigaction, Errno> {
     let before = action(signal)?;
     if signal == libc::SIGCHLD {
-        // Ours can stand there if somebody saved and restored it: it must not call itself.
+        // Ours can stand there if other code saved and restored it: it must not call itself.
         let none = before.sa_sigaction == libc::SIG_IGN || before.sa_sigaction == our_address();
         let next = if none { libc::SIG_DFL } else { before.sa_sigaction };
         CHILD_NEXT_FLAGS.store(before.sa_flags, Ordering::Relaxed); // Ordered by the store after it.

@@ -95,7 +95,7 @@ pub(crate) fn listen(socket: BorrowedFd<'_>, waiting: i32) -> Result<(), Errno> 
 
 /// Connects to the socket at a path.
 ///
-/// Errors: `ENOENT`; `ECONNREFUSED` where nobody listens any more; `EAGAIN` where too many wait already; `EACCES`;
+/// Errors: `ENOENT`; `ECONNREFUSED` where no process listens any more; `EAGAIN` where too many wait already; `EACCES`;
 /// `EPROTOTYPE` where it is of another type.
 pub(crate) fn connect(socket: BorrowedFd<'_>, path: &OsStr) -> Result<(), Errno> {
     let (address, length) = address_of(path)?;
@@ -118,7 +118,7 @@ pub(crate) fn accept(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 
 /// Sends a packet with files; whole, or not at all.
 ///
-/// Errors: `EAGAIN` where there is no room; `EPIPE` and `ECONNRESET` where nobody is there; `EMSGSIZE` where it is larger than
+/// Errors: `EAGAIN` where there is no room; `EPIPE` and `ECONNRESET` where no peer is there; `EMSGSIZE` where it is larger than
 /// the socket's buffer; `ETOOMANYREFS` where too many files are on their way; `E2BIG` for more than 253 files.
 pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     if files.len() > MOST_FILES {
@@ -188,8 +188,8 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
     let mut packet = PacketIn { bytes, ..PacketIn::default() };
     packet.cut = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
     // SAFETY: (0) A message with credentials holds a `ucred`, whose bytes are numbers. (1) The kernel has filled `control` up to the
-    // `msg_controllen` that it has written back, which the loop of `CMSG_FIRSTHDR` and `CMSG_NXTHDR` keeps to. (2) The numbers of an `SCM_RIGHTS` are open descriptors that the call
-    // has just made for this process, and nobody else knows: so each is owned, once.
+    // `msg_controllen` that it has written back, which the loop of `CMSG_FIRSTHDR` and `CMSG_NXTHDR` keeps to. (2) The numbers of an
+    // `SCM_RIGHTS` are open descriptors that the call has just made for this process, and no other code knows: so each is owned, once.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while !header.is_null() {
@@ -322,7 +322,7 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(i32, u32, u32)
     if length as usize == size_of_val(&who) { Ok((who.pid, who.uid, who.gid)) } else { Err(Errno::EINVAL) }
 }
 
-/// What a socket knows of which nobody can say beforehand how long it is.
+/// What a socket knows, of a length that is not known beforehand.
 fn option_bytes(socket: BorrowedFd<'_>, name: libc::c_int) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0_u8; 256];
     loop {

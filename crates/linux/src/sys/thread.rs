@@ -1,9 +1,9 @@
 //! Threads as the C library makes them, with nothing around them.
 //!
 //! What it is: [`Thread`]. A thread of the standard library brings a stack for signals along: some system calls at its
-//! start and at its end, which whoever measures the starts and ends of threads does not want to measure.
+//! start and at its end, which a program that measures the starts and ends of threads does not want to measure.
 //!
-//! **Invariant:** what a thread runs belongs to whoever joins it: the thread gives no memory back. The first time a thread
+//! **Invariant:** what a thread runs belongs to the code that joins it: the thread gives no memory back. The first time a thread
 //! does that, the C library may make a heap for it.
 
 use std::ffi::c_void;

@@ -47,7 +47,7 @@ fn put_blocks<'w, 'b>(words: &'w [AtomicU64], bytes: &'b [u8]) -> Pair<'w, 'b> {
     if blocks > 0 {
         // SAFETY: (1) `from` and `into` both have `blocks` blocks of 64 bytes, at least one, and no other memory is touched: each
         // round moves one block, and `left` counts them down to 0. (2) `into` are atomics, which may change behind a shared
-        // reference; a move of 16 bytes to words that are aligned is, for whoever looks, a relaxed store of each of the two.
+        // reference; a move of 16 bytes to words that are aligned is, for code that looks, a relaxed store of each of the two.
         // (3) Only the registers that are named, and the flags, are changed; the stack is not touched.
         unsafe {
             std::arch::asm!(
@@ -88,7 +88,7 @@ fn put_wide_blocks<'w, 'b>(words: &'w [AtomicU64], bytes: &'b [u8]) -> Pair<'w, 
     }
     // SAFETY: (1) As in `put_blocks`, with blocks of 128 bytes. (2) As there: a move of 32 bytes is a relaxed store of each of four
     // words, since no processor tears a word that is aligned. (3) As there; the upper halves of all such registers, which
-    // `vzeroupper` clears, nobody relies on: they are told as changed with their lower halves. (4) The processor has these moves:
+    // `vzeroupper` clears, no code relies on: they are told as changed with their lower halves. (4) The processor has these moves:
     // it was asked, and the kernel saves their registers where that says so.
     unsafe {
         std::arch::asm!(

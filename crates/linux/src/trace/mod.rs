@@ -6,7 +6,7 @@
 //!
 //! While it is followed the command is slow: it stops at each system call. Signals reach it, stops by job control hold,
 //! and it ends as it would alone. What differs: a set-uid program runs without its rights, as under any tracer; and
-//! nobody else can trace it. A thread that is in a system call when everything is stopped meets what it meets under a
+//! no other tracer can follow it. A thread that is in a system call when everything is stopped meets what it meets under a
 //! debugger: a few calls (`epoll_wait`, `nanosleep` of old kernels) end early, as after a signal.
 //!
 //! **Invariant:** it knows no file format and no address: it says when something was mapped, not what.
@@ -236,7 +236,7 @@ impl Followed {
         }
     }
 
-    /// An order to a thread that has ended has been carried out: there is nobody left.
+    /// An order to a thread that has ended has been carried out: there is no task left.
     fn give(&self, order: Order) {
         if self.orders.send(order).is_ok() {
             let _ = sys::write(self.bell.as_fd(), &[1]);

@@ -22,7 +22,7 @@ use crate::sys::{self, Errno, PollEntry, SignalDoor};
 
 /// How long to wait for tasks to stop that are inside the kernel. They can't run any instruction of theirs meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often to look without having been told to, should somebody have taken the signal's handler away.
+/// How often to look without having been told to, should other code have taken the signal's handler away.
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum Flow {
 struct Tracer {
     root: i32,
     verdict: Arc<Verdict>,
-    /// Whether the root is still at its gate: what it does there is nobody's business.
+    /// Whether the root is still at its gate: what it does there concerns no caller.
     at_gate: bool,
     held: Held,
     /// What has happened and was not yet told.
@@ -180,7 +180,7 @@ impl Tracer {
                     }
                 }
                 Ok(None) => return Flow::On,
-                // Nobody is left: also where somebody else reaped the last one.
+                // No task is left: also where other code reaped the last one.
                 Err(_) => return Flow::Over,
             }
         }

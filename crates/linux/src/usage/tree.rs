@@ -172,7 +172,7 @@ pub(super) struct Tree {
     next_order: u64,
     /// What ended children used that no waited field tells (switches, memory), until `wait4` tells all.
     ended_children: Tally,
-    /// What ended processes used whose parent had gone before them: nobody in the tree has waited for them.
+    /// What ended processes used whose parent had gone before them: no process in the tree has waited for them.
     ended_orphans: Tally,
     last_word: Option<LastWord>,
 }
@@ -215,7 +215,7 @@ impl Tree {
         if self.last_word.is_none() {
             self.walk(self.root, reader, &mut now)?;
         }
-        // Those that nobody above lists any more: their parent is gone, or the list was made while it changed.
+        // Those that no process above lists any more: their parent is gone, or the list was made while it changed.
         let mut unlisted: Vec<_> = self.known.iter().map(|(&pid, process)| (process.order, pid)).collect();
         unlisted.retain(|(_, pid)| self.last_word.is_none() || *pid != self.root);
         unlisted.sort_unstable();

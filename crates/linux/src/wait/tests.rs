@@ -122,7 +122,7 @@ fn a_closed_descriptor_hangs_up_instead_of_spinning() {
 
 #[test]
 fn signals_reach_every_waiter_and_go_back_to_what_they_were() {
-    // Handled by nobody else in these tests, and ignored by default: late ones do no harm.
+    // Handled by no other code in these tests, and ignored by default: late ones do no harm.
     const SIGNAL: i32 = libc::SIGURG;
     let mut one = Waiter::with_these_signals(&[SIGNAL, SIGNAL]).unwrap();
     let mut two = Waiter::with_these_signals(&[SIGNAL, libc::SIGWINCH]).unwrap();

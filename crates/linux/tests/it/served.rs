@@ -319,7 +319,7 @@ fn what_the_service_will_not_do_is_done_directly() {
         assert_eq!(scene.values(&groups), [9, 9]);
         assert_eq!(scene.served.host().kernel_events().0, 2);
     }
-    // What samples is nobody else's business, and what this process counts of itself neither.
+    // What samples doesn't concern the service, and what this process counts of itself neither.
     let (scene, fake) = Scene::new(&Manner::default());
     let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
     scene.served.open(&GroupSpec::single(KERNEL, faults()), own).unwrap();

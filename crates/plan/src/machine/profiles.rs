@@ -1,6 +1,6 @@
 //! Machines that exist, as far as their counters go.
 //!
-//! **Invariant:** plain functions of the number of CPUs; whoever wants another machine changes the data.
+//! **Invariant:** plain functions of the number of CPUs; code that wants another machine changes the data.
 
 use super::describe::{Description, PmuDescription, Reach, Trace};
 use super::kind::Kind;

@@ -112,7 +112,7 @@ struct Track<'b, B> {
     books: &'b B,
     load: ThreadLoad,
     allowance: Allowance,
-    /// Batches that nobody has begun. Relaxed: it hands out numbers.
+    /// Batches that no thread has begun. Relaxed: it hands out numbers.
     left: AtomicU32,
     start: Barrier,
 }

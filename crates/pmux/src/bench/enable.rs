@@ -39,7 +39,7 @@ impl Default for EnableLoad {
 /// As [`super::threads`].
 pub fn enable(session: &Session, load: EnableLoad) -> Result<Cost, BenchError> {
     kernel_events(session)?;
-    // Nobody touches it.
+    // No code touches it.
     let watched = AtomicU64::new(0);
     let attr = breakpoint(&watched)?.attr;
     let refused = |errno: Errno| {

@@ -24,7 +24,7 @@ pub enum BenchError {
         refusal: Box<Refusal>,
         /// The other processes that have events open, where debug registers are short.
         holders: Vec<Holder>,
-        /// The other processes that trace somebody, in the same case.
+        /// The other processes that trace a task, in the same case.
         tracers: Vec<Tracer>,
     },
     /// The session can't open or switch breakpoints.

@@ -74,7 +74,7 @@ impl Cost {
 /// Breakpoints of the calling thread, and of all threads that it starts from now on.
 struct Breakpoints {
     _counters: Counters,
-    /// What they watch; nobody touches it.
+    /// What they watch; no code touches it.
     _watched: Vec<AtomicU64>,
 }
 

@@ -38,7 +38,7 @@ pub fn threads(session: &Session, load: ThreadLoad) -> Result<Cost, BenchError> 
 
 struct Starter {
     threads: u32,
-    /// Batches that nobody has begun. Relaxed: it hands out numbers.
+    /// Batches that no thread has begun. Relaxed: it hands out numbers.
     left: AtomicU32,
     refused: OnceLock<Errno>,
 }

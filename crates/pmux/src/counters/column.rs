@@ -112,7 +112,7 @@ impl Column {
     /// Its counters are handed out by the engine from now on.
     pub(crate) fn move_to(&mut self, pmu: PmuId) {
         (self.pmu, self.home) = (pmu, pmu);
-        // The exec starts whoever is on then, not whoever is open.
+        // The exec starts the events that are on then, not all that are open.
         self.attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
     }
 

@@ -433,7 +433,7 @@ impl Drop for Counters {
     }
 }
 
-/// Adds rows to others; those of the same whom become one.
+/// Adds rows to others; those of the same [`Who`] become one.
 fn merge(rows: &mut Vec<RowReading>, more: Vec<RowReading>) {
     if rows.is_empty() {
         // Most of the time; a machine with many CPUs and cgroups has thousands of rows.
@@ -452,7 +452,7 @@ fn merge(rows: &mut Vec<RowReading>, more: Vec<RowReading>) {
     }
 }
 
-/// The news that a CPU went away come late, where nobody listens all the time. Its events know better for how long they
+/// The news that a CPU went away come late, where no thread listens all the time. Its events know better for how long they
 /// were enabled; but those of a cgroup are so only while it runs.
 fn measured(mut cpu: CpuCoverage, rows: &CpuRows, read: &[RowReading]) -> CpuCoverage {
     if cpu.gaps == 0 || rows.cgroup.is_some() {

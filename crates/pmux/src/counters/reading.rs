@@ -74,7 +74,7 @@ impl fmt::Display for Reading {
     }
 }
 
-/// Whom a row counts; what is `None` is not told apart.
+/// Which thread, CPU and cgroup a row counts; what is `None` is not told apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Who {
     /// One thread (and what it starts).
@@ -88,7 +88,7 @@ pub struct Who {
 /// All events of one row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RowReading {
-    /// Whom it counts.
+    /// Which thread, CPU and cgroup it counts.
     pub who: Who,
     /// One reading per event, in the order of [`crate::Counters::events`].
     pub readings: Vec<Reading>,

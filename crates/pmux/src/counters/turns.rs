@@ -10,7 +10,7 @@ use crate::mux::{PmuRoom, clock};
 use pmux_engine::{EventId, EventState, LockCell as _, Nanos, TaskId};
 use std::collections::HashMap;
 
-/// Time in which somebody else had a counter that an event was to have.
+/// Time in which another user of the PMU had a counter that an event was to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contention {
     /// How long the event was to run.
@@ -51,7 +51,7 @@ impl Counters {
         Ok(())
     }
 
-    /// The command waits for its first exec: whoever has a counter now begins with that, and the others when it is
+    /// The command waits for its first exec: events that have a counter now begin with that, and the others when it is
     /// their turn.
     pub(super) fn await_exec(&self, task: TaskId) {
         let engine = self.session.engine();
@@ -113,15 +113,15 @@ impl Counters {
         }
     }
 
-    /// Nobody has asked for the clock.
+    /// The caller has not asked for the clock.
     pub(super) fn hide_clock(&self, rows: &mut [RowReading]) {
         if let Some(clock) = self.clock {
             rows.iter_mut().for_each(|row| row.readings.truncate(clock));
         }
     }
 
-    /// For how much of its turns an event did not run, because somebody else had the counter, although no more events
-    /// were put on than fit: the kernel has multiplexed a second time. `None` where the kernel multiplexes alone, and
+    /// For how much of its turns an event did not run, because another user of the PMU had the counter, although no more
+    /// events were put on than fit: the kernel has multiplexed a second time. `None` where the kernel multiplexes alone, and
     /// where that can't be known.
     #[must_use]
     pub fn contention(&self, event: usize) -> Option<Contention> {

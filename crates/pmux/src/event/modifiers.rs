@@ -71,7 +71,7 @@ pub(super) const ALL_FLAGS: AttrFlags = AttrFlags::EXCLUDE_USER
 /// The highest `precise_ip`.
 const MOST_PRECISE: u8 = 3;
 
-/// Whether counting in guests is left out unless somebody asks for it.
+/// Whether counting in guests is left out unless the user asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum GuestDefault {
     /// Left out: generic events and those of core PMUs.

@@ -1,6 +1,6 @@
 //! Events exactly as asked: opened one by one or as one group, and each with its own name.
 //!
-//! What it is: [`ExactGroup`] and [`ExactSet`], for whoever must say *this* event and not *these events*: tools that test a
+//! What it is: [`ExactGroup`] and [`ExactSet`], for programs that must say *this* event and not *these events*: tools that test a
 //! machine, and scenarios. Nothing is made milder so that it can be opened, nothing is substituted, and every event can be
 //! switched, reset, read, and asked for its state.
 //! Read first: [`Session::open_exactly`]; for counting programs, [`Session::open`] is the way.

@@ -4,7 +4,7 @@
 //! it, a larger one takes over: each event changes from one to the other between two of its records, and the old ring is looked at
 //! until nothing in it is young enough any more. Read first: [`Lanes`].
 //!
-//! **Invariant:** nobody who writes is ever stopped. How much is kept is observed, not assumed.
+//! **Invariant:** no writer is ever stopped. How much is kept is observed, not assumed.
 
 use super::copy::Copies;
 use super::marks::Marks;
@@ -121,7 +121,7 @@ impl Lanes {
         }
     }
 
-    /// Looks how full rings are, lets those grow that are too small, and drops those that nobody needs any more.
+    /// Looks how full rings are, lets those grow that are too small, and drops those that are not needed any more.
     pub(super) fn watch(&mut self, now_ns: u64) {
         for lane in &mut self.lanes {
             for ring in &mut lane.rings {

@@ -5,7 +5,7 @@
 //! sample (`record/past.rs`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
 //! (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
 //!
-//! **Invariant:** whoever is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
+//! **Invariant:** a task that is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
 //! why, is a number in its manifest.
 
 mod copy;
@@ -177,14 +177,14 @@ const FOLLOW: Duration = Duration::from_millis(50);
 /// So many snapshots are written at a time, each with a copy of the rings.
 const MOST_WRITING: usize = 2;
 const MOST_MARKS: usize = 10_000;
-/// Bytes of a ring of the tracking event, where nobody says.
+/// Bytes of a ring of the tracking event, where the caller does not say.
 const TOLD_BYTES: u64 = 512 << 10;
-/// The most bytes of a CPU's ring, where nobody says.
+/// The most bytes of a CPU's ring, where the caller does not say.
 const MOST_EACH: u64 = 64 << 20;
 
 /// A flight recorder.
 ///
-/// It has no thread that looks after it: whoever has it waits for [`Flight::fds`] until [`Flight::next`] and calls [`Flight::tick`]. The
+/// It has no thread that looks after it: its owner waits for [`Flight::fds`] until [`Flight::next`] and calls [`Flight::tick`]. The
 /// calling thread holds the rings: it is to live as long.
 ///
 /// ```
@@ -295,7 +295,7 @@ impl Flight {
         })
     }
 
-    /// Gives the sets to whoever switches them. What is opened later, on CPUs that come, stands as what is there.
+    /// Gives the sets to the code that switches them. What is opened later, on CPUs that come, stands as what is there.
     pub fn gather(&mut self, sets: &mut EventSets) {
         for (index, name) in self.sets.iter().enumerate() {
             self.recorder.give_set(index, |members| sets.gather(name, members));

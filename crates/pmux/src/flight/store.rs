@@ -1,11 +1,11 @@
 //! The directory of snapshots.
 //!
 //! What it is: a snapshot is two files, `NAME.data` and `NAME.json`. Both are written under names that begin with a point and end in
-//! `.tmp`, made durable, and then renamed, the one with the records last: whoever sees `NAME.data` has all of it, and its manifest.
-//! Whoever is killed on the way leaves a temporary file that nobody has locked; the next recorder removes it. Read first:
+//! `.tmp`, made durable, and then renamed, the one with the records last: a reader that sees `NAME.data` has all of it, and its manifest.
+//! A recorder that is killed on the way leaves a temporary file that no process has locked; the next recorder removes it. Read first:
 //! [`Store::draft`].
 //!
-//! **Invariant:** only files of these names are touched, and no draft that somebody is writing.
+//! **Invariant:** only files of these names are touched, and no draft that is being written.
 
 use super::Limits;
 use crate::date::{Date, date};
@@ -63,13 +63,13 @@ fn name_of(since_1970_ms: u64) -> String {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    // What was recorded is nobody else's business. Ids are read back.
+    // What was recorded is private to this user. Ids are read back.
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     file.try_lock().map_err(io::Error::from)?;
     Ok(file)
 }
 
-/// Whether nobody is writing a draft.
+/// Whether no process is writing a draft.
 fn is_left_over(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
@@ -93,7 +93,7 @@ impl Store {
         Ok(names.collect())
     }
 
-    /// Removes drafts that nobody is writing, and manifests whose records never came.
+    /// Removes drafts that no process is writing, and manifests whose records never came.
     fn clean(&self) -> io::Result<()> {
         for name in self.names()? {
             let path = self.folder.join(&name);

@@ -175,7 +175,7 @@ type Done = Result<Snapshot, SnapshotError>;
 pub(super) struct Writing {
     send: Sender<Done>,
     receive: Receiver<Done>,
-    /// A byte for each that is done, so that somebody can wait for it.
+    /// A byte for each that is done, so that another thread can wait for it.
     done: PipeReader,
     say: PipeWriter,
     running: usize,
@@ -211,7 +211,7 @@ impl Writing {
                 let _signals = Signals::receive(&[FILE_TOO_LARGE]);
                 let done = job.run(&store, began);
                 let _ = send.send(done.map_err(|why| SnapshotError { number, why }));
-                // Whoever has gone doesn't wait.
+                // A receiver that has gone doesn't wait.
                 let _ = say.write_all(&[1]);
             };
             std::thread::Builder::new().name("pmux-snapshot".to_owned()).spawn(work)

@@ -2,7 +2,7 @@
 //!
 //! What it is: an event beside the others that counts nothing and is always on. The kernel says of it for how long it was
 //! enabled in the time that counts for its target: the CPU time of tasks and their children, or that of a cgroup. An
-//! event that has waited for a counter was enabled for just as long; nobody could ask the kernel meanwhile.
+//! event that has waited for a counter was enabled for just as long; the kernel could not be asked meanwhile.
 //!
 //! **Invariant:** an event that never waited keeps the kernel's own times.
 

@@ -1,7 +1,7 @@
 //! Who takes turns where events are more than counters.
 //!
 //! What it is: the choice between the kernel and the engine, and what the engine needs from outside for it: which events
-//! compete for which counters (`pmus`), somebody who says when the next turn begins (`turns`), and the time that is
+//! compete for which counters (`pmus`), a thread that says when the next turn begins (`turns`), and the time that is
 //! counted (`clock`).
 //! Read first: [`Multiplexing`].
 //!

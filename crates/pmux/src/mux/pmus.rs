@@ -29,7 +29,7 @@ const NO_COUNTERS: [&str; 2] = ["kprobe", "uprobe"];
 pub(crate) struct Mux {
     units: SleepLock<Vec<Unit>>,
     core: OnceLock<CorePmu>,
-    /// Whoever changes what a turn means, or takes one.
+    /// Held by the thread that changes what a turn means, or takes one.
     pub(crate) turn: SleepLock<()>,
     pub(crate) turning: SleepLock<Weak<Turning>>,
     /// For tests: so many of the software events are let run together.
@@ -70,7 +70,7 @@ pub struct PmuRoom {
     pub pmu: String,
     /// How many run together, of the events that were tried; as many copies of each as run.
     pub counters: u8,
-    /// How many are let run together now: less than `counters` where somebody else was seen to have some.
+    /// How many are let run together now: less than `counters` where another user of the PMU was seen to have some.
     pub limit: u8,
     /// Of each event by its name, what is known of it.
     pub events: Vec<(String, EventRoom)>,
@@ -98,7 +98,7 @@ impl Session {
             done.push(kind);
             let same = |other: &Option<EventType>| *other == Some(kind);
             let wanted: Vec<_> = columns.iter().zip(&kinds).filter(|(_, of)| same(of)).map(|(c, _)| c.attr).collect();
-            // Nobody takes a turn while counters are tried, and nobody else tries.
+            // No thread takes a turn while counters are tried, and no other thread tries.
             let unit = self.inner.mux.turn.with(|()| self.try_unit(kind, &wanted));
             let Some((pmu, unopenable)) = unit else { continue };
             for (column, _) in columns.iter_mut().zip(&kinds).filter(|(_, of)| same(of)) {

@@ -1,6 +1,6 @@
 //! When the next turn begins.
 //!
-//! What it is: one thread for a session, while somebody waits for a counter.
+//! What it is: one thread for a session, while an event waits for a counter.
 //!
 //! **Invariant:** it knows no event; it only says that time has passed.
 
@@ -25,13 +25,13 @@ pub(crate) struct Turning {
 struct Beat {
     phase: Mutex<Phase>,
     changed: Condvar,
-    /// Relaxed: nothing is published by it, and whoever is late makes one slice longer.
+    /// Relaxed: nothing is published by it, and a late store makes one slice longer.
     slice_ns: AtomicU64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Nobody waits for a counter yet.
+    /// No event waits for a counter yet.
     Resting,
     Turning,
     Over,
@@ -51,7 +51,7 @@ impl Turning {
         Ok(Self { beat, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Somebody waits.
+    /// An event waits.
     pub(crate) fn begin(&self) {
         self.beat.advance(Phase::Turning);
     }
@@ -60,7 +60,7 @@ impl Turning {
         *self.beat.phase.lock().unwrap_or_else(PoisonError::into_inner) == Phase::Turning
     }
 
-    /// Somebody wants slices of this length, or shorter ones.
+    /// A caller wants slices of this length, or shorter ones.
     pub(crate) fn no_longer_than(&self, slice: Slice) {
         self.beat.slice_ns.fetch_min(nanos(slice.length()), Ordering::Relaxed);
     }

@@ -5,8 +5,8 @@
 //!
 //! How the file stays readable ([`FileWriter::seal`]): what is added goes *behind* the index that the header knows, but for as
 //! many bytes as would stand where it lies. Those (the *gap*) are kept back. When a new index stands behind the new records, three
-//! short writes swap them: the header without features, the gap, the header with the new size. Whoever kills the writer leaves
-//! the last sealed state; if he meets the moment of the swap, that state without its features.
+//! short writes swap them: the header without features, the gap, the header with the new size. A writer that is killed leaves
+//! the last sealed state; if it is killed at the moment of the swap, that state without its features.
 //!
 //! **Invariant:** the header never claims a byte that is not there.
 

@@ -73,7 +73,7 @@ impl PipeWriter {
     /// Adds whole records.
     ///
     /// # Errors
-    /// What the system says; `EPIPE` where nobody reads any more.
+    /// What the system says; `EPIPE` where no process reads any more.
     pub fn put(&mut self, records: &[u8]) -> io::Result<()> {
         self.bytes += records.len() as u64;
         self.pending.extend(records);

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`Chosen`] stands before another sink and lets through what is wanted. Read first: [`Wanted`].
 //!
-//! **Invariant:** times are counted from the first sample of the recording, whoever it is of: two parts of one recording fit together.
+//! **Invariant:** times are counted from the first sample of the recording, of whatever task: two parts of one recording fit together.
 
 use super::{Detail, FrameId, Happening, Name, Profile, Progress, Sample, Sink, StackId, Symbols, ThreadId};
 use pmux_abi::record::Record;

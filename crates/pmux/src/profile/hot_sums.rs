@@ -31,7 +31,7 @@ struct OfSpot {
 pub(super) struct Loads {
     /// What one node has called stands side by side.
     nodes: Vec<Touched>,
-    /// Those that nobody has called.
+    /// Those that no node has called.
     pub(super) roots: (u32, u32),
     /// In order.
     spots: Vec<OfSpot>,

@@ -1,6 +1,6 @@
 //! The calls behind a row.
 //!
-//! What it is: [`Trees`] makes a [`Tree`] of who called whom, with weights, for one row after the other. Read first: [`Order`],
+//! What it is: [`Trees`] makes a [`Tree`] of callers and callees, with weights, for one row after the other. Read first: [`Order`],
 //! [`Trees::next`].
 //!
 //! **Invariant:** a node weighs at least what its children weigh together; only what is heavy enough is looked into.

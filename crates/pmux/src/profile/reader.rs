@@ -1,7 +1,7 @@
 //! From the bytes of a recording to its records, in the order of time.
 //!
 //! What it is: a [`Reader`] finds where records begin and when they were written, unpacks what is packed, and leaves the order to
-//! `rounds`. It runs beside whoever understands the records, on a thread of its own where there are CPUs for it. Read first:
+//! `rounds`. It runs beside the code that understands the records, on a thread of its own where there are CPUs for it. Read first:
 //! [`Reader::step`], [`Ahead`].
 //!
 //! **Invariant:** it understands nothing but what tells the time of a record and its event: what a record means is not asked here.
@@ -337,7 +337,7 @@ impl Reader {
                     continue;
                 }
                 64.. => {
-                    // Whoever understands the records takes it as well, and says what is wrong with it.
+                    // The code that understands the records takes it as well, and says what is wrong with it.
                     let _ = self.head.take_record(header.kind.0, header.misc.0, payload);
                     self.part.told.extend_from_slice(&block[at..next]);
                 }
@@ -515,14 +515,14 @@ impl Ahead {
     /// Gives back a part that is not needed any more: its memory is used again.
     pub(super) fn give_back(&mut self, part: Part) {
         match self {
-            // Whoever has ended needs no memory.
+            // A reader that has ended needs no memory.
             Self::Beside { used, .. } => drop(used.send(part)),
             Self::Here { used, .. } => *used = Some(part),
         }
     }
 }
 
-/// Reads until the end, or until nobody wants more.
+/// Reads until the end, or until the receiver wants no more.
 fn run(mut reader: Reader, parts: &SyncSender<Result<Step, ProfileError>>, used: &Receiver<Part>) {
     loop {
         let step = reader.step(used.try_recv().ok());

@@ -52,14 +52,14 @@ pub struct Symbols {
     functions: Vec<Function>,
     by_start: HashMap<(ModuleId, u64, bool), u32>,
     by_frame: Vec<Option<Known>>,
-    /// By frame; only of those that somebody asked for.
+    /// By frame; only of those that a caller asked for.
     lines: Vec<Option<Arc<[crate::symbol::Frame]>>>,
     /// By frame: what was inlined there, the innermost first.
     inlined: HashMap<usize, Box<[FunctionId]>>,
     inlined_ids: HashMap<(ModuleId, String), FunctionId>,
     /// So many frames were asked for what was inlined there.
     looked_into: usize,
-    /// By module; `None` until it is needed. Nobody waits for these locks: they let names be read side by side.
+    /// By module; `None` until it is needed. No thread waits for these locks: they let names be read side by side.
     codes: Vec<Mutex<Option<Code>>>,
     kernel: OnceLock<Result<KernelCode, String>>,
     /// Of which modules was said what they lack.
@@ -315,7 +315,7 @@ impl Symbols {
     }
 
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
-    /// Empty where none is known. Whoever asks for many calls [`Symbols::resolve_lines`] before.
+    /// Empty where none is known. A caller that asks for many calls [`Symbols::resolve_lines`] before.
     pub fn lines_of(&mut self, profile: &Profile, frame: FrameId) -> Arc<[crate::symbol::Frame]> {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()

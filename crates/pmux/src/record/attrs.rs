@@ -38,7 +38,7 @@ pub enum CallChain {
     None,
     /// By frame pointers.
     FramePointers,
-    /// From registers and so many bytes of the stack, by whoever reads the file.
+    /// From registers and so many bytes of the stack, by the program that reads the file.
     Dwarf {
         /// The bytes: a multiple of 8, at most 65,528.
         stack_bytes: u32,
@@ -130,7 +130,7 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     with_call_chain(&mut attr, options.call_chain);
     inherit(&mut attr, options, scope);
     attr.flags.set(AttrFlags::INHERIT_STAT, options.exit_counts.asked() && attr.flags.contains(AttrFlags::INHERIT));
-    // The ring's own mark says when somebody is woken.
+    // The ring's own mark says when a reader is woken.
     attr.wakeup = Wakeup::Bytes(0);
     attr
 }
@@ -160,8 +160,8 @@ fn with_call_chain(attr: &mut Attr, chain: CallChain) {
 
 /// The event that tells what explains samples.
 ///
-/// It asks for no build ids: up to Linux 6.18 at least, mappings that a kernel has marked for somebody who did keep the mark when
-/// they are told to others who did not, and `perf record` ends with a failed assertion then.
+/// It asks for no build ids: up to Linux 6.18 at least, mappings that a kernel has marked for an event that did keep the mark
+/// when they are told to others that did not, and `perf record` ends with a failed assertion then.
 pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Attr {
     let mut attr = Attr {
         kind: EventType::SOFTWARE,

@@ -54,7 +54,8 @@ pub(super) struct Packing {
     packed: Vec<u8>,
 }
 
-/// How often rings are emptied before anything else is looked at: whoever is slower than his rings fill up must hear of his end, too.
+/// How often rings are emptied before anything else is looked at: a recorder that is slower than its rings fill up must hear of its
+/// end, too.
 const MOST_PASSES: usize = 4;
 
 /// So much of what was told of tasks is kept as it came, for the next file.
@@ -126,7 +127,7 @@ impl Recorder {
         let (progress, build_ids, past) = (&mut self.progress, &mut self.build_ids, &mut self.past);
         let mut told = Vec::new();
         for ring in self.rings.each() {
-            // Of what is compressed nobody knows how long it becomes.
+            // Of what is compressed it is not known how long it becomes.
             let left_bytes = match (&self.packing, enough_bytes.saturating_sub(writer.data_bytes())) {
                 (Some(_), 1..) => u64::MAX,
                 (_, left_bytes) => left_bytes,
@@ -256,7 +257,7 @@ impl Recorder {
     }
 
     /// As [`Recorder::finish`], but what still waits in the rings is written only until so many bytes are in the file. If they are, what
-    /// was lost behind its end is nobody's concern.
+    /// was lost behind its end is of no concern.
     ///
     /// # Errors
     /// As [`Recorder::drain`].

@@ -18,7 +18,7 @@ use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
 use std::fs::File;
 
-/// What whoever records says of it.
+/// What the recording program says of the recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct About {
     /// The words of the command line; the program first.

@@ -65,8 +65,8 @@ impl Recorder {
         Ok(switched.map_err(|(_, error)| error)?)
     }
 
-    /// Gives a set of events that is not the recorded one, by number from 0, to whoever switches it, who gives it an id. What is opened
-    /// later comes to it. In the order of their numbers.
+    /// Gives a set of events that is not the recorded one, by number from 0, to the code that switches it, which gives it an id. What is
+    /// opened later comes to it. In the order of their numbers.
     pub(crate) fn give_set(&mut self, index: usize, gather: impl FnOnce(Vec<Member>) -> EventSetId) {
         self.event_sets.truncate(index);
         let set = gather(self.members(index + 1));
@@ -210,7 +210,7 @@ impl Recorder {
         for (index, &set) in self.event_sets.iter().enumerate() {
             let members = self.groups_of(first, index + 1).map(Member::Group).collect();
             match self.session.engine().join_event_set(set, members) {
-                // Nobody switches it any more.
+                // Nothing switches it any more.
                 Ok(_) | Err(SwitchError::Closed) => {}
                 Err(SwitchError::Member { error, .. }) => return Err(error.into()),
             }

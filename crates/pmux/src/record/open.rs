@@ -59,7 +59,7 @@ pub(crate) enum Role {
 pub(crate) struct Manner {
     /// Where samples go, if they don't wait for a reader.
     pub(crate) lanes: Option<Lanes>,
-    /// Events that stay off until somebody switches them on.
+    /// Events that stay off until other code switches them on.
     pub(crate) sets: Vec<EventList>,
 }
 
@@ -333,8 +333,8 @@ impl Recorder {
         })
     }
 
-    /// All threads of processes, or these threads. Threads are listed until nothing is new; whoever is born of one that records
-    /// has inherited.
+    /// All threads of processes, or these threads. Threads are listed until nothing is new; a thread that is born of one
+    /// that records has inherited.
     fn hold_threads(
         &mut self,
         plan: &mut Plan,

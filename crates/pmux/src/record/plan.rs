@@ -17,7 +17,7 @@ use pmux_linux::machine::Machine;
 use pmux_linux::probe::cannot_be_inherited;
 use std::ops::Range;
 
-/// Events that are switched together: the first part is what is recorded, the others are sets that somebody else switches.
+/// Events that are switched together: the first part is what is recorded, the others are sets that other code switches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Part {
     pub(super) groups: Range<usize>,

@@ -15,9 +15,9 @@ use pmux_linux::host::MappedRing;
 use pmux_linux::ring::Ring;
 use std::os::fd::BorrowedFd;
 
-/// Bytes of all rings together, where nobody says how large they are.
+/// Bytes of all rings together, where the caller does not say how large they are.
 const TOTAL_BYTES: u64 = 64 << 20;
-/// Bytes of a ring, where nobody says: the most, and what is tried down to where more is not allowed.
+/// Bytes of a ring, where the caller does not say: the most, and what is tried down to where more is not allowed.
 const USUAL_BYTES: u64 = 1 << 20;
 const LEAST_BYTES: u64 = 32 << 10;
 

@@ -30,7 +30,7 @@ use pmux_linux::shared::wire::{Refusal, RefusalKind};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// Bytes of the ring, where nobody says.
+/// Bytes of the ring, where the caller does not say.
 const USUAL_BYTES: u64 = 4 << 20;
 const LEAST_BYTES: u64 = 4096;
 

@@ -12,7 +12,7 @@ use pmux_abi::record::{
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// A process has no more mappings than that in the table: what is unmapped is told by nobody.
+/// A process has no more mappings than that in the table: no record tells what is unmapped.
 const MOST_MAPPINGS: usize = 4096;
 /// The process of what the kernel has mapped.
 const KERNEL: u32 = u32::MAX;
@@ -52,7 +52,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Of nobody. What it tells is of this layout, and has this id.
+    /// Of no process. What it tells is of this layout, and has this id.
     pub(super) fn new(layout: SampleLayout, id: SampleId) -> Self {
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
         let (processes, kernel) = (HashMap::new(), Vec::new());
@@ -128,7 +128,7 @@ impl State {
         let is_new = task.pid != task.ppid && !misc.contains(Misc::FORK_EXEC);
         let inherited = parent.filter(|_| is_new).map(|parent| (parent.mappings.clone(), parent.namespaces.clone()));
         if is_new {
-            // Whoever had this number before has ended.
+            // The process that had this number before has ended.
             self.processes.remove(&task.pid);
         }
         let process = self.processes.entry(task.pid).or_default();
@@ -337,7 +337,7 @@ mod tests {
     fn a_number_that_is_another_process_now_has_nothing_of_the_first() {
         let mut table = Table::new();
         table.fork((10, 10), (1, 1)).comm((10, 10), "old", CommCause::Exec).map(10, 0, 4096, "/old");
-        // Nobody has told of its end.
+        // No record has told of its end.
         table.fork((10, 10), (2, 2)).comm((10, 10), "new", CommCause::Rename);
         assert_eq!(table.told(), ["10/10 of 2/2", "10/10 is new"]);
         table.0.sweep(|pid| pid != 10);

@@ -59,7 +59,7 @@ impl Clocks {
         if !waited {
             return;
         }
-        // Whoever else counts the same may have read it since.
+        // Another client that counts the same may have read it since.
         let known = clock.read_cached(0).ok().filter(|(_, read)| *read >= at);
         let time = known.map_or_else(|| clock.read(0), |(time, _)| Ok(time));
         if let Ok(time) = time {

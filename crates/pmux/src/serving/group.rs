@@ -1,4 +1,4 @@
-//! A group that a service has opened for somebody.
+//! A group that a service has opened for a client.
 //!
 //! **Invariant:** what is opened is what was asked for, word by word; nothing is made milder.
 
@@ -75,7 +75,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What somebody asks.
+/// What a client asks.
 pub struct Question {
     /// Whose events.
     pub place: Place,
@@ -152,7 +152,7 @@ pub struct SharedFile {
     pub places: Vec<(usize, usize)>,
 }
 
-/// How an event's count is found by somebody who has its file.
+/// How an event's count is found by a process that has its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// It is off, and its count is this.
@@ -174,7 +174,7 @@ pub struct Seen {
     pub found: Found,
 }
 
-/// A group that is open for somebody else. It is closed when it is dropped.
+/// A group that is open for another process. It is closed when it is dropped.
 pub struct ServedGroup {
     own: OwnGroup,
     clocks: Clocks,
@@ -199,7 +199,7 @@ impl Session {
     ) -> Result<ServedGroup, ServeError> {
         let pmus = match who_takes_turns {
             Multiplexing::Kernel => {
-                // Nobody here has a counter of theirs yet.
+                // No group here has a counter of theirs yet.
                 self.learn_rooms(&question.attrs);
                 vec![KERNEL; question.attrs.len()]
             }
@@ -212,7 +212,7 @@ impl Session {
         let target = question.place.target();
         let domain = acting.domain(Domain::default());
         let mut opened = self.engine().open_in(domain, &spec, target);
-        // A CPU may have come a moment ago, and whoever asks may have heard of it sooner.
+        // A CPU may have come a moment ago, and the client that asks may have heard of it sooner.
         if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.place.cpu()) {
             self.update_cpus();
             opened = self.engine().open_in(domain, &spec, target);
@@ -330,8 +330,8 @@ impl ServedGroup {
         Some(files)
     }
 
-    /// What one event had counted when it was read last by anybody who shares it, and how its count is found by whoever has its
-    /// file.
+    /// What one event had counted when it was read last by any group that shares it, and how its count is found by a process
+    /// that has its file.
     ///
     /// # Errors
     /// [`ReadError`].

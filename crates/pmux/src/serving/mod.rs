@@ -1,6 +1,6 @@
 //! What a service needs of the library: groups by their attributes, and facts about those who ask.
 //!
-//! What it is: [`Session::serve`] opens a group for somebody else, exactly as he says. Everything else here is what
+//! What it is: [`Session::serve`] opens a group for another process, exactly as it says. Everything else here is what
 //! `pmux serve` is built of, under one roof.
 //! Read first: [`ServedGroup`].
 //!
@@ -48,13 +48,13 @@ pub mod abi {
 
 use crate::session::Session;
 
-/// Whether an event counts and does nothing else, so that it can be counted for somebody else.
+/// Whether an event counts and does nothing else, so that it can be counted for another process.
 #[must_use]
 pub fn only_counts(attr: &abi::Attr) -> bool {
     pmux_engine::share::question::canonical(attr).is_some()
 }
 
-/// The part of an attribute that counts, where its records can be handed to several; `None` where they are nobody else's.
+/// The part of an attribute that counts, where its records can be handed to several; `None` where they are for no other reader.
 #[must_use]
 pub fn counting_part_of_records(attr: &abi::Attr) -> Option<abi::Attr> {
     use pmux_engine::share::question::{canonical_of_records, counting_part};
@@ -69,7 +69,7 @@ pub fn is_root() -> bool {
 
 /// Lets this process have as many files as it may.
 pub fn raise_file_limit() {
-    // What can't be raised stays; whoever needs more is told then.
+    // What can't be raised stays; code that needs more is told then.
     let _ = pmux_linux::limits::raise_soft_limit();
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-/// The names of this machine's tracepoints by their numbers, once somebody has asked for one. They are files in tracefs: looked
+/// The names of this machine's tracepoints by their numbers, once a caller has asked for one. They are files in tracefs: looked
 /// through once, so one that is younger stays a number.
 #[derive(Default)]
 pub(crate) struct TracepointNames(OnceLock<HashMap<u64, String>>);

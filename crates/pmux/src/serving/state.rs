@@ -1,4 +1,4 @@
-//! What a session counts, and for how many: facts for whoever wants to show them.
+//! What a session counts, and for how many: facts for programs that show them.
 //!
 //! **Invariant:** nothing is read from a counter for it, and nothing changes.
 
@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 /// What the clocks show, which stand beside the events of a PMU: see [`super::clocks`].
 type Clocks = HashMap<(Domain, ContextKey, Filter, u64, AttrFlags), Count>;
 
-/// Beside whom a clock of that PMU stands, and whether it goes by the time of children too.
+/// Beside which events a clock of that PMU stands, and whether it goes by the time of children too.
 const fn beside(share: &ShareReport, attr: &Attr, pmu: u64) -> (Domain, ContextKey, Filter, u64, AttrFlags) {
     (share.domain, share.target.context, share.target.filter, pmu, attr.flags.intersection(AttrFlags::INHERIT))
 }
@@ -117,7 +117,7 @@ pub struct RegisterUse {
 }
 
 impl Session {
-    /// All questions that are counted for somebody and could be joined, the oldest first.
+    /// All questions that are counted for a client and could be joined, the oldest first.
     #[must_use]
     pub fn shared_questions(&self) -> Vec<SharedQuestion> {
         let mut scan = self.scan_questions();

@@ -2,8 +2,8 @@
 //!
 //! What it is: [`fetch`] asks one server after the other, and keeps what comes. Read first: [`fetch`].
 //!
-//! **Invariant:** nobody is asked unless the user has said so. What comes is used only if it has the build id that was asked for, and a file
-//! appears under its name only when it is whole.
+//! **Invariant:** no server is asked unless the user has said so. What comes is used only if it has the build id that was asked for, and
+//! a file appears under its name only when it is whole.
 //!
 //! Source: `debuginfod(8)`, section WEBAPI.
 
@@ -44,7 +44,7 @@ enum Answer {
     None,
 }
 
-/// A file, from where it is kept or from the first server that has it. `None` where nobody is to be asked, or nobody has it.
+/// A file, from where it is kept or from the first server that has it. `None` where no server is to be asked, or none has it.
 ///
 /// # Errors
 /// Why it can't be had, as a sentence.
@@ -179,7 +179,7 @@ mod tests {
         let wrong = fetch(&only, &[0xdd; 20], What::Executable).unwrap_err();
         assert!(wrong.contains("error: 500"), "{wrong}");
         assert!(fetch(&sources, &[0xdd; 20], What::Executable).is_err());
-        // Nobody is asked without servers.
+        // Without servers, nothing is asked.
         let silent = Sources { debuginfod: Vec::new(), ..sources };
         assert_eq!(fetch(&silent, &[1; 20], What::Executable), Ok(None));
         let odd = Sources { debuginfod: vec!["ftp://x".to_owned()], ..only };

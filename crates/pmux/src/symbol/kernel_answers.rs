@@ -90,7 +90,7 @@ mod tests {
         let asked: Vec<_> = places.iter().map(|&address| first.function(|| Some(&list), address)).collect();
         assert_eq!(asked, told);
         drop(first);
-        // The next time nobody reads the list, also where the kernel began somewhere else.
+        // The next time the list is not read, also where the kernel began somewhere else.
         let moved = 0x60_0000;
         let later = KernelId { text: Some((name, recorded + moved)), ..id };
         let mut second = KernelAnswers::of(&sources, later).unwrap();

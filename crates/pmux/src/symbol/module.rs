@@ -1,4 +1,4 @@
-//! A program or library that is in use: its file, and its debugging information once somebody has asked for it.
+//! A program or library that is in use: its file, and its debugging information once a caller has asked for it.
 //!
 //! **Invariant:** addresses in here are as the file counts; where it is in memory is known elsewhere.
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) struct Module {
     pub(super) path: Arc<str>,
     pub(super) elf: Elf,
-    /// Until somebody asks: the file itself, or the one with its debugging information.
+    /// Until a caller asks: the file itself, or the one with its debugging information.
     source: Option<(File, PathBuf)>,
     debug: Option<Debug>,
     folder: PathBuf,
@@ -128,7 +128,7 @@ impl Module {
 
 /// Whether the symbol table's name of a function says more than that of the debugging information.
 ///
-/// The latter may lack the path, and libraries call their functions inside by names that nobody else knows.
+/// The latter may lack the path, and libraries call their functions inside by names that are not known outside.
 fn is_better(outside: &str, inside: &str) -> bool {
     let hidden = |name: &str| name.starts_with('_');
     hidden(inside) && !hidden(outside) || outside.strip_suffix(inside).is_some_and(|path| path.ends_with("::"))

@@ -1,7 +1,7 @@
 //! Names as the linker has them, as a reader of the source knows them, and when two are the same.
 //!
 //! What it is: [`readable`] undoes what compilers of Rust and C++ do to names; [`Matcher`] says how well a symbol fits a
-//! name that somebody typed. Read first: [`Fit`].
+//! name that a user typed. Read first: [`Fit`].
 //!
 //! **Invariant:** pure.
 
@@ -212,7 +212,7 @@ fn words(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Without blanks, which nobody types as the demanglers do.
+/// Without blanks, which no user types as the demanglers do.
 fn squeezed(name: &str) -> String {
     name.chars().filter(|c| *c != ' ').collect()
 }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A program or library. It is opened only when somebody asks what is not kept on disk.
+/// A program or library. It is opened only when a caller asks what is not kept on disk.
 pub(crate) struct FileCode {
     sources: Sources,
     path: PathBuf,
@@ -86,7 +86,7 @@ impl FileCode {
         module.as_deref_mut().ok()
     }
 
-    /// Why there are no names, if somebody asked for one and it could not be had.
+    /// Why there are no names, if a caller asked for one and it could not be had.
     pub(crate) fn missing(&self) -> Option<&Missing> {
         self.module.as_ref()?.as_ref().err()
     }

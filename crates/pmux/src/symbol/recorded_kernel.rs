@@ -200,7 +200,7 @@ fn image(path: &Path, build_id: Option<&[u8]>) -> Result<Names, Missing> {
     Ok(Names::Image(Box::new(Mutex::new(module))))
 }
 
-/// The names of a kernel where nobody has said where they are.
+/// The names of a kernel where the user has not said where they are.
 fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<Names, String> {
     let why = if id.is_this() {
         let kernel = Kernel::read(&Proc::system()).map_err(|error| error.to_string())?;

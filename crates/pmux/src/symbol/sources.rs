@@ -20,7 +20,7 @@ pub struct Sources {
     pub symfs: Option<PathBuf>,
     /// The image of the recorded kernel.
     pub vmlinux: Option<PathBuf>,
-    /// Servers that are asked for files by their build ids; these are kept in the cache, so without one nobody is asked.
+    /// Servers that are asked for files by their build ids; these are kept in the cache, so without one no server is asked.
     pub debuginfod: Vec<String>,
     /// A folder in which is kept what was found out, for the next time; without it nothing is kept.
     pub cache: Option<PathBuf>,
@@ -67,7 +67,7 @@ impl Sources {
         }
     }
 
-    /// What tells answers about a file apart: its build id, and whether somebody else was asked than usual, who may know more.
+    /// What tells answers about a file apart: its build id, and whether other sources than usual were asked, which may know more.
     pub(crate) fn key(&self, build_id: &[u8]) -> Vec<u8> {
         let symfs = self.symfs.iter().flat_map(|path| path.as_os_str().as_encoded_bytes());
         let is_fetched = u64::from(!self.debuginfod.is_empty());

@@ -47,7 +47,7 @@ fn what_may_be_a_loss_says_nothing_about_the_kernel() {
     let told = tree(Some(4), Loss::None, [Some(3), Some(4)]);
     assert_eq!((told.reporting, told.lost_records), (Reporting::Known, 0));
     assert_eq!(counts(&told), [Some(5), Some(4)]);
-    // Nobody has exited, or just now: the report may be on the way.
+    // No child has exited, or one just now: the report may be on the way.
     for exits in [[None, None], [Some(9_999_999), None]] {
         assert_eq!(tree(None, Loss::None, exits).reporting, Reporting::Known, "{exits:?}");
     }

@@ -297,11 +297,11 @@ impl Names {
     }
 }
 
-/// Judges the kernel by what it did: by its version alone nobody knows what a distribution has mended.
+/// Judges the kernel by what it did: its version alone does not tell what a distribution has mended.
 fn reporting(relatives: &[(KinId, &Relative)], root: KinId, layout: &Layout<'_>, now: Nanos) -> Reporting {
     let silent = relatives.iter().all(|(_, relative)| relative.reports == 0);
     let end = relatives.iter().find(|(kin, _)| *kin == root).and_then(|(_, root)| root.exited);
-    // A task reports a little after the record of its exit. Whoever waited for it has seen it do so.
+    // A task reports a little after the record of its exit. A process that waited for it has seen it do so.
     let exited_before = |(kin, relative): &(KinId, &Relative)| {
         let exited = relative.exited.filter(|_| *kin != root);
         exited.is_some_and(|exited| end.is_some_and(|end| exited < end) || now.since(exited) > LAG)

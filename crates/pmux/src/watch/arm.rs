@@ -1,13 +1,13 @@
 //! Arming: spots times threads, or times CPUs; everywhere or nowhere.
 //!
 //! What it is: everything is opened first, through the engine, and lets go of again where one is refused; then all is switched
-//! on. Threads of a process are listed until nothing is new: whoever starts after that inherits.
+//! on. Threads of a process are listed until nothing is new: a thread that starts after that inherits.
 //!
-//! Who of those that are found late has inherited is not known. They are armed once more, and `take` tells each hit once.
+//! Which of those that are found late have inherited is not known. They are armed once more, and `take` tells each hit once.
 //!
 //! Where programs tell of hits, an event follows its thread to every CPU. A child that is forked at the moment between the opening of an
-//! event and its program has the one and not the other, so nobody would tell of its hits. Where somebody was born while others were
-//! armed, all is armed anew by events on each CPU, each of which writes into a ring what no program does ([`Teller`]).
+//! event and its program has the one and not the other, so no program would tell of its hits. Where a task was born while others
+//! were armed, all is armed anew by events on each CPU, each of which writes into a ring what no program does ([`Teller`]).
 //!
 //! **Invariant:** after an error nothing of the request is open.
 
@@ -241,7 +241,7 @@ impl Watch {
     }
 
     /// Threads have come while others were armed: those that have inherited, and are armed once more, would be counted twice. So hits
-    /// are looked at, and nobody is told of them.
+    /// are looked at, and the caller is not told of them.
     fn see_hits_to_count(&mut self) -> Result<(), Error> {
         self.options.detail = Detail::Rows { max_stack: 0 };
         self.only_counts = true;

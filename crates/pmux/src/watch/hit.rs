@@ -10,7 +10,7 @@ use pmux_engine::Nanos;
 pub enum Side {
     /// The program.
     User,
-    /// The kernel, on behalf of the program or of nobody.
+    /// The kernel, on behalf of the program or of no program.
     Kernel,
 }
 
@@ -22,8 +22,8 @@ pub enum Value {
         /// What stood there: the bytes as the machine reads a number of that length.
         now: u64,
         /// What stood there at the hit before this one in the same process (in the kernel: in any), or when it was armed; `None`
-        /// where that is not known. It is what this hit found, unless somebody wrote there who is not watched: another process
-        /// that shares the memory, a device, or anybody where registers take turns.
+        /// where that is not known. It is what this hit found, unless a writer that is not watched wrote there: another
+        /// process that shares the memory, a device, or any thread where registers take turns.
         before: Option<u64>,
     },
     /// Seen at the hit itself, in front of the access, as machines other than x86 report it.

@@ -117,20 +117,20 @@ pub enum Looking {
 pub enum Wakes {
     /// Each hit.
     EachHit,
-    /// A ring that fills up. Whoever wants values soon looks from time to time.
+    /// A ring that fills up. A caller that wants values soon looks from time to time.
     WhenFull,
 }
 
 /// Where the values of hits come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ValuesFrom {
-    /// Nobody asked for them.
+    /// The caller did not ask for them.
     Nowhere,
     /// From the hit itself: [`Value::AtHit`] where this machine reports an access behind it, [`Value::Found`] elsewhere.
     Hit,
     /// Read after the hit: [`Value::Read`].
     Memory {
-        /// Why not from the hit: a clause, such as `this user may not load BPF programs`; `None` where nobody wanted that.
+        /// Why not from the hit: a clause, such as `this user may not load BPF programs`; `None` where the caller did not want that.
         why: Option<String>,
     },
 }
@@ -180,7 +180,7 @@ enum Births {
     WithMappings,
 }
 
-/// Since when a process is followed: what it did before concerns nobody.
+/// Since when a process is followed: what it did before is of no concern.
 #[derive(Clone, Copy, Debug)]
 struct Followed {
     since: Nanos,
@@ -288,7 +288,7 @@ pub struct Watch {
     followed: HashMap<i32, Followed>,
     /// What was counted of spots that are watched while others are armed.
     counted: Vec<probe::Counted>,
-    /// Hits are told one by one so that none is counted twice, and nobody wants to know of them.
+    /// Hits are told one by one so that none is counted twice, and the caller does not want to know of them.
     only_counts: bool,
     /// Why there is no probe although one was wanted.
     no_probe: Option<String>,
@@ -398,7 +398,7 @@ impl Watch {
             // CPUs that come need a ring each.
             session.watch_hotplug();
         }
-        // Of all processes of a machine nobody wants to know that.
+        // What all processes of a machine map is not wanted.
         watch.open_probe(if matches!(target, Target::Cpus(_)) { Births::Told } else { Births::WithMappings });
         watch.add(spots, target)?;
         Ok(watch)
@@ -419,7 +419,7 @@ impl Watch {
     }
 
     /// Why hits are told one by one although they were to be counted by thread and place ([`Detail::Rows`]): a clause. `None` where
-    /// they are counted, or nobody wanted that.
+    /// they are counted, or the caller did not want that.
     #[must_use]
     pub fn not_counted_because(&self) -> Option<&str> {
         self.no_probe.as_deref().filter(|_| matches!(self.options.detail, Detail::Rows { .. }))

@@ -1,7 +1,7 @@
 //! The rings of a watch: one for each CPU.
 //!
-//! What it is: on each CPU an [`Outlet`]. The breakpoints on that CPU write into it, whoever's they are. What comes out are owned
-//! records with their times.
+//! What it is: on each CPU an [`Outlet`]. All breakpoints on that CPU write into it, of whatever thread they are. What comes out are
+//! owned records with their times.
 //!
 //! **Invariant:** what the rings had no room for is a number, with the time until which it is known.
 

@@ -3,7 +3,7 @@
 //! What it is: what can be seen from here: other processes with events, and debuggers with the processes that they trace.
 //! Breakpoints that the kernel sets for itself, or that a program in it holds, are not there to be seen.
 //!
-//! **Invariant:** it only looks; whoever is named may hold registers, and it says so.
+//! **Invariant:** it only looks; a process that it names may hold registers, and it says so.
 
 use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::{CpuId, OpenError};
@@ -19,7 +19,7 @@ pub(super) enum Place {
     Cpu(CpuId),
 }
 
-/// What somebody may hold registers with.
+/// What another process may hold registers with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holding {
     /// A process that has performance events open.
@@ -41,7 +41,7 @@ pub struct Shortage {
     pub total: Option<u8>,
     /// How many of them this program itself holds there, what was just granted included.
     pub own: u32,
-    /// How many nobody of this program holds, where it is certain that somebody does.
+    /// How many are held, but not by this program, where that is certain.
     pub others: u32,
     /// The thread, where it was refused on one.
     pub tid: Option<i32>,

@@ -127,7 +127,7 @@ impl Watch {
         }
         let engine = self.session.engine();
         self.ended_at.get_or_insert_with(|| engine.host().now());
-        // What takes turns ends as one: a register that one has left is nobody's turn any more.
+        // What takes turns ends as one: no other takes over a register that one has left.
         let groups: Vec<GroupId> = self.held.iter().filter_map(Held::group).collect();
         engine.disable_each(&groups).map_err(|(_, error)| error)?;
         for held in &self.held {
@@ -218,7 +218,7 @@ impl Watch {
             for index in indices.into_iter().rev() {
                 let Some(Seen { hit, .. }) = self.pending_hit(index) else { continue };
                 let (at, Value::Found { before, after }) = (hit.at, &mut hit.value) else {
-                    // Nobody knows what that one found.
+                    // What that one found is not known.
                     next = None;
                     continue;
                 };
@@ -382,7 +382,7 @@ impl Watch {
             let followed = self.followed.entry(pid).or_insert(Followed { since: at, armed: at });
             followed.since = followed.since.min(at);
         } else if self.followed.get(&pid).is_some_and(|followed| followed.since < at) {
-            // Somebody else had it.
+            // Another process had it.
             self.followed.remove(&pid);
         }
     }

@@ -26,10 +26,10 @@ pub(super) enum Tasks<'t> {
     Processes(&'t [i32]),
 }
 
-/// Who is known, and what tells that nobody has come since.
+/// Which threads are known, and what tells that none has come since.
 ///
 /// To list thousands of threads takes as long as to arm a good part of them. So they are guessed where their numbers are in a
-/// row, which is exact where as many are found as there are; and they are looked for once more only where that may find somebody:
+/// row, which is exact where as many are found as there are; and they are looked for once more only where that may find a new one:
 /// where the number of threads is not what it was, or one of the tasks that were born anywhere since is theirs. A thread that was
 /// just being born at the first look is missed only if it came as another one ended, between the two looks.
 #[derive(Default)]
@@ -92,7 +92,7 @@ impl Roll {
                 Err(error) => return Err(Error::Process(error)),
             }
         }
-        // Where somebody came or left while they were listed, the list may have missed another one.
+        // Where a thread came or left while they were listed, the list may have missed another one.
         self.last = now.filter(|now| now.threads == counts);
         Ok(self.unknown(all))
     }
@@ -168,7 +168,7 @@ pub(super) fn open_together(
                 let (tids, spot, group) = (tids.to_vec(), piece.spot, opened.group);
                 held.push(Held::Tasks { tids, spot, group, event, teller });
             }
-            // Whoever is left has none of them, and that may be tolerated.
+            // The threads that are left have none of them, and that may be tolerated.
             Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}
             Err(error) => {
                 held.iter().filter_map(Held::group).for_each(|group| engine.close(group));

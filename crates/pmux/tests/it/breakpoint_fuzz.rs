@@ -4,7 +4,7 @@
 //! What it is: a short run with fixed seeds.
 //! Read first: `common/breakpoints`.
 //!
-//! **Invariant:** somebody else's breakpoints do not come at the same step again: a sequence counts as different only if it
+//! **Invariant:** another process's breakpoints do not come at the same step again: a sequence counts as different only if it
 //! is so each time.
 
 use crate::common::breakpoints::Alone;
@@ -27,7 +27,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const THREADS: usize = 3;
-/// How often a sequence may be disturbed by somebody else.
+/// How often another process may disturb a sequence.
 const ATTEMPTS: usize = 3;
 
 fn cpus(count: u32) -> Vec<CpuId> {
@@ -55,7 +55,7 @@ fn machine() -> Option<Machine> {
     }
 }
 
-/// Random sequences, each tried again where somebody may have disturbed it; `lost` says what differs every time.
+/// Random sequences, each tried again where another process may have disturbed it; `lost` says what differs every time.
 fn sequences(
     machine: &Machine,
     seeds: RangeInclusive<u64>,
@@ -127,7 +127,7 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
     };
     assert_eq!(open(&mut engine, 0, 0, Heirs::Children), Answer::Granted);
     assert_eq!(engine.fork(0, 1, Kin::Process), Answer::Granted);
-    // The child has one of them, and nobody has told us.
+    // The child has one of them, and the engine was not told of it.
     let granted = (1..=most).take_while(|&number| open(&mut engine, number, 1, Heirs::Nobody) == Answer::Granted);
     assert_eq!((granted.count() as u32, engine.inherited()), (most - 1, 1));
     // When it ends, what it has inherited goes back; what was opened on it stays until it is closed.

@@ -1,7 +1,8 @@
 //! The engine's ledger of debug registers, with this kernel below it.
 //!
 //! What it is: random breakpoints are opened, changed and closed through one engine, for threads, for CPUs, for threads on a CPU
-//! and as sets, which move to other CPUs. Ledger and kernel must never have differed. Then somebody else takes registers, and that is noticed.
+//! and as sets, which move to other CPUs. Ledger and kernel must never have differed. Then code outside the engine takes
+//! registers, and the engine notices that.
 //!
 //! Read first: `breakpoint_fuzz`, which compares the kernel with the rule itself.
 
@@ -18,7 +19,7 @@ use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_sim::oracle::breakpoint::Kind as Sort;
 
 const STEPS: usize = 1500;
-/// How often a sequence may be disturbed by somebody else.
+/// How often another process may disturb a sequence.
 const ATTEMPTS: usize = 3;
 
 fn attr(kind: Kind, which: usize) -> Attr {
@@ -49,7 +50,7 @@ fn close(engine: &LinuxEngine, held: &Held) {
     }
 }
 
-/// Root, and debug registers of which somebody else holds none.
+/// Root, and debug registers of which no other process holds any.
 fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
     common::cpu_session()?;
     let online = Cpus::system().online().unwrap();
@@ -72,7 +73,7 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
     let engine = LinuxHost::engine(Cpus::system().online().unwrap().iter());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut threads: Vec<Idle> = (0..3).map(|_| Idle::start()).collect();
-    // A thread id may come back: then whoever had it before is still alive here.
+    // A thread id may come back: then the thread that had it before is still alive here.
     let mut gone = Vec::new();
     let mut held: Vec<Held> = Vec::new();
     let mut story = Story::default();
@@ -172,7 +173,7 @@ fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
     let events: Vec<_> = mine.iter().map(|opened| opened.events[0]).collect();
     assert_eq!((refused.errno(), names(&ours, refused)), (28, (Taken::Known, events)));
     assert_eq!(ours.ledger_disagreements(), Disagreements::default());
-    // Two go, and somebody else takes one of them: the ledger knows of one fewer than there are.
+    // Two go, and code outside the engine takes one of them: the ledger knows of one fewer than there are.
     mine.drain(..2).for_each(|opened| ours.close(opened.group));
     let theirs =
         breakpoints::kernel::open(&LinuxHost::new(), ContextKey::Task(task), Filter::Everything, &attr(Kind::Data, 0));

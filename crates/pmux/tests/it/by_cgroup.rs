@@ -1,7 +1,7 @@
 //! Counts of cgroups, in both ways, against the kernel's own events of cgroups.
 //!
 //! What is the same in both ways to the last one: page faults. What may differ is stated at each comparison: a switch of tasks
-//! belongs to whoever comes in one way and to whoever leaves in the other.
+//! belongs to the task that comes in one way and to the task that leaves in the other.
 
 use crate::common::cgroup::{Cgroup, run_in};
 use crate::common::{self, events, needs, own_process, own_process_with, role, skip_unless, value};
@@ -56,7 +56,7 @@ fn own(counters: &Counters, cgroup: usize, event: usize) -> u64 {
     rows.map(|row| value(row.readings[event])).sum()
 }
 
-/// It is no more than the kernel's own count, and what is missing may be nobody's.
+/// It is no more than the kernel's own count, and what is missing may be among what no cgroup was given.
 #[track_caller]
 fn assert_between(counted: u64, of_kernel: u64, nobodys: u64, what: &str) {
     assert!(
@@ -94,7 +94,8 @@ fn a_program_counts_what_the_kernels_own_events_count() {
         let nobodys = &readings.nobodys;
         assert_between(faults.value, own(&kernel, index, 0), nobodys[0], "page faults");
         assert!(faults.value >= 300 && faults.enabled == faults.running && faults.enabled.0 > 0, "{faults:?}");
-        // Whoever has left for the last time has come before; and a switch belongs to whoever comes, who may be seen again.
+        // A task that has left for the last time has come before; and a switch belongs to the task that comes, which may be
+        // seen again.
         let (switches, of_kernel) = (total(&readings, cgroup, 1).value, own(&kernel, index, 1));
         let most = session.online().len() as u64;
         assert_between(switches, of_kernel + most, nobodys[1] + 2 * most, "switches");
@@ -150,7 +151,7 @@ fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
     assert_eq!(by_cgroup.read().cgroups.len(), 1);
     let mut before = 0;
     for round in 0..5 {
-        // Nobody looks while it is there.
+        // The counts are not read while it is there.
         let short = above.below(&format!("short{round}"));
         run_in(&short, &session, "by_cgroup/work:100");
         short.remove();

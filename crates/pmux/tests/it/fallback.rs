@@ -174,7 +174,7 @@ fn a_cgroup_is_one_row() {
 fn numbers_that_come_back_belong_to_the_new_task() {
     let session = usage();
     let list = events(&session, "page-faults");
-    // Its end is told after its counters are closed, so nobody takes that in.
+    // Its end is told after its counters are closed, so no counter takes that in.
     let command = Command::hold(roles::words("touch:1000")).unwrap();
     drop(session.open(&list, &Target::Command(&command), Options::default()).unwrap());
     command.release(&[]).unwrap().wait(&session).unwrap();

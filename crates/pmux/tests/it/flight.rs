@@ -58,7 +58,7 @@ impl Storm {
         let (say, limit) = (Arc::clone(&last), Arc::clone(&may));
         let (send, receive) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            // On one CPU: whoever moves leaves old numbers in the ring of another.
+            // On one CPU: a thread that moves leaves old numbers in the ring of another.
             let mut pinned = CpuVisitor::new();
             let online = Cpus::system().online().unwrap();
             assert!(online.iter().skip(place).any(|cpu| pinned.visit(cpu) == Placement::Moved));
@@ -141,7 +141,7 @@ fn all() -> Target<'static> {
     Target::Cpus(CpuChoice::All)
 }
 
-/// The storm and nobody else.
+/// The thread of the storm and no other.
 fn only(storm: &Storm) -> Target<'static> {
     Target::Threads(vec![storm.tid])
 }
@@ -284,7 +284,7 @@ fn others_read_the_files_without_a_complaint() {
     assert_eq!(content.samples.len() as u64, done.samples);
     assert!(done.samples > 0 && content.maps.iter().any(|map| map.contains("/deps/it-")), "{:?}", content.maps.len());
     assert!(content.samples.is_sorted_by_key(|sample| sample.at_ns));
-    // Whoever has ended has his name all the same.
+    // A task that has ended has its name all the same.
     // One that is on its way out has no number any more.
     let nameless = content.samples.iter().find(|sample| sample.tid > 0 && sample.comm.is_none());
     assert!(nameless.is_none(), "{nameless:?}");

@@ -78,7 +78,7 @@ fn news_that_are_read_late_do_not_hide_the_gap() {
     switch.turn("0");
     std::thread::sleep(Duration::from_millis(200));
     switch.turn("1");
-    // Nobody has looked until now.
+    // The counters were not read until now.
     let late = counters.read();
     let cpu = coverage(&late);
     assert!(cpu.gaps == 1 && cpu.missed >= Nanos(200_000_000), "{cpu:?}");

@@ -42,7 +42,7 @@ fn a_cgroup_under_pressure() {
     assert!(error.to_string().contains("/no/such/cgroup"), "{error}");
 }
 
-/// As somebody who may not do much.
+/// As a user that may not do much.
 fn unprivileged() {
     let Some(session) = session() else { return };
     let error = open(&session, "psi:cpu some 20ms/500ms").err().map(|error| error.to_string()).unwrap_or_default();

@@ -6,7 +6,7 @@ use pmux::trigger::{Reason, Rule, Setting, Triggers};
 use pmux::{Options, Session, Target};
 use std::hint::black_box;
 
-/// What is probed here. Nobody else in this program is called so.
+/// What is probed here. No other function in this program has this name.
 #[inline(never)]
 fn a_place_to_be_probed(value: u64) -> u64 {
     black_box(value) * 3

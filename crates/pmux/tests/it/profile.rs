@@ -163,7 +163,7 @@ fn story() -> Made {
     let fork = made.task(50, (9, 5));
     made.told(&Record::Fork(fork), 50, 5);
     made.sample(11, 51, 9, &[0x1010]);
-    // Of an event that nobody knows.
+    // Of an unknown event.
     made.sample(99, 52, 9, &[0x1010]);
     made
 }
@@ -313,7 +313,7 @@ fn rows_count_each_sample_once() {
     let most = hot.rows(0).iter().find(|row| row.total.samples == 2 && row.own.samples == 0).unwrap();
     let tree = hot.tree(0, most, pmux::profile::Order::Caller, 1);
     assert_eq!((tree.roots.len(), tree.roots[0].weight.samples, tree.roots[0].next.len()), (1, 2, 2));
-    // It was met twice, always on the way to something else, and once in a call of somebody.
+    // It was met twice, always on the way to something else, and once with a caller.
     let total = |side| {
         let roots = hot.calls(0, most, side, 1).roots;
         roots.iter().map(|call| call.weight.samples).sum::<u64>()

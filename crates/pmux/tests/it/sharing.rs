@@ -1,6 +1,6 @@
-//! Sharing on this kernel: one event for everyone who asks the same, and to each his own count.
+//! Sharing on this kernel: one event for all that ask the same, and a count of its own for each.
 //!
-//! Numbers are page faults of pages that nobody has touched before: exact.
+//! Numbers are page faults of pages that were not touched before: exact.
 
 use crate::common::{self, events, needs, open_events, own_process, role as roles, session, skip_unless};
 use pmux::exact::{ExactGroup, Manner, Place};
@@ -48,7 +48,7 @@ fn one_event_serves_a_hundred_and_each_counts_its_own() {
         *count = group.read(0).unwrap().value;
     }
     assert!(counts.iter().all(|&count| (10..20).contains(&count)), "{counts:?}");
-    // What one does shows to nobody else.
+    // What one does does not show in the others.
     let last = all.pop().unwrap();
     all.truncate(3);
     all[0].disable_all().unwrap();

@@ -86,7 +86,7 @@ fn depth_and_order_are_kept() {
         let outer = &tree.processes[index.saturating_sub(1)];
         assert!(process.started >= outer.started && process.ended <= outer.ended, "{outer:?} outlives {process:?}");
     }
-    // The last one forks nobody, so its part is smaller than the rest by that.
+    // The last one forks no child, so its part is smaller than the rest by that.
     for pair in faults[..3].windows(2) {
         assert!((pair[1] - pair[0]).abs_diff(100) <= NOISE, "each has 100 pages more than its parent: {faults:?}");
     }
@@ -340,7 +340,7 @@ fn a_tree_can_be_followed_while_it_grows() {
 #[test]
 fn what_the_rings_have_no_room_for_is_told() {
     let Some(session) = common::reporting_session() else { return };
-    // Nobody reads the rings while it runs.
+    // The rings are not read while it runs.
     let script = "i=0; while [ $i -lt 9000 ]; do (:); i=$((i+1)); done";
     let mut counted = count(&session, "page-faults", shell(script), Attribution::EachProcess);
     let tree = counted.tree();
@@ -368,14 +368,14 @@ fn a_kernel_that_keeps_silent_is_told_from_one_that_loses_records() {
     match tree.reporting {
         Reporting::Known => assert_whole(&tree),
         Reporting::Never => {
-            // What the kernel's developers mended, nobody may report as missing.
+            // What the kernel's developers mended may not be reported as missing.
             assert!((5, 13) <= (kernel()[0], kernel()[1]) && kernel() < [6, 18, 1], "{:?}", kernel());
             assert_eq!(tree.processes[0].counts[0].unwrap().value, total, "the first one has it all");
             let silent = |process: &Process| process.counts[0].is_none() && !process.complete;
             assert!(tree.processes[1..].iter().all(silent), "no zero that nobody counted: {}", Shown(&tree));
         }
     }
-    // Nobody has exited yet: nothing speaks against the kernel.
+    // No process has exited yet: nothing speaks against the kernel.
     let command = Command::hold(shell(":")).unwrap();
     let mut counters = opened(&session, &command);
     assert_eq!(counters.tree().unwrap().unwrap().reporting, Reporting::Known);

@@ -38,7 +38,7 @@ fn refusal(session: &Session, trigger: &str) -> String {
     opened.err().unwrap().to_string()
 }
 
-/// Says that somebody is to stop, also where the test fails.
+/// Tells a thread to stop, also where the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -530,7 +530,7 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
 fn a_cpu_that_goes_and_comes_back() {
     let Some(switch) = common::hotplug::Switch::take() else { return };
     let Some(session) = tracing_session() else { return };
-    // A program that nobody else calls so.
+    // A program with a name that no other program has.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("pmuxhotplug");
     common::role::copy(&program);

@@ -146,7 +146,7 @@ fn a_command_that_never_runs_leaves_nothing_behind() {
     let list = events(&session, "page-faults,page-faults");
     let pid = command.pid();
     let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
-    // Turns of somebody else, while it waits.
+    // Other counters take turns while it waits.
     let own = session.open(&list, &Target::CurrentThread, engine(Start::AtOnce)).unwrap();
     assert!(own.takes_turns());
     while !(0..2).all(|event| counted(&own.read(), event).running.0 > 0) {
@@ -290,7 +290,7 @@ fn cpus_are_rows_of_their_own() {
         let running: u64 = counts.iter().map(|count| count.running.0).sum();
         let enabled = || counts.iter().map(|count| count.enabled.0);
         let (least, most) = (enabled().min().unwrap(), enabled().max().unwrap());
-        // They are read one after the other: meanwhile somebody else may have had a turn.
+        // They are read one after the other: meanwhile another one may have had a turn.
         let between = most - least;
         assert!(running <= most + most / 100 + between, "one at a time: {counts:?}");
         // The clock counts the time that it runs.

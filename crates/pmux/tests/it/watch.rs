@@ -109,7 +109,7 @@ fn threads_that_are_there_and_threads_that_come() {
     assert!(new.iter().all(|tid| started.contains(tid)), "{new:?} {started:?}");
 }
 
-/// Somebody starts threads all the time while all are being armed: none is missed, and none is told twice.
+/// Threads start all the time while all are being armed: none is missed, and none is told twice.
 #[test]
 fn threads_that_start_while_others_are_armed() {
     static WORD: AtomicU64 = AtomicU64::new(0);
@@ -229,7 +229,7 @@ fn what_the_rings_have_no_room_for_is_a_number() {
     assert!(told > 0 && told < times && watch.lost() <= watch.unseen().unwrap(), "{told} told, {} lost", watch.lost());
 }
 
-/// Turns on registers that somebody else holds never come.
+/// Turns on registers that another session holds never come.
 #[test]
 fn where_no_register_is_free_nobody_takes_turns() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];

@@ -31,7 +31,7 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Waits until nobody else switches CPUs, if this scenario does.
+    /// Waits until no other process switches CPUs, if this scenario does.
     pub(super) fn take(scenario: &Scenario, waiter: &mut Waiter) -> Result<Self, Stop> {
         if !needs(scenario).cover(Requirement::Hotplug) {
             return Ok(Self { off: BTreeSet::new(), _alone: None });

@@ -43,7 +43,7 @@ pub(super) struct Kernel {
 enum Stop {
     /// A statement could not be carried out.
     Trouble(Trouble),
-    /// Somebody wants it to stop.
+    /// A signal asks it to stop.
     Signal(i32),
 }
 

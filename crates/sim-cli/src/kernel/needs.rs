@@ -14,7 +14,7 @@ use pmux::{Attribution, Event, Inherit, Session};
 use pmux_sim::scenario::ast::{Event as Wanted, Requirement, Scenario, Statement};
 use pmux_sim::scenario::{EventClass, event_class, needs};
 
-/// Nobody has more counters, or debug registers.
+/// No machine has more counters, or debug registers.
 const MOST: usize = 64;
 
 /// The outcome where no event can be opened at all.

@@ -211,7 +211,7 @@ impl Opened {
         }
     }
 
-    /// Nobody may count a task any more.
+    /// No event may count a task any more.
     pub(super) fn disown(&mut self, task: &str) {
         for entry in self.entries.values_mut() {
             entry.tasks.remove(task);

@@ -1,6 +1,6 @@
-//! A program that gains rights by being executed: a copy of this one that belongs to somebody else.
+//! A program that gains rights by being executed: a copy of this one that belongs to another user.
 //!
-//! **Invariant:** the copy has no name when it is executed: nobody else can start it.
+//! **Invariant:** the copy has no name when it is executed: no other process can start it.
 
 use super::Trouble;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) fn copy() -> Result<File, Trouble> {
             .and_then(|_| std::os::unix::fs::fchown(&to, Some(OTHER_USER), None))
             .and_then(|()| to.set_permissions(std::fs::Permissions::from_mode(0o4755)));
         drop(to);
-        // To be executed it must be open for nobody's writing.
+        // To be executed it must not be open for writing anywhere.
         let copy = copied.and_then(|()| File::open(&path));
         std::fs::remove_file(&path)?;
         copy

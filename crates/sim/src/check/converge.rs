@@ -1,7 +1,7 @@
 //! After the faults stop.
 //!
-//! What it is: everything is healed, whoever is in error is enabled again, everybody is let run for a while; then everybody
-//! who can have a counter must have had one, and all checks must pass.
+//! What it is: everything is healed, each event that is in error is enabled again, all tasks run for a while; then each event
+//! that can have a counter must have had one, and all checks must pass.
 
 use super::groups::fits;
 use super::{Checker, Violation};
@@ -36,7 +36,7 @@ impl World {
     pub fn check_convergence(&mut self) -> Result<(), Violation> {
         self.heal();
         for cpu in (0..self.description().cpus).map(CpuId).filter(|&cpu| self.is_online(cpu)).collect::<Vec<_>>() {
-            // It is online, so nobody can refuse.
+            // It is online, so this cannot be refused.
             let _ = self.place(cpu, None);
         }
         self.enable_again();
@@ -122,7 +122,7 @@ impl World {
         })
     }
 
-    /// Whoever is enabled in a place has run since, unless there is never room for him.
+    /// Each event that is enabled in a place has run since, unless there is never room for it.
     fn everybody_ran(&self, place: ContextKey, cpu: CpuId, before: &[(u32, Nanos)]) -> Result<(), Violation> {
         let ran_before =
             |kin: u32| before.iter().find(|&&(other, _)| other == kin).map_or(Nanos::ZERO, |&(_, ran)| ran);

@@ -111,7 +111,7 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
     if first > 0 || !set.scope.goes_with_cpu() {
         return Ok(());
     }
-    // Where nobody was ever refused anything, a set that is armed counts on every CPU that is there.
+    // Where nothing was ever refused, a set that is armed counts on every CPU that is there.
     if set.armed && world.refusals() == 0 {
         let counted = |cpu| reading.coverage.iter().any(|it| it.cpu == cpu && it.present);
         // A CPU that comes back finds its debug registers taken, or what is pinned finds its counters taken.
@@ -184,7 +184,7 @@ fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, trut
     check(running == truth.running.0, Checker::Times, "it did not run as long as that", (truth.running.0, running))?;
     check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled))?;
     // What is pinned may have been in error, which is no time enabled; a leader in error takes that of its whole group along. And a
-    // master's gates are set when whoever had to wait has returned.
+    // master's gates are set when the caller that had to wait has returned.
     let waits = book.is_master() && world.description().reach == Reach::OwnCpu;
     let certain = least == most && running == enabled && !truth.missed;
     let all = (truth.enabled.0, truth.enabled.1);

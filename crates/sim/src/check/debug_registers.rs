@@ -5,7 +5,7 @@
 //! need it there, and there must be as many as a CPU's own breakpoints hold and that task needs that needs most.
 //!
 //! **Invariant:** the ledger is not asked. What children hold is read off the truth about what they count; where the machine has
-//! ever refused something, that may be less than they should have, and nobody is judged.
+//! ever refused something, that may be less than they should have, and nothing is judged.
 
 use super::{Checker, Violation};
 use crate::machine::{BookKind, Counts, Event, Kin, Question, World};
@@ -166,7 +166,7 @@ fn holders(world: &World) -> Vec<Holder> {
                         }
                     }
                 }
-                // Where a set has opened it, as long as somebody looks at it there.
+                // Where a set has opened it, as long as an event looks at it there.
                 BookKind::Master { root: None, .. } => seen_on(world, tag).into_iter().for_each(|(task, on)| {
                     hold(task, Some(vec![on]));
                 }),
@@ -238,7 +238,7 @@ pub(crate) fn granted(world: &World, wanted: &Wanted) -> Option<Violation> {
     Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
 }
 
-/// Where somebody looks at a master that a set has opened.
+/// Where events look at a master that a set has opened.
 fn seen_on(world: &World, tag: Event) -> Vec<(Option<TaskId>, CpuId)> {
     world.state(|state| {
         let kins = state.ledger.tag(tag).map(|tag| &tag.kins[..]).unwrap_or_default();

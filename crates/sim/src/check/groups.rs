@@ -40,7 +40,7 @@ pub(super) fn on_cpu(world: &World, cpu: CpuId) -> Result<(), Violation> {
             }
         }
     }
-    // An exclusive group may keep others off counters that are free; whoever was refused a counter waits for the next look.
+    // An exclusive group may keep others off counters that are free; a group that was refused a counter waits for the next look.
     if exclusive || !world.is_quiet() {
         return Ok(());
     }

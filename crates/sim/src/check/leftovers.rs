@@ -13,7 +13,7 @@ pub(super) fn census(world: &World) -> Result<(), Violation> {
             BookKind::Group { .. } if world.state(|state| state.is_view_event(book.tags[0])) => 1,
             BookKind::Master { root, family, .. } => {
                 families += u64::from(family.is_some());
-                // Its own group is nobody's; those of children are.
+                // Its own group does not count among the groups; those of children do.
                 let root = root.map(|root| root.context);
                 world.state(|state| {
                     let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) fn census(world: &World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What is programmed belongs to somebody, and each event that the engine calls active is on the slot that it leases.
+/// What is programmed belongs to an open event, and each event that the engine calls active is on the slot that it leases.
 pub(super) fn registers(world: &World) -> Result<(), Violation> {
     world.state(|state| {
         for bank in state.banks.iter().flatten() {

@@ -43,7 +43,7 @@ pub enum Checker {
     Groups,
     /// Pinned groups are on counters, or in error.
     Pinned,
-    /// Nobody waits for a counter that is free.
+    /// No group waits for a counter that is free.
     Waiting,
     /// What was not multiplexed has counted everything.
     Exact,
@@ -51,7 +51,7 @@ pub enum Checker {
     Leftovers,
     /// Locks are taken in order, and nothing is done under the wrong one.
     Locks,
-    /// Whoever waits for a doorbell is answered.
+    /// A caller that waits for a doorbell is answered.
     Doorbells,
     /// CPUs of a set are covered, or missed, to the nanosecond.
     Coverage,
@@ -60,7 +60,7 @@ pub enum Checker {
     /// What the machine can count is granted, and what it never can is refused, for the reason that it has; a breakpoint is
     /// refused where no debug register is left, and only there.
     Refusals,
-    /// Whoever shares a counter asks the same, and whoever asks the same shares it.
+    /// Events that share a counter ask the same, and events that ask the same share it.
     Sharing,
     /// What was sampled is in the ring, or counted as lost or dropped; readers see it once and in order.
     Samples,

@@ -1,7 +1,7 @@
 //! What is refused, and what is granted.
 //!
-//! What it is: what a machine can count at all, out of its description ([`verdict`]). Whoever opens something compares what came
-//! of it. For debug registers see [`super::debug_registers`].
+//! What it is: what a machine can count at all, out of its description ([`verdict`]). The code that opens something compares what
+//! came of it. For debug registers see [`super::debug_registers`].
 //!
 //! **Invariant:** neither the engine nor the machine's PMUs are asked: which events fit together is found by counting them, not
 //! by placing them.
@@ -163,7 +163,7 @@ pub(crate) fn of_change(
         Err(ModifyError::DebugRegisters { .. }) => !never && !is_shared,
         Err(_) => is_dead || world.refusals() > struck,
     };
-    // A child that was refused something is not counted, and nobody knows of it.
+    // A child that was refused something is not counted, and that is not known.
     if fits || (world.refusals() > 0 && matches!(result, Ok(()) | Err(ModifyError::Inherited))) {
         return None;
     }

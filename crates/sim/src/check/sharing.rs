@@ -1,8 +1,8 @@
-//! Who shares a counter with whom, and whether he may.
+//! Which events share a counter with which, and whether they may.
 //!
-//! What it is: the rules of sharing, out of what was asked for: whoever looks at a master asks what that asks, of the same
-//! place, as a whole group or alone; whoever demands more than counting looks at one of his own; and there are no more masters
-//! than questions, but for those who come too late.
+//! What it is: the rules of sharing, out of what was asked for: an event that looks at a master asks what that asks, of the same
+//! place, as a whole group or alone; an event that demands more than counting looks at a master of its own; and there are no more
+//! masters than questions, but for events that come too late.
 //!
 //! **Invariant:** what is the same question is found here by comparing what was asked for, field by field; the engine's keys are
 //! not used.
@@ -20,7 +20,7 @@ fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
     pmu == other_pmu && of(a) == of(b) && (a.sampling, a.sample) == (b.sampling, b.sample)
 }
 
-/// Whether a master is shared with nobody: for what was asked for, or because it came to ask something else.
+/// Whether a master is shared with no other group: for what was asked for, or because it came to ask something else.
 pub(crate) fn is_alone(world: &World, master: &Book) -> bool {
     master.is_taken() || was_alone(world, master)
 }
@@ -35,7 +35,7 @@ fn asked(world: &World, tags: &[Event]) -> Vec<(PmuId, Attr)> {
     tags.iter().filter_map(|&tag| world.attr(tag)).collect()
 }
 
-/// A place where somebody looks at a master: for each of its events the events that do, with their groups.
+/// A place where events look at a master: for each of its events the events that do, with their groups.
 struct Seen {
     place: ContextKey,
     by: Vec<Vec<(Event, u32)>>,
@@ -59,7 +59,7 @@ fn seen(world: &World, book: &Book) -> Vec<Seen> {
     })
 }
 
-/// Whoever looks at a master may do so.
+/// Each event that looks at a master may do so.
 pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
     let Some(book) = world.books().get(number).filter(|book| book.is_master()) else { return Ok(()) };
     let of_master = asked(world, &book.tags);
@@ -95,7 +95,7 @@ pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
 /// What is asked where, on which CPU only.
 type Asked = (ContextKey, Option<pmux_engine::CpuId>, Vec<(PmuId, Attr)>);
 
-/// Nobody who asks the same as others has a counter of his own, unless he came too late for theirs.
+/// No group that asks the same as others has a counter of its own, unless it came too late for theirs.
 pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
     // What can still be joined, place by place.
     let mut questions: Vec<Asked> = Vec::new();
@@ -120,7 +120,7 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
             here.collect()
         });
         masters += places.len();
-        // Once it has had children, nobody joins it any more.
+        // Once it has had children, no group joins it any more.
         let forked = book
             .family()
             .is_some_and(|family| world.engine().with_family(family, |family| family.forks() > 0).unwrap_or(true));

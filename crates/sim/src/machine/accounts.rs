@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Something happens on a CPU in no time: whoever is enabled and on no counter misses it.
+    /// Something happens on a CPU in no time: each event that is enabled and on no counter misses it.
     pub(crate) fn note_missed(&mut self, cpu: CpuId, task: Option<TaskId>) {
         for place in [Some(ContextKey::Cpu(cpu)), task.map(ContextKey::Task)].into_iter().flatten() {
             let kins: Vec<_> = self.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();

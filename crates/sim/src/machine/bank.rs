@@ -59,7 +59,7 @@ impl CounterBank for Bank {
     }
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
-        // Nothing goes wrong because somebody checks.
+        // Nothing goes wrong because of a check.
         let strikes = self.shared.here.load(Relaxed) != OBSERVER;
         self.with("read", |state, bank| state.read(bank, lease, strikes))
     }

@@ -1,6 +1,6 @@
 //! What the machine itself sees going wrong, as it happens.
 //!
-//! What it is: leases that are stale or doubled, counters that go on for somebody who is not there; and the misdeeds of a
+//! What it is: leases that are stale or doubled, counters that go on for a context that is not there; and the misdeeds of a
 //! machine that was told to misbehave.
 //!
 //! **Invariant:** what is seen is noted and the run goes on, so that the first step that went wrong is the one that is

@@ -24,7 +24,7 @@ pub enum Fault {
     Read(u32),
     /// The n-th time that a counter is to be handed over, it can't be.
     HandOver(u32),
-    /// Somebody else holds this counter of a CPU: programming it is refused.
+    /// Another owner holds this counter of a CPU: programming it is refused.
     SlotHeld(CpuId, PmuId, Slot),
     /// Doorbells ring so much later.
     DoorbellLate(Nanos),
@@ -36,7 +36,7 @@ pub enum Fault {
     Storm(CpuId, u32),
     /// Counter interrupts come so much later, but before a counter can wrap twice.
     InterruptLate(Nanos),
-    /// Whoever is asked to go near a CPU stays where he is.
+    /// A caller that is asked to go near a CPU stays where it is.
     StayPut,
 }
 
@@ -47,7 +47,7 @@ pub enum Planted {
     LoseHandedOver,
     /// A counter that stops forgets what was not read yet.
     LoseWhatWasNotRead,
-    /// Counters wrap, and nobody is told.
+    /// Counters wrap, and the engine is not told.
     WrapUnnoticed,
     /// A counter is programmed into a slot that another one has.
     DoubleLease,
@@ -87,7 +87,7 @@ pub enum Planted {
     ConfuseQuestions,
     /// A PMU says that no two events ask the same.
     ShareNothing,
-    /// Where counters are shared, tasks touch one page more each time: nobody can know who doesn't see how it is without.
+    /// Where counters are shared, tasks touch one page more each time: only a check that sees how it is without can know.
     TouchMoreWhereShared,
     /// Every fourth sample is written nowhere, and said to be.
     SwallowSamples,

@@ -17,7 +17,7 @@ use pmux_engine::{CpuId, Host, Nanos, PmuId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where whoever checks is: it reaches everything, and no time passes.
+/// Where the code that checks is: it reaches everything, and no time passes.
 pub(super) const OBSERVER: u32 = u32::MAX;
 
 impl PmuTable for Machine {

@@ -297,7 +297,7 @@ impl Ledger {
         *asked = Attr { sig_data: asked.sig_data, ..*attr };
     }
 
-    /// A tag that nobody will ask about any more, with all its kins.
+    /// Removes a tag, with all its kins: no code asks about it any more.
     pub(crate) fn drop_tag(&mut self, event: Event) -> Vec<Kin> {
         let Some(tag) = self.tag(event) else { return Vec::new() };
         let kins = tag.kins.clone();

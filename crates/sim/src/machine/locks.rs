@@ -4,7 +4,7 @@
 //! engine does against the rules of [`pmux_engine::host`] is kept for [`take_faults`].
 //!
 //! **Invariant:** a breach of the rules is reported, and the run goes on; only a deadlock, which could not go on, panics.
-//! The notes are per thread: whoever drives a machine asks on the thread that he drives it from.
+//! The notes are per thread: the code that drives a machine asks on the thread that it drives the machine from.
 
 use pmux_engine::host::{LockCell, Rank};
 use std::cell::{Cell, RefCell};
@@ -64,7 +64,7 @@ const RANKS: [Rank; 11] = [
     Rank::TaskLedger,
     Rank::Views,
 ];
-/// Those of the ledger of debug registers, and of the books of shares, under which nobody is called.
+/// Those of the ledger of debug registers, and of the books of shares, under which nothing is called.
 const BOOKS: u16 = bit(Rank::CpuLedger) | bit(Rank::TaskLedger) | bit(Rank::Views);
 
 const fn bit(rank: Rank) -> u16 {
@@ -119,7 +119,7 @@ pub(super) fn called(call: &'static str, allowed: Allowed) {
     }
 }
 
-/// Waits for a lock that tests poison and nobody else.
+/// Waits for a lock that only tests poison.
 #[inline]
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

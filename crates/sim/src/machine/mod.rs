@@ -56,7 +56,7 @@ struct Shared {
     description: Description,
     pmus: Vec<SimPmu>,
     state: Mutex<State>,
-    /// The time, for whoever asks for nothing else.
+    /// The time, for callers that ask for nothing else.
     clock: AtomicU64,
     /// On which CPU the caller of the engine is.
     here: AtomicU32,

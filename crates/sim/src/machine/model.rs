@@ -132,7 +132,7 @@ fn watched(attr: &Attr) -> BreakpointKind {
     if attr.bp_type & breakpoint::X != 0 { BreakpointKind::Execute } else { BreakpointKind::Data }
 }
 
-/// The debug registers of a machine, as the engine keeps account of them: nobody else hands any out.
+/// The debug registers of a machine, as the engine keeps account of them: no other code hands any out.
 pub(super) fn debug_registers(machine: &Description) -> Option<DebugRegisters> {
     let count = |mask: SlotMask| u8::try_from(mask.len()).unwrap_or(u8::MAX);
     let registers = machine.pmus.iter().find_map(|pmu| match pmu.counts {

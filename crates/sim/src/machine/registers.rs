@@ -30,7 +30,7 @@ pub(crate) struct RegisterKey {
 pub(crate) struct Register {
     pub(crate) generation: u64,
     pub(crate) tag: u32,
-    /// For whom what happens is noted; `None` where that would not be true.
+    /// The kin for which what happens is noted; `None` where that would not be true.
     pub(crate) kin: Option<u32>,
     pub(crate) question: Question,
     /// After how often it asks for a sample; 0 if it doesn't.

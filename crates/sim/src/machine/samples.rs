@@ -89,8 +89,8 @@ impl State {
         self.samples.extend((first..first + more).map(|number| Taken { event, place, at: now, number }));
     }
 
-    /// So many samples of a master were taken in a place: all who see it there and have a ring are to get them. The number of the first
-    /// one; `None` where nobody is.
+    /// So many samples of a master were taken in a place: each event that sees it there and has a ring is to get them. Returns the
+    /// number of the first one; `None` where there is no such event.
     fn owe_samples(&mut self, master: Event, kin: u32, more: u64) -> Option<u64> {
         let next = self.numbers.entry(master).or_default();
         let first = *next;

@@ -68,7 +68,7 @@ impl RateTable {
 
 pub(crate) struct Cpu {
     pub(crate) online: bool,
-    /// Whether it is about to go: its registers can still be read, but nobody comes here any more.
+    /// Whether it is about to go: its registers can still be read, but no task comes here any more.
     pub(crate) going: bool,
     /// Who runs here: what happens is his.
     pub(crate) current: Option<TaskId>,
@@ -112,7 +112,7 @@ impl Cpu {
         }
     }
 
-    /// Whether its timer ticks: an idle CPU that nobody watches is left alone.
+    /// Whether its timer ticks: an idle CPU that no open group wants gets no ticks.
     pub(crate) fn ticks(&self) -> bool {
         self.online && (self.current.is_some() || self.wanted > 0)
     }
@@ -300,7 +300,7 @@ impl State {
         Some(next)
     }
 
-    /// Nobody waits for a turn on a CPU any more.
+    /// No task waits for a turn on a CPU any more.
     pub(crate) fn clear_queue(&mut self, cpu: CpuId) {
         while self.next_in_queue(cpu).is_some() {}
     }
@@ -424,7 +424,7 @@ impl State {
         self.rates.get(self.cpu(cpu).rates)
     }
 
-    /// Something happens now, so many times, to whoever runs on a CPU.
+    /// Something happens now, so many times, on a CPU, and to the task that runs there if there is one.
     pub(crate) fn happen(&mut self, cpu: CpuId, task: Option<TaskId>, kind: Kind, times: u64) {
         let add = |base: &mut [u64; KINDS]| base[kind.index()] = base[kind.index()].wrapping_add(times);
         add(&mut self.cpu_mut(cpu).base);
@@ -433,7 +433,7 @@ impl State {
         }
     }
 
-    /// A CPU comes or goes; nobody may run on it.
+    /// A CPU comes or goes; no task may run on it.
     pub(crate) fn set_online(&mut self, cpu: CpuId, online: bool) {
         self.settle(cpu);
         let it = self.cpu_mut(cpu);

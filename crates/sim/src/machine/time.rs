@@ -147,7 +147,7 @@ impl Machine {
         std::mem::take(&mut lock(&self.shared.state).attention)
     }
 
-    /// The engine, for whoever is called by it.
+    /// The engine, for the code that it calls.
     pub(super) fn bind(&self, engine: &Arc<Engine<Self>>) {
         // Bound once, by the world that makes both.
         let _ = self.shared.engine.set(Arc::downgrade(engine));
@@ -203,7 +203,7 @@ impl State {
     /// A task is about to leave a CPU, and another to come.
     fn leave(&mut self, cpu: CpuId, out: Option<TaskId>, next: Option<TaskId>) {
         if out.is_some() {
-            // The switch itself happens to whoever leaves.
+            // The switch itself happens to the task that leaves.
             self.happen(cpu, out, crate::machine::Kind::CONTEXT_SWITCHES, 1);
         }
         if let Some(out) = out {

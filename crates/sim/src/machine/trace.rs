@@ -2,7 +2,7 @@
 //!
 //! What it is: plain lists, written down while the machine runs if its description says so.
 //!
-//! **Invariant:** whoever writes here decides nothing: a machine runs the same with and without a timeline.
+//! **Invariant:** the code that writes here decides nothing: a machine runs the same with and without a timeline.
 
 use super::ledger::Event;
 use super::registers::RegisterKey;
@@ -16,7 +16,7 @@ use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 pub struct Span {
     /// The event.
     pub event: Event,
-    /// For whom it counted.
+    /// The task or CPU that it counted for.
     pub place: ContextKey,
     /// On which CPU; for counters that follow a task, where that was when it started.
     pub cpu: Option<CpuId>,

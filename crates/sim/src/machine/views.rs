@@ -3,7 +3,7 @@
 //! What it is: an event that shares (a *view*) has no register of its own. It looks at the kin of a *master*'s event, for which
 //! a register is programmed, and what is true of it is what the master counted while the view was on: a gate over the master's
 //! truth.
-//! Read first: [`State::seen`], then `ledger` (whose kins these are), then `views` in `world` (who looks at whom).
+//! Read first: [`State::seen`], then `ledger` (whose kins these are), then `views` in `world` (which event looks at which).
 //!
 //! **Invariant:** which master an event has is the only thing here that the engine said; what it sees of it is not.
 
@@ -21,7 +21,7 @@ pub(crate) enum Sight {
     Everywhere(Event),
 }
 
-/// Somebody was switched who sees what his master counts.
+/// An event was switched that sees what its master counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Switched {
     pub(crate) tag: Event,
@@ -31,10 +31,10 @@ pub(crate) struct Switched {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seeing {
-    /// He does, and perhaps did not before.
+    /// It does, and perhaps did not before.
     Yes,
     Began,
-    /// He does not; perhaps he did for a while.
+    /// It does not; perhaps it did for a while.
     No,
     Ended,
 }
@@ -156,14 +156,14 @@ impl State {
         it.doubtful || others.any(|other| other.only_on == it.only_on && other.doubtful)
     }
 
-    /// A kin is about to be no more: nobody looks at it, and it looks at nobody.
+    /// A kin is about to be no more: no kin looks at it, and it looks at none.
     pub(super) fn part(&mut self, kin: u32) {
         self.look_away(kin);
         let viewers = self.ledger.kin(kin).map(|kin| kin.viewers.clone()).unwrap_or_default();
         viewers.into_iter().for_each(|viewer| self.look_away(viewer));
     }
 
-    /// Notes what masters have counted, before the engine is called by somebody who may have to wait.
+    /// Notes what masters have counted, before a caller that may have to wait calls the engine.
     pub(crate) fn note_masters(&mut self) {
         let watched = |&kin: &u32| self.ledger.kin(kin).is_some_and(|kin| !kin.viewers.is_empty());
         let kins: Vec<_> = self.ledger.all_kins().filter(watched).collect();
@@ -188,7 +188,7 @@ impl State {
         self.at_call.ended = self.now;
     }
 
-    /// Whether somebody had to wait in a call that is just over.
+    /// Whether the caller had to wait in a call that is just over.
     pub(crate) const fn has_waited(&self) -> bool {
         self.at_call.began < self.at_call.ended && self.at_call.ended == self.now
     }
@@ -198,7 +198,7 @@ impl State {
         if self.at_call.told.insert(sight) { self.counted_in_call(sight) } else { Window::default() }
     }
 
-    /// How much a master has counted since then for whoever sees it there: nothing of one that was not there.
+    /// How much a master has counted since then for the event that sees it there: nothing of one that was not there.
     pub(crate) fn counted_in_call(&self, sight: Sight) -> Window {
         let (then, now) = match sight {
             Sight::Kin(kin) => {
@@ -218,7 +218,7 @@ impl State {
         since
     }
 
-    /// What somebody saw is more, or less, by so much than was thought.
+    /// What an event saw is more, or less, by so much than was thought.
     pub(crate) fn correct_sight(&mut self, sight: Sight, more: Window, less: Window) {
         let gate = match sight {
             Sight::Kin(kin) => self.ledger.kin_mut(kin).map(|kin| &mut kin.seen),
@@ -268,7 +268,7 @@ impl State {
         switched
     }
 
-    /// Whether somebody looks at one of these events, anywhere.
+    /// Whether any event looks at one of these events, anywhere.
     pub(crate) fn is_seen(&self, tags: &[Event]) -> bool {
         let kins = tags.iter().filter_map(|&tag| self.ledger.tag(tag)).flat_map(|tag| &tag.kins);
         kins.filter_map(|&kin| self.ledger.kin(kin)).any(|kin| !kin.viewers.is_empty())

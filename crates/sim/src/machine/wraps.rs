@@ -1,4 +1,4 @@
-//! Registers that are narrow: when they wrap, and how long nobody need look at them.
+//! Registers that are narrow: when they wrap, and how long they need no look.
 //!
 //! Read first: `registers`.
 //!
@@ -55,7 +55,7 @@ impl State {
     }
 
     /// How long the registers of a CPU can go unread at most, halved to be safe: then one of them has gone round since its
-    /// last reading, and nobody can know how often.
+    /// last reading, and it cannot be known how often.
     pub(crate) fn slack(&self, cpu: CpuId) -> u64 {
         let slack = |key: RegisterKey| {
             let width = self.width(key.pmu).filter(|width| width.mask != u64::MAX)?;
@@ -68,7 +68,7 @@ impl State {
         self.going(cpu).filter_map(slack).min().unwrap_or(u64::MAX)
     }
 
-    /// Brings the registers of a CPU up to date; says on which PMUs some have wrapped and nobody has asked yet.
+    /// Brings the registers of a CPU up to date; says on which PMUs some have wrapped and the engine has not asked yet.
     pub(crate) fn wrapped_on(&mut self, cpu: CpuId) -> Vec<PmuId> {
         let Some(bank) = self.cpu(cpu).bank else { return Vec::new() };
         let mut wrapped = Vec::new();

@@ -191,8 +191,8 @@ impl Ledger {
     }
 
     /// Reserve, then swap: the token stands for `request` from now on, or, where that does not fit, for what it stood
-    /// for before. What it holds already serves the new request where both want the same registers; nobody
-    /// else can take it in between.
+    /// for before. What it holds already serves the new request where both want the same registers; no other
+    /// request can take it in between.
     ///
     /// # Errors
     /// [`Refused::Stale`], [`Refused::Full`].

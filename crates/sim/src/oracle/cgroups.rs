@@ -65,7 +65,7 @@ impl Machine {
         })
     }
 
-    /// Whether nobody is on who can't be, and nobody waits who could be on beside the others.
+    /// Whether no group is on that can't be, and no group waits that could be on beside the others.
     ///
     /// # Errors
     /// The first rule that is broken.

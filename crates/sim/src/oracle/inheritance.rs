@@ -130,13 +130,13 @@ pub struct World {
 }
 
 impl World {
-    /// Nobody is there.
+    /// No task is there.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A task that nobody here has forked.
+    /// A task that no task here has forked.
     pub fn task(&mut self, task: TaskId) {
         self.alive.push(task);
     }

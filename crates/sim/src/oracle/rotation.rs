@@ -2,7 +2,7 @@
 //!
 //! What it is: the groups of a CPU and of the task on it, the plan of each turn, and what must be true of plans in the
 //! long run. One scarce PMU; what fits is asked of [`super::placement`].
-//! Read first: [`Core::order`] (who is tried before whom) and [`Core::plan`]; then `turns` (what a tick changes).
+//! Read first: [`Core::order`] (which group is tried before which) and [`Core::plan`]; then `turns` (what a tick changes).
 //!
 //! **Invariant:** a plan follows from the order and from what fits, never from the plan before it; only the cursors and
 //! the side whose turn it is go from one turn to the next.

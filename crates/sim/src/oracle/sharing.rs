@@ -24,12 +24,12 @@ pub struct GroupKey(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct CounterKey(u64);
 
-/// What somebody asks for: a group of events, the leader first.
+/// What a client asks for: a group of events, the leader first.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ask {
     /// Of which task or CPU.
     pub place: ContextKey,
-    /// Who may share with whom.
+    /// Which clients may share with each other.
     pub circle: u64,
     /// The events.
     pub attrs: Vec<Attr>,
@@ -150,7 +150,7 @@ impl Sharing {
         self.next
     }
 
-    /// The counter that a group uses, and from which of its events on: that of somebody who asks the same as a whole; for an event
+    /// The counter that a group uses, and from which of its events on: that of a group that asks the same as a whole; for an event
     /// by itself, else, the oldest group that has it; or a new one.
     fn counter_for(&mut self, ask: &Ask) -> (CounterKey, usize) {
         let company = question::of_group(&ask.attrs);
@@ -200,7 +200,7 @@ impl Sharing {
         self.groups.values().filter(move |group| group.counter == key)
     }
 
-    /// Closes a group; touches nobody else.
+    /// Closes a group; touches no other group.
     pub fn close(&mut self, key: GroupKey) {
         if let Some(group) = self.groups.remove(&key) {
             self.drop_if_unused(group.counter);
@@ -213,7 +213,7 @@ impl Sharing {
         }
     }
 
-    /// Switches events of a group on; touches nobody else.
+    /// Switches events of a group on; touches no other group.
     pub fn enable(&mut self, key: GroupKey, part: Part) {
         self.switch(key, part, true);
     }
@@ -231,7 +231,7 @@ impl Sharing {
         }
     }
 
-    /// Sets an event's value to 0; its times stay. Touches nobody else.
+    /// Sets an event's value to 0; its times stay. Touches no other event.
     pub fn reset(&mut self, key: GroupKey, event: usize) {
         self.groups.entry(key).and_modify(|group| group.counts[event].value = 0);
     }
@@ -321,13 +321,13 @@ impl Sharing {
         })
     }
 
-    /// How many counters are used by somebody who would share them.
+    /// How many counters are used by a group that would share them.
     #[must_use]
     pub fn shared(&self) -> usize {
         self.counters.values().filter(|counter| counter.newcomers != Newcomers::Never).count()
     }
 
-    /// The counters that somebody may find, in no order that means anything.
+    /// The counters that a new group may find, in no order that means anything.
     #[must_use]
     pub fn joinable(&self) -> Vec<Joinable> {
         let welcome = self.counters.iter().filter(|(_, counter)| counter.newcomers == Newcomers::Welcome);
@@ -353,7 +353,7 @@ impl Sharing {
     }
 
     /// How many registers count while a task is on a CPU, of all that are asked for of the two: one for each event of a counter
-    /// that somebody counts with.
+    /// that a group counts with.
     #[must_use]
     pub fn registers(&self, task: TaskId, cpu: CpuId) -> usize {
         let here =

@@ -38,7 +38,7 @@ pub struct Scenario {
 /// The CPUs of the simulated machine where neither the file nor its requirements say a number.
 pub const DEFAULT_CPUS: u32 = 2;
 
-/// The CPUs of the lab, where nobody asks for more.
+/// The CPUs of the lab, where no requirement asks for more.
 pub const LAB_CPUS: u32 = 4;
 
 impl Scenario {
@@ -174,12 +174,12 @@ pub enum Statement {
         /// Into what.
         to: Breakpoint,
     },
-    /// `take s [99]`: whoever reads the ring of an event does so, to its end: he takes samples out, or looks at them where the oldest
+    /// `take s [99]`: the reader of the ring of an event reads it, to its end: it takes samples out, or looks at them where the oldest
     /// ones give way (simulator only).
     Take {
         /// The event.
         event: Name,
-        /// How many samples he must find that he has not met yet; anything, if nothing is said.
+        /// How many samples the reader must find that it has not met yet; anything, if nothing is said.
         samples: Option<u64>,
     },
     /// `set fine = s, {g1}`: an array of events that goes on and off together.
@@ -257,7 +257,7 @@ pub struct Samples {
 /// Who gets the samples of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
-    /// Nobody else: it has a counter for itself.
+    /// No other event: it has a counter for itself.
     Own,
     /// `shared`: all who ask for the same samples, each in a ring of his own.
     Shared,
@@ -498,7 +498,7 @@ pub enum Fault {
     Read(u32),
     /// `fault hand-over N`: the N-th time from here that a counter is to be handed from one event to another one, it can't be.
     HandOver(u32),
-    /// `fault held cpu0 counter 2`: somebody else has this hardware counter of that CPU.
+    /// `fault held cpu0 counter 2`: another owner has this hardware counter of that CPU.
     Held(CpuId, u8),
     /// `fault interrupt late 50us`: the interrupts of counters come so much later.
     InterruptLate(Nanos),

@@ -4,7 +4,7 @@
 //! event, a reason), that text.
 //!
 //! **Invariant:** every text is a sequence of tokens; what has no place in the language is [`Token::Unknown`]. Cheap to copy:
-//! whoever wants to try something keeps a copy.
+//! code that wants to try something keeps a copy.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Triggers of a scenario at work.
 //!
-//! What it is: a trigger of the engine, and the last reading of its event. Whoever runs the scenario looks behind each statement.
+//! What it is: a trigger of the engine, and the last reading of its event. The runner of the scenario looks after each statement.
 //!
 //! **Invariant:** an event that has not run since the last look has no rate, which is neither high nor low.
 

@@ -4,7 +4,7 @@
 //! so. The same file runs on the simulated machine, on this kernel and in the lab. `docs/scenarios.md` is its reference.
 //! Read first: [`ast`].
 //!
-//! **Invariant:** what reads, checks, prints and minimises a scenario runs nothing; whoever runs one gives what it sees to
+//! **Invariant:** what reads, checks, prints and minimises a scenario runs nothing; each runner gives what it sees to
 //! [`eval`], so that an expectation means the same everywhere.
 
 pub mod ast;

@@ -101,7 +101,7 @@ pub fn canonical_event(name: &str) -> Option<&'static str> {
     HARDWARE.into_iter().chain(SOFTWARE).chain(CACHES).find(|known| *known == main)
 }
 
-/// What kind of event it is; `None` if nobody knows such an event.
+/// What kind of event it is; `None` if no such event is known.
 #[must_use]
 pub fn event_class(event: &Event) -> Option<EventClass> {
     let Event::Named(text) = event else { return Some(EventClass::Breakpoint) };

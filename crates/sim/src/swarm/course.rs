@@ -111,12 +111,12 @@ impl Course {
 
     fn carry_out(&mut self, statement: &Statement) -> Result<Done, Trouble> {
         if let (Statement::Wait { span }, Conduct::Rough) = (statement, self.manner.conduct) {
-            // Whoever has stayed on his CPU goes on there.
+            // A task that has stayed on its CPU goes on there.
             self.execution.world_mut().pass(*span);
             return Ok(Done::Carried);
         }
         if let (Statement::Migrate { to, .. }, Conduct::Rough) = (statement, self.manner.conduct) {
-            // Whoever has stayed there makes room, and waits for no turn: none are taken here. A CPU that is offline is
+            // A task that has stayed there makes room, and waits for no turn: none are taken here. A CPU that is offline is
             // the statement's affair.
             let _ = self.execution.world_mut().place(*to, None);
         }
@@ -137,7 +137,7 @@ impl Course {
     }
 
     /// What happens beside the statements: tasks that ran stay on their CPUs, so that what follows is done to tasks that run;
-    /// and whoever has opened or switched events reads them, from where callers are.
+    /// and the client that has opened or switched events reads them, from where callers are.
     fn be_rough(&mut self, statement: &Statement) {
         match statement {
             Statement::Run(run) => {

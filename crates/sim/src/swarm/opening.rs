@@ -18,7 +18,7 @@ use pmux_engine::CpuId;
 const FIRST_ADDRESS: u64 = 0x1000;
 const ADDRESSES: u64 = 32;
 
-/// An address that somebody may watch.
+/// An address that a breakpoint may watch.
 pub(super) fn address(dice: &mut Dice) -> u64 {
     FIRST_ADDRESS + dice.below(ADDRESSES)
 }
@@ -91,7 +91,7 @@ impl Generator {
         let mode = *self.dice.pick(&[RingMode::Forward, RingMode::Overwrite]);
         let ring_bytes = 256 << self.dice.below(7);
         let period = self.dice.any_size(LEAST_PERIOD, 10_000_000);
-        // Few periods, so that some are asked for again; and nobody who waits, because what is taken meanwhile may be either's.
+        // Few periods, so that some are asked for again; and no caller that waits, because what is taken meanwhile may be either's.
         let may_share = self.shape.shares() && !self.shape.has_twin() && !self.shape.has_doorbells();
         let (period, whose) = match may_share && self.dice.one_in(2) {
             true => (*self.dice.pick(&[50_000, 200_000, 1_000_000]), Whose::Shared),

@@ -3,7 +3,7 @@
 //! What it is: what must come of a statement on a machine on which nothing goes wrong. It is asked of the slow and obvious
 //! model of placement and of the machine's description, not of the engine.
 //!
-//! **Invariant:** where nobody can know, either is allowed; there are as few of these statements as can be.
+//! **Invariant:** where the outcome cannot be known, either is allowed; there are as few of these statements as can be.
 
 use super::shape::{Known, Shape};
 use crate::oracle::placement;

@@ -1,6 +1,6 @@
 //! The machine of a run.
 //!
-//! What it is: a machine line at random, and what follows from it for whoever makes up statements: which events there are,
+//! What it is: a machine line at random, and what follows from it for the code that makes up statements: which events there are,
 //! and for how long tasks may run before a run takes too long.
 //!
 //! **Invariant:** everything that the machine is stands in the head of the scenario, so that the scenario alone brings it
@@ -163,7 +163,7 @@ fn constraint(dice: &mut Dice, event: &str, general: u8) -> Constraint {
     Constraint { event: event.to_owned(), slots }
 }
 
-/// Counters that tasks do not fill twice before somebody can know.
+/// Counters that tasks do not fill twice before the engine can know.
 fn narrowest(signal: OverflowSignal, tick_ns: u64) -> u64 {
     let within_ns = match signal {
         // So fast that a run is not all interrupts.

@@ -3,7 +3,7 @@
 //! What it is: what a maker of statements must know so that its statements make sense, and no more.
 //! Read first: [`Bag`], then [`Stock`].
 //!
-//! **Invariant:** nothing here costs more with more tasks and events: nobody walks over all of them.
+//! **Invariant:** nothing here costs more with more tasks and events: no code walks over all of them.
 
 use super::dice::Dice;
 use crate::scenario::ast::{Flag, Flags, Name, OpenForm, Samples, Target};

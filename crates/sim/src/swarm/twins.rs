@@ -194,7 +194,7 @@ impl Twin {
     }
 
     /// Whether a machine that shares has no right to refuse what the other one grants: it needs no more debug registers, and
-    /// nobody else has them.
+    /// no other holder has them.
     fn is_unfair(&self, refused: &Done) -> bool {
         let registers = matches!(refused, Done::Refused { errno, .. } if super::story::is(*errno, "ENOSPC"));
         registers && self.registers == Registers::Alike

@@ -137,7 +137,7 @@ pub struct Mark {
 pub enum Marked {
     /// Counters interrupted the CPU.
     Interrupt,
-    /// A doorbell rang on the CPU: somebody elsewhere wants something done there.
+    /// A doorbell rang on the CPU: another CPU wants something done there.
     Doorbell,
     /// The machine refused something of an event, because it was told to.
     Refused(usize, Refusal),

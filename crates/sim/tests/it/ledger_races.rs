@@ -2,7 +2,7 @@
 //!
 //! What it is: a few threads ask, change and give back, on locks at which a scheduler decides who comes next. What they were
 //! told must have an order, each answer between its question and the next step of its thread, in which the rule by counting gives
-//! the same answers: nothing is granted twice, nothing is refused that was free all the time, and nobody sees half of
+//! the same answers: nothing is granted twice, nothing is refused that was free all the time, and no thread sees half of
 //! a request.
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
@@ -182,7 +182,7 @@ fn has_order(model: &Model, threads: &[Vec<Done>], next: &mut [usize]) -> bool {
     if open.iter().all(Option::is_none) {
         return true;
     }
-    // Whoever began after another one's step had ended comes after it.
+    // A step that began after another one had ended comes after it.
     let first_end = open.iter().flatten().map(|done| done.ended).min().unwrap_or(usize::MAX);
     (0..threads.len()).any(|thread| {
         let Some(done) = open[thread].filter(|done| done.began < first_end) else { return false };

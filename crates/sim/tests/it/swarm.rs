@@ -92,7 +92,7 @@ const FINDS: usize = 3;
 enum By {
     /// One that looks at one machine.
     Checker(Checker),
-    /// Whoever compares two.
+    /// The comparison of two.
     Comparing,
 }
 

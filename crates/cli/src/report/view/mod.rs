@@ -68,7 +68,7 @@ enum News {
     Signal(i32),
 }
 
-/// Shows a recording until somebody quits.
+/// Shows a recording until the user quits.
 ///
 /// # Errors
 /// It can't be read, or the terminal can't be used.

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`Screen`] holds it; a panic of any thread gives it back before anything is printed. Read first: [`Screen::enter`].
 //!
-//! **Invariant:** whoever ends (by a key, a signal, an error or a panic) leaves a terminal that shows what is typed.
+//! **Invariant:** every end (by a key, a signal, an error or a panic) leaves a terminal that shows what is typed.
 
 use super::draw::{Theme, draw};
 use super::state::State;
@@ -83,8 +83,8 @@ impl Screen {
         self.terminal.draw(|frame| draw(frame, state, theme)).map(|_| ())
     }
 
-    /// Stops the program, and goes on when somebody lets it. A shell that can't do that is not left alone with a stopped program: the
-    /// kernel ignores the signal then.
+    /// Stops the program, and goes on when another process continues it. A shell that can't do that is not left alone with a stopped
+    /// program: the kernel ignores the signal then.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         self.place.give_back();
         raise(SIGTSTP)?;

@@ -2,7 +2,7 @@
 //! children under their parent, the sum at the end.
 //!
 //! Many equal siblings become one line (`true ×4998`) with their sums, and their children
-//! are gathered below it in the same way. An event that nobody could count has no column:
+//! are gathered below it in the same way. An event that could not be counted at all has no column:
 //! the notes say why. How the lines become a page is in `tree_page`.
 //!
 //! **Invariant:** every process is in exactly one line, so the lines add up to the total.

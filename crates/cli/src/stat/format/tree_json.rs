@@ -10,7 +10,7 @@
 //! Values are in the unit of the event and `null` where nothing was counted. `exit` is
 //! `{"code": n}`, `{"signal": n}`, `"running"` or `null` (only the parent was told).
 //! `running_pct` is there only for events that had to share a counter, `unattributed` only
-//! where records were lost: what belongs to processes that nobody has seen.
+//! where records were lost: what belongs to processes whose start was not seen.
 //!
 //! **Invariant:** a process holds its own counts; `total` is the sum over all of them and
 //! what is unattributed. No recursion: a chain of any length is written with a stack of this module's own.

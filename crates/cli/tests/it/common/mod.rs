@@ -55,7 +55,7 @@ pub fn root() -> bool {
     needs("root", "root", root) && kernel()
 }
 
-/// Whether tracepoints can be looked up: nobody but the system mounts what they stand in.
+/// Whether tracepoints can be looked up: only the system mounts what they stand in.
 pub fn tracefs() -> bool {
     let places = ["/sys/kernel/tracing/events/sched", "/sys/kernel/debug/tracing/events/sched"];
     let there = places.iter().any(|place| Path::new(place).exists());
@@ -137,7 +137,7 @@ pub fn linux_is_at_least(major: u32, minor: u32) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
-/// How a browser is started that nobody sees, and that asks nobody for anything.
+/// How a browser is started that shows no window, and that asks neither the user nor a server for anything.
 pub const BROWSER: [&str; 7] = [
     "--headless",
     "--no-sandbox",

@@ -125,7 +125,7 @@ pub fn subscribes(arguments: &str) {
     }
 }
 
-/// A role: asks for records as whoever it is, and says what the service answered.
+/// A role: asks for records as the user that it is, and says what the service answered.
 pub fn asks_for_records(arguments: &str) {
     let (socket, other) = arguments.split_once(',').unwrap();
     let mut asker = super::service::Asker::connect(Path::new(socket));

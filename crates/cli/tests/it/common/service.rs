@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nobody is kept waiting so long.
+/// No wait lasts so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `pmux serve`, running.
@@ -148,12 +148,12 @@ impl Service {
         Asker::connect(&self.socket())
     }
 
-    /// How it is, as somebody who asks for everything is told.
+    /// How it is, as a client is told that asks for everything.
     pub fn status(&self) -> Value {
         self.client().status()
     }
 
-    /// Waits until nobody but the one who asks is connected, and nothing is open.
+    /// Waits until no client but the one that asks is connected, and nothing is open.
     pub fn is_empty(&self) {
         let mut asker = self.client();
         let mut last = Value::Null;
@@ -435,7 +435,7 @@ fn open(context: Context, attrs: &[Attr]) -> Open {
     }
 }
 
-/// What somebody may ask for, or not. Tracepoints are asked for by their numbers: their names are not for everybody.
+/// What a client may ask for, or not. Tracepoints are asked for by their numbers: not every user may read their names.
 const QUESTIONS: [&str; 8] = [
     "page-faults:u",
     "page-faults",

@@ -148,7 +148,7 @@ fn each_limit_holds() {
     let mut scene = with_limits(|limits| limits.events_per_subscription = 1);
     let id = scene.greeted(1);
     assert_eq!(scene.refused(id, all_cpus()), (RefusalKind::Limit, errno::EMFILE));
-    // Whoever names a thousand threads asks for as many events.
+    // A client that names a thousand threads asks for as many events.
     let mut scene = Scene::new();
     let id = scene.greeted(1);
     let many = Request::Subscribe(wish(Scope::Tasks((1..1000).collect()), 16));

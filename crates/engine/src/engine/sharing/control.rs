@@ -30,26 +30,26 @@ enum Look {
 
 /// What becomes of a master's events that are in error, or were refused a counter.
 pub(super) enum Failed {
-    /// Somebody enables these of them, by number: they are tried again. With one that joined a group singly goes the leader,
-    /// without whom it does not count.
+    /// A client enables these of them, by number: they are tried again. With one that joined a group singly goes the leader,
+    /// without which it does not count.
     AreTried(Range<usize>, Company, Meant),
-    /// Somebody else stops counting, which is no reason to try.
+    /// Another client stops counting, which is no reason to try.
     Stay,
 }
 
-/// With whom.
+/// With which other events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Company {
     Own,
     Leader,
 }
 
-/// What he means who enables them.
+/// What the client that enables them means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meant {
-    /// That they count for him.
+    /// That they count for it.
     Counting,
-    /// That they count again where they do not: they count for him already. What is wrong in a child, only the child knows.
+    /// That they count again where they do not: they count for it already. What is wrong in a child, only the child knows.
     Mending,
 }
 
@@ -82,7 +82,7 @@ impl<H: Host> Engine<H> {
                 Verb::Enable => {
                     let idle = share.book.with(|book| book.is_idle());
                     let now = self.seen_by_master(master, if idle { Look::Memory } else { Look::Exact });
-                    // Who does not know what was counted before he begins would count it as his own.
+                    // A client that does not know what was counted before it begins would count that as its own.
                     if let Some(error) = if idle { None } else { self.unread(master) } {
                         return Err(ControlError::Bank(error));
                     }
@@ -241,7 +241,7 @@ impl<H: Host> Engine<H> {
         if first == 0 && events == view.share.question.events.len() {
             self.read_group_into(master, out)?;
         } else {
-            // A single event with somebody else's group.
+            // A single event that joined the group of another client.
             out.push(self.read(event));
         }
         let counted = view.book(|book| {

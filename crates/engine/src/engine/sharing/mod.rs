@@ -1,12 +1,12 @@
-//! Sharing, as the engine does it: who asks what, and the master behind his view.
+//! Sharing, as the engine does it: which group asks what, and the master behind its view.
 //!
 //! What it is: the index of questions, and for each question a *master*, an ordinary group that only the share knows.
 //! Events of a view are records of the registry like any others; what is asked of them is asked of the master, or of the
 //! share's book.
 //! Read first: [`crate::share`] (the rules, and the book), then `open`, then `control`.
 //!
-//! **Invariant:** whoever opens, switches or closes something of a share has its turn. Reading needs none: the book says what a
-//! reading means, whichever comes first.
+//! **Invariant:** a thread that opens, switches or closes something of a share has the share's turn. Reading needs none: the book
+//! says what a reading means, whichever comes first.
 
 mod control;
 mod open;
@@ -42,7 +42,7 @@ pub(super) struct ShareKey {
     holds: Holds,
 }
 
-/// What a master holds as long as it is open, whoever counts with it.
+/// What a master holds as long as it is open, whichever views count with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Holds {
     /// Nothing that others could want.
@@ -61,11 +61,11 @@ pub(super) struct ShareCell<H: Host> {
 
 /// What has become of a master.
 pub(super) enum Life<H: Host> {
-    /// Whoever has the turn first opens it.
+    /// The thread that has the turn first opens it.
     Unborn,
     /// It is there.
     Counts(Master<H>),
-    /// Its last view has left it, or it was refused: whoever wants to join asks again.
+    /// Its last view has left it, or it was refused: a group that wants to join asks again.
     Gone,
 }
 
@@ -322,7 +322,7 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    /// What a group asks; `None` where it shares with nobody.
+    /// What a group asks; `None` where it shares with no other group.
     fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<ShareKey> {
         if self.sharing == Sharing::Off || domain.is_alone() || !may_share(plan.demand) {
             return None;
@@ -396,8 +396,8 @@ pub struct SlotView {
 }
 
 impl<H: Host> Engine<H> {
-    /// What really counts for an event, and what the event makes of it, as of one moment: its last reading. Whoever can read the
-    /// slot by himself then knows what to subtract, until the event is switched or reset, or gets another slot.
+    /// What really counts for an event, and what the event makes of it, as of one moment: its last reading. A client that can read
+    /// the slot by itself then knows what to subtract, until the event is switched or reset, or gets another slot.
     ///
     /// # Errors
     /// [`ReadError::Closed`].

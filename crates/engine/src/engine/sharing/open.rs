@@ -1,7 +1,7 @@
 //! Joining a share, leaving it, and having a master for oneself.
 //!
-//! **Invariant:** a master is opened by whoever has its turn first, and closed with its last view; nobody finds it in between
-//! who could not join it.
+//! **Invariant:** a master is opened by the thread that has its turn first, and closed with its last view; in between, no group
+//! finds it that could not join it.
 
 use super::super::bp_reserve::Asked;
 use super::super::fast_read::{FastRead, FastReads};
@@ -29,7 +29,7 @@ enum Joining {
 }
 
 impl<H: Host> Engine<H> {
-    /// Opens a group as a view, or by itself where it shares with nobody.
+    /// Opens a group as a view, or by itself where it shares with no other group.
     pub(in crate::engine) fn open_shared(
         &self,
         plan: &Plan,
@@ -64,7 +64,7 @@ impl<H: Host> Engine<H> {
         match life {
             Life::Gone => return Joining::Again,
             Life::Counts(master) if master.kept || self.is_over(share, master) || self.has_heirs(master) => {
-                // Those who have a view of it keep it; whoever comes now has come too late, and so have all who come later.
+                // Groups that have a view of it keep it; a group that comes now has come too late, and so have all that come later.
                 self.registry.with(|registry| registry.shares.forget(share));
                 return Joining::Again;
             }
@@ -110,13 +110,13 @@ impl<H: Host> Engine<H> {
             let record = registry.groups.get(opened.group)?;
             Some((Arc::clone(&record.cell), Arc::clone(&record.taps)))
         });
-        // Nobody else knows its ids.
+        // No other code knows its ids.
         let (cell, taps) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
         Ok(Master { opened, cell, taps, on, since, kept: false })
     }
 
-    /// Whether what a master counts is gone, so that nobody can ask for it any more.
+    /// Whether what a master counts is gone, so that no group can ask for it any more.
     fn is_over(&self, share: &ShareCell<H>, master: &Master<H>) -> bool {
         let dead = |tap: &FastRead<H>| {
             let state = master.cell.look(self, |context| context.member(tap.member).map(crate::event::Event::state));
@@ -188,7 +188,7 @@ impl<H: Host> Engine<H> {
         });
         let Life::Counts(master) = life else { return };
         if left > 0 {
-            // Nobody is there to be told of a refusal; whoever reads will see it.
+            // No client is there to be told of a refusal; a client that reads will see it.
             let _ = self.align(share, master, &Failed::Stay);
             return;
         }
@@ -210,7 +210,7 @@ impl<H: Host> Engine<H> {
         let (place, views) = view.book(|book| (book.place(view.key), book.views()));
         match life {
             Life::Counts(master) if place.is_some() && views == 1 => {
-                // Who has found it already looks here when he has the turn.
+                // A thread that has found it already looks here when it has the turn.
                 master.kept = true;
                 self.registry.with(|registry| registry.shares.forget(&view.share));
                 Ok(())

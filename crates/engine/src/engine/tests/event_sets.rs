@@ -56,7 +56,7 @@ fn all_of_it_counts_while_it_is_on() {
     work();
     assert_eq!(counted().0 - before.0, 2 * 2 * 10);
     assert_eq!(counted().1 - before.1, 2 * 3 * 10);
-    // Twenty nanoseconds have passed: what was promised is over, and nobody was told yet.
+    // Twenty nanoseconds have passed: what was promised is over, and no client was told yet.
     assert!(due.is_some() && engine.event_set_next(set).is_none());
     assert_eq!(engine.settle_event_set(set), Ok(Position::Off));
     let before = counted();

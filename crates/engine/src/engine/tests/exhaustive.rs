@@ -1,6 +1,6 @@
 //! Two events, every sequence of a few steps, against rules that are written out.
 //!
-//! The rules know two slots and try everything: whoever is pinned and on stays on; then come those who are pinned and wait,
+//! The rules know two slots and try everything: a group that is pinned and on stays on; then come those that are pinned and wait,
 //! then flexible groups in their order. A group goes on if all of its members find slots beside those before it.
 
 use crate::context::{ContextKey, Presence};
@@ -193,7 +193,7 @@ fn two_events_follow_the_rules_in_every_order() {
     let none = [false; 2];
     let plain = |slots, one_group| Setup { slots, one_group, pinned: none, exclusive: none };
     let setups = [
-        // One slot for two: whoever is on stays.
+        // One slot for two: the event that is on stays.
         plain([1, 1], false),
         Setup { pinned: [true, false], ..plain([1, 1], false) },
         Setup { pinned: [false, true], ..plain([2, 2], false) },

@@ -123,7 +123,7 @@ fn an_exclusive_group_is_alone() {
     engine.enable_group(alone.group).unwrap();
     assert_eq!(engine.state(alone.events[0]), Ok(EventState::Active), "it is its turn first");
     assert_eq!(engine.state(other.events[0]), Ok(EventState::Inactive));
-    // One that comes later in the order waits until nobody is there.
+    // One that comes later in the order waits until no other group is there.
     let later = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::EXCLUSIVE)]), A).unwrap();
     engine.disable_group(alone.group).unwrap();
     engine.enable_group(later.group).unwrap();

@@ -41,7 +41,7 @@ fn where_one_of_many_is_refused_nothing_stays() {
         assert!(matches!(error, OpenError::DebugRegisters { index: 0, .. }), "{error:?}");
         assert_eq!((engine.census(), held(&engine), engine.host().leased()), before);
     }
-    // Whoever can do without that one has all others.
+    // A caller that can do without that one has all others.
     let out = |error: &OpenError| matches!(error, OpenError::DebugRegisters { .. });
     let many = engine.open_each(&two, &tasks(MANY), Begin::On, out).unwrap();
     assert_eq!((many.opened.len(), many.left_out.len(), many.left_out[0].target), (3998, 1, 1499));
@@ -220,7 +220,7 @@ fn what_takes_turns_begins_and_ends_as_one() {
             mask: [CpuId(0)].into_iter().collect(),
             absent: Absent::Refuse,
         };
-        // Each step takes longer than all turns together: whoever was switched alone would have another time than the others.
+        // Each step takes longer than all turns together: a group that was switched alone would have another time than the others.
         engine.host().tick(1000);
         let events: Vec<EventId> = if cpus {
             let set = engine.open_set(set).unwrap();

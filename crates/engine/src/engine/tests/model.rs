@@ -1,8 +1,8 @@
 //! The slow and obvious model beside the engine: who was enabled when, added up window by window.
 //!
-//! What it takes from the engine: which of the enabled events were on a counter in a window (where the engine has a
-//! choice), and which were in error. What it knows by itself: who is enabled, whose task runs where, who is related to
-//! whom, which CPUs are there.
+//! What it takes from the engine: which of the enabled events were on a counter in a window (where the engine has a choice), and
+//! which were in error. What it knows by itself: which events are enabled, which task runs where, which events are related to
+//! which, which CPUs are there.
 
 use crate::context::ContextKey;
 use crate::engine::Opened;
@@ -206,7 +206,7 @@ pub(super) fn running(task: u64, online: &[bool]) -> Vec<ContextKey> {
     cpus.chain([ContextKey::Task(TaskId(task))]).collect()
 }
 
-/// Nobody waits for a counter of a task that he could have.
+/// No event waits for a counter of a task that it could have.
 pub(super) fn nobody_waits_for_nothing(engine: &Engine<Machine>, kinships: &[Kinship], task: u64) -> Checked {
     let groups: Vec<(GroupId, Vec<EventState>)> = kinships
         .iter()

@@ -162,7 +162,7 @@ fn a_group_that_waits_ages_until_its_leader_is_disabled() {
         let pair = engine.open(&group(SCARCE, &[event(1), event(1)]), A).unwrap();
         engine.enable_group(other.group).unwrap();
         engine.enable_group(pair.group).unwrap();
-        // Nobody looks in between.
+        // No call reads them in between.
         engine.host().run_task(1, 10);
         engine.disable(pair.events[0]).unwrap();
         engine.host().run_task(1, 10);

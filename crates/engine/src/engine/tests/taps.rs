@@ -1,4 +1,4 @@
-//! FastReads: what is read past the context is what is read through it, whatever was done before; and nobody is asked but the bank.
+//! FastReads: what is read past the context is what is read through it, whatever was done before; and only the bank is asked.
 
 use crate::context::{ContextKey, Filter, Presence};
 use crate::engine::fast_read::Missing;
@@ -173,7 +173,7 @@ fn an_event_whose_children_the_engine_counts_is_never_read_alone() {
     let opened = engine.open_enabled(&group(SCARCE, &[inherits]), Target::task(TaskId(TASK)));
     engine.read(opened.events[0]).unwrap();
     assert_eq!(tapped(&engine, opened.events[0]), None);
-    // Counters that follow forks by themselves need nobody else.
+    // Counters that follow forks by themselves need no other counters.
     let opened = engine.open_enabled(&group(KERNEL, &[inherits]), Target::task(TaskId(TASK)));
     engine.read(opened.events[0]).unwrap();
     assert!(tapped(&engine, opened.events[0]).is_some());
@@ -308,7 +308,7 @@ proptest! {
     fn whoever_is_read_the_short_way_counts_as_everybody_does(ops in prop::collection::vec(op(), 1..60)) {
         let (shares, plain) = (machine(crate::Sharing::On), machine(crate::Sharing::Off));
         let (mut views, mut groups) = (Vec::new(), Vec::new());
-        // Faults strike whoever reads first, which is not the same event here and there.
+        // Faults strike the event that is read first, which is not the same event here and there.
         for op in ops.iter().filter(|op| !matches!(op, Op::Refuse(_))) {
             if step(&shares, &mut views, Way::Shortest, op) {
                 continue;

@@ -1,4 +1,4 @@
-//! Whatever stands in the memory: nobody panics, nobody hangs, and nobody reads beyond it.
+//! Whatever stands in the memory: no reader or writer panics, hangs, or reads beyond it.
 //!
 //! What it is: the fuzz of heads, tails and sizes, from a seed. `PMUX_RING_SEED=7 PMUX_RING_ROUNDS=10000000 cargo test
 //! --release -p pmux-engine ring::tests::hostile` runs it for long.

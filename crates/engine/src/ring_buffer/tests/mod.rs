@@ -228,7 +228,7 @@ fn losses_are_told_before_the_next_record() {
     assert_eq!((tally.records, tally.labels, tally.lost.records()), (2 + 1 + 2 + 1, 2, 5));
 }
 
-/// A ring into which somebody writes one more record whenever anybody looks.
+/// A ring that takes one more record whenever a reader looks.
 struct Endless(Writer<Pages, Forward>, std::cell::Cell<u32>);
 
 impl RingSource for Endless {
@@ -282,7 +282,7 @@ fn draining_ends_although_there_is_always_more() {
         assert_eq!(drained.left_bytes, head.wrapping_sub(reader.position()));
     }
     assert!(asked >= 400);
-    // Somebody else has been further already.
+    // Another call has been further already.
     let head = reader.head();
     taken(&mut reader).into_iter().for_each(|number| all.push(number));
     let none = reader.drain_to(head.wrapping_sub(8), 64, &mut |_| panic!("it was taken already"), || true);

@@ -82,7 +82,7 @@ fn write<M: Mode>(writer: &Writer<Pages, M>, numbers: &[u32]) {
     }
 }
 
-/// What is in the ring when nobody writes: whole records, the newest at the end.
+/// What is in the ring when no thread writes: whole records, the newest at the end.
 fn rest(pages: &Pages) -> Vec<u32> {
     let mut whole = Seen::default();
     look(&mut SnapshotReader::from_oldest(Arc::clone(pages)), &mut whole);

@@ -117,7 +117,7 @@ impl RingPages for Interrupting {
     }
     fn put(&self, at: usize, bytes: &[u8]) {
         interrupt();
-        // Word by word, with somebody else between any two.
+        // Word by word, with an interrupt between any two.
         for (word, bytes) in bytes.chunks(8).enumerate() {
             self.pages.put(at + word, bytes);
             interrupt();

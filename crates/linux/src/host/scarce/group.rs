@@ -100,7 +100,7 @@ impl FdGroup {
     /// Opens one more event, which doesn't count.
     pub(super) fn add(&mut self, opener: &Opener, program: &Program) -> Result<(), BankError> {
         let mut attr = program.spec.attr;
-        // The exec starts whoever is on then, not whoever is open.
+        // The exec starts the events that are on then, not those that are open.
         attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
         let leads = self.events.is_empty();
         let attr = kernel_attr(&attr, leads && program.group_size > 1 && can_read_as_group(&attr));

@@ -35,7 +35,7 @@ const SLOTS: u8 = 64;
 pub enum Reach {
     /// On all.
     EveryCpu,
-    /// On some: a task that is elsewhere is not counted, and nobody is to blame for that.
+    /// On some: a task that is elsewhere is not counted, and no other user of the counters is the cause.
     SomeCpus,
 }
 
@@ -44,7 +44,7 @@ pub enum Reach {
 pub struct RoomNow {
     /// How many events run at once, as far as was tried.
     pub counters: u8,
-    /// How many are put on at once now: less where somebody else was seen to have counters.
+    /// How many are put on at once now: less where another user was seen to have counters.
     pub limit: u8,
     /// The events that were tried.
     pub events: Vec<(Attr, EventRoom)>,

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const LAST_SLOT: u32 = 63;
 /// So many slots are left to the pool.
 const POOL: u32 = 32;
-/// How long nobody must have been in the way before one more event is put on again; doubled each time that this was
-/// too early.
+/// How long no other user of the counters must have been in the way before one more event is put on again; doubled each time that
+/// this was too early.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
 const LONGEST_PATIENCE: Nanos = Nanos(64_000_000_000);
 /// How often the limit is lowered before that is given up.
@@ -68,7 +68,7 @@ struct Known {
     limit: u8,
     /// Which period between two changes of the limit this is.
     epoch: u64,
-    /// When somebody was in the way last, or the limit was raised.
+    /// When another user of the counters was in the way last, or the limit was raised.
     last: Nanos,
     patience: Nanos,
     /// How often the limit was lowered since all was quiet.
@@ -140,7 +140,7 @@ impl Room {
         known.events.iter().find(|event| event.attr == *attr).map_or(known.pool, |event| event.slots)
     }
 
-    /// A slot was read. Where it did not run all the time, somebody whom the engine doesn't know has counters.
+    /// A slot was read. Where it did not run all the time, a user that the engine doesn't know has counters.
     ///
     /// Then as many are put on from now on as there seem to be counters left. If that doesn't help in two steps, the other
     /// one doesn't keep counters but takes turns too, and it is no use to ask for fewer. After a while of quiet, one more
@@ -214,7 +214,7 @@ impl Known {
         let own = event.own.iter().take(usize::from(room.own));
         event.slots = own.fold(shared, |slots, &slot| slots.with(slot));
         if event.slots.is_empty() {
-            // It did not run just now; it may when somebody has left.
+            // It did not run just now; it may when another user has left.
             event.slots = SlotMask::first(1);
         }
     }

@@ -182,10 +182,10 @@ impl ScarceSlots {
         Ok(())
     }
 
-    /// Whether somebody else was in the way.
+    /// Whether another user of the counters was in the way.
     fn learn(&self, lease: Lease, totals: Totals) {
         let (Ok(tenant), Some(pmu)) = (self.tenant(lease), self.opener.shared.scarce.get(lease.pmu)) else { return };
-        // A task that is on other CPUs than are meant is not counted there, and nobody is to blame for that.
+        // A task that is on other CPUs than are meant is not counted there, and no other user is the cause.
         let follows_task = matches!(self.opener.key, ContextKey::Task(_));
         let elsewhere = follows_task && (pmu.is_partial() || matches!(tenant.filter, Filter::OnCpu(_)));
         if !elsewhere && tenant.together > 0 {

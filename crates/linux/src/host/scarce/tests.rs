@@ -54,11 +54,11 @@ struct Data([AtomicU8; 4096 * PAGE]);
 static DATA: Data = Data([const { AtomicU8::new(1) }; 4096 * PAGE]);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Writes to pages that nobody has written to.
+/// Writes to pages that no code has written to.
 fn faults() {
     let first = NEXT.fetch_add(FAULTS as usize, Ordering::Relaxed);
     for page in first..first + FAULTS as usize {
-        // Nobody reads it: a compiler could leave the write out.
+        // No code reads it: a compiler could leave the write out.
         std::hint::black_box(&DATA.0[page * PAGE]).store(2, Ordering::Relaxed);
     }
 }

@@ -47,10 +47,10 @@ enum Brings {
     More,
 }
 
-/// What the page said when somebody looked at all places of a file; it may have been written again since.
+/// What the page said at the last look at all places of a file; it may have been written again since.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PageSays {
-    /// Nobody has looked yet, or what was seen isn't so any more.
+    /// There was no look yet, or what was seen isn't so any more.
     Unknown,
     /// All of its events stand still: there is no need to look at the counter.
     Standing,
@@ -194,7 +194,7 @@ impl Files {
 }
 
 impl File {
-    /// Reads what its events have counted; `false` where the page has changed since somebody looked at it.
+    /// Reads what its events have counted; `false` where the page has changed since the last look at it.
     #[inline]
     fn read(&mut self, from: Entries<'_>, out: &mut impl FnMut(usize, Totals)) -> Result<bool, NoUse> {
         if self.page_says == PageSays::Unknown {

@@ -253,14 +253,14 @@ impl ServedGroup {
         };
         let answer = match self.control(service, at, verb) {
             Err(AskError::Away) => {
-                // What was passed counts on for nobody: no more of it than up to here.
+                // What was passed counts on for no caller: no more of it than up to here.
                 self.leave();
                 Ok(())
             }
             other => other,
         };
         if answer.is_ok() {
-            // Until now nobody waited for it.
+            // Until now no caller waited for it.
             if self.wanted().next().is_none()
                 && let Some((_, since)) = &mut self.away
             {
@@ -302,7 +302,7 @@ impl ServedGroup {
         let about_ns = self.settle(service, opener);
         if let Some(kept) = &mut self.kept {
             let events = &mut self.events;
-            // From here rather than from memory: whoever loads what was just stored waits for it.
+            // From here rather than from memory: code that loads what was just stored waits for it.
             match kept.read_files(|at, totals| out(at, count(events, at, totals))) {
                 Ok(()) => {
                     self.read_ns = about_ns.max(self.read_ns);
@@ -351,7 +351,7 @@ impl ServedGroup {
         Ok(())
     }
 
-    /// Nobody wants this event any more. The service is told when that is so of all; `true` then.
+    /// No caller wants this event any more. The service is told when that is so of all; `true` then.
     pub(super) fn release(&mut self, service: &Service, at: usize) -> bool {
         if let Some(event) = self.events.get_mut(at) {
             event.released = true;

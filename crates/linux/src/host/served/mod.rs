@@ -45,7 +45,7 @@ impl Sharing {
     }
 
     pub(super) fn if_possible(&self, place: Place, patience: Duration) {
-        // Who has looked already has found somebody or not.
+        // A host that has looked already has found a service or not.
         let _ = self.looks.set((place, patience));
     }
 
@@ -61,7 +61,7 @@ impl Sharing {
         self.found.get()?.as_ref()
     }
 
-    /// Whether there is nobody to ask, and nobody to look for.
+    /// Whether there is no service to ask, and none to look for.
     pub(super) fn is_off(&self) -> bool {
         self.found.get().map_or_else(|| self.looks.get().is_none(), Option::is_none)
     }
@@ -307,7 +307,7 @@ impl ServedSlots {
     }
 }
 
-/// Nobody wants an event any more; its group goes with the last one.
+/// No caller wants an event any more; its group goes with the last one.
 fn release(groups: &mut [Option<ServedGroup>], id: usize, service: &Service, at: usize) {
     if let Some(place) = groups.get_mut(id)
         && place.as_mut().is_some_and(|group| group.release(service, at))
@@ -331,7 +331,7 @@ impl Drop for ServedSlots {
     }
 }
 
-/// Whether an event only counts, and for nobody in particular.
+/// Whether an event only counts, and for no caller in particular.
 fn is_shareable(attr: &Attr) -> bool {
     !has_output(attr) && !attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) && clock_of(attr).is_none()
 }

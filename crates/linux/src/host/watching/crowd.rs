@@ -3,8 +3,8 @@
 //! What it is: who is armed together, and what came of it. To the engine a crowd is one task: that of the context that the
 //! event is opened on. So what a thousand threads cost is what a thousand calls cost.
 //!
-//! What a program alone tells of has no ring: hits from before the program is there would be counted, and nobody would know of them. To
-//! switch it on behind that ([`Begun`]) is one more interrupt of a CPU for each thread, and mostly nobody hits meanwhile.
+//! What a program alone tells of has no ring: hits from before the program is there would be counted, and no code would know of them. To
+//! switch it on behind that ([`Begun`]) is one more interrupt of a CPU for each thread, and mostly no thread hits meanwhile.
 //!
 //! **Invariant:** all threads have the event or none, but for those that the caller can do without.
 

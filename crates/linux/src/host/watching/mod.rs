@@ -7,16 +7,16 @@
 //! Read next: `slots`, the bundles of one context; `crowd`, bundles over many threads.
 //!
 //! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its tenants change: they are
-//! aimed at another address. So children that were forked long ago take turns too, and nobody else can get the register
+//! aimed at another address. So children that were forked long ago take turns too, and no other event can get the register
 //! in between.
 //!
 //! A bundle that keeps its registers is on from its opening, which saves a call and often an interrupt. One that only counts
-//! leaves out what came before the engine starts it; of others, whoever asked for them knows by the times of hits what came too
-//! early. A bundle that takes turns is on when the engine starts it.
+//! leaves out what came before the engine starts it; of others, the caller that asked for them knows by the times of hits what came
+//! too early. A bundle that takes turns is on when the engine starts it.
 //!
 //! A program may run at each hit ([`crate::bpf`]), right behind the access or in front of it, as the machine reports it. It is
 //! attached when an event is opened, and children that are forked later inherit it with the event. What it does is the business
-//! of whoever brought it; where it answers 0, the kernel counts the hit and writes no sample.
+//! of the caller that brought it; where it answers 0, the kernel counts the hit and writes no sample.
 //!
 //! **Invariant:** an event of a task that is opened here writes into the outlets, or has its program, from its first hit on; only
 //! children that are forked at that moment may have none. One of a CPU that came later and has no outlet yet can be led into one.
@@ -95,7 +95,7 @@ static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = caps_by_slots(PmuCaps {
 });
 
 pub(super) struct WatchPmu {
-    /// Whether somebody has it, and how it hands out registers.
+    /// Whether it is taken, and how it hands out registers.
     registers: Mutex<Option<Registers>>,
     /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
     slots: AtomicU8,
@@ -128,7 +128,7 @@ impl WatchPmu {
         Arc::clone(&lock(&self.outlets))
     }
 
-    /// Whom a task stands for in what is opened now.
+    /// Which threads a task stands for in what is opened now.
     fn crowd_of(&self, key: ContextKey) -> Option<Arc<Crowd>> {
         let crowd = lock(&self.crowd);
         crowd.as_ref().filter(|(task, _)| ContextKey::Task(*task) == key).map(|(_, crowd)| Arc::clone(crowd))
@@ -180,7 +180,7 @@ impl Default for WatchPmus {
 }
 
 impl WatchPmus {
-    /// One that nobody has; `None` where all are taken.
+    /// One that isn't taken; `None` where all are taken.
     pub(super) fn take(&self, registers: Registers) -> Option<PmuId> {
         let index = self.0.iter().position(|cell| {
             let pmu = cell.get_or_init(|| Box::new(WatchPmu::new()));

@@ -21,14 +21,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tenant {
     Lease(u64),
-    /// Nobody: it is kept for the next one.
+    /// No lease: it is kept for the next one.
     Nobody,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Switch {
     Off,
-    /// The kernel counts already, and nobody has asked for it yet.
+    /// The kernel counts already, and no caller has asked for it yet.
     Early,
     On,
 }
@@ -74,7 +74,7 @@ impl WatchSlots {
         attr.read_format = ReadFormat::empty();
         let keeps = self.opener.shared.watching.get(lease.pmu).is_some_and(|pmu| !pmu.takes_turns());
         // A call less for each of thousands of events, and on another CPU's task an interrupt less there, is worth that some are
-        // on a moment earlier: whoever asked for them knows which hits are too early.
+        // on a moment earlier: the caller that asked for them knows which hits are too early.
         attr.flags.set(AttrFlags::DISABLED, !keeps);
         let key = (lease.pmu, lease.slot);
         let spare = self.take(key).filter(|bundle| bundle.can_be_aimed(&attr, program.filter));

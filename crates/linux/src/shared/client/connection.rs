@@ -143,7 +143,7 @@ impl Connection {
             match self.channel.send(packet, &[]) {
                 Ok(Sent::Whole) => return Ok(()),
                 Ok(Sent::NoRoom) if Instant::now() >= until => return Err(Away::TooLate),
-                // The service doesn't take what was sent before; that happens to nobody who waits for his answers.
+                // The service doesn't take what was sent before; that happens to no client that waits for its answers.
                 Ok(Sent::NoRoom) => std::thread::sleep(FULL_PAUSE),
                 Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(self.last_words()),
                 Err(errno) => return Err(Away::Socket(errno)),
@@ -209,7 +209,7 @@ fn cut(text: &str, bytes: usize) -> String {
     text.get(..end.unwrap_or_default()).unwrap_or_default().to_owned()
 }
 
-/// The namespace in which this process's numbers of tasks have their meaning; 0 where nobody knows.
+/// The namespace in which this process's numbers of tasks have their meaning; 0 where it isn't known.
 fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |seen| seen.ino())

@@ -1,6 +1,6 @@
 //! Why there is no service.
 //!
-//! **Invariant:** each sentence says what was wrong, where, and what to do where somebody can do something.
+//! **Invariant:** each sentence says what was wrong, where, and what to do where something can be done.
 
 use crate::shared::wire::Refusal;
 use crate::sys::Errno;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Why no connection came about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConnectError {
-    /// The socket can't be reached: `ENOENT` where it isn't there, `ECONNREFUSED` where nobody listens.
+    /// The socket can't be reached: `ENOENT` where it isn't there, `ECONNREFUSED` where no process listens.
     Socket(PathBuf, Errno),
     /// It belongs to this user, who is neither root nor the caller.
     Stranger(PathBuf, u32),

@@ -1,10 +1,10 @@
-//! A client's end: the service as somebody who may go away and come back.
+//! A client's end: the service as a process that may go away and come back.
 //!
-//! What it is: [`Service`], one for a process and for all of its threads. It connects anew when there is somebody again, and
+//! What it is: [`Service`], one for a process and for all of its threads. It connects anew when there is a service again, and
 //! each connection is a *life* with a number: what was opened in one is unknown in the next.
 //! Read first: [`Service`]; the slots over it are in [`crate::host`].
 //!
-//! **Invariant:** nobody waits for a service without a limit, and nobody asks one that is away again and again: tries are
+//! **Invariant:** no caller waits for a service without a limit, and none asks one that is away again and again: tries are
 //! ever rarer, down to one in a second.
 
 mod connection;
@@ -30,15 +30,15 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// The first pause before the next try to connect; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long the first words may take where somebody waits for something else.
+/// How long the first words may take where a caller waits for something else.
 const RETRY_TIME: Duration = Duration::from_millis(200);
-/// How often somebody who needs no answers looks whether the service is there still.
+/// How often a client that needs no answers looks whether the service is there still.
 const LOOK_NS: u64 = 100_000_000;
 
 /// Where a service is looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// At a path that somebody has named, whoever it belongs to.
+    /// At a path that was named, whichever user it belongs to.
     Named(PathBuf),
     /// At this path, if it belongs to root or to this user.
     Usual(PathBuf),
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// The user as whom this process acts.
+/// The user that this process acts as.
 fn own_user() -> u32 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self").map_or(u32::MAX, |seen| seen.uid())
@@ -93,7 +93,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether somebody else (the kernel, asked by the caller himself) might say yes.
+    /// Whether something else than the service (the kernel, asked by the caller itself) might say yes.
     #[must_use]
     pub fn may_be_had_directly(&self) -> bool {
         match self {
@@ -118,7 +118,7 @@ pub struct Service {
     state: Mutex<State>,
     /// The number of the life that is on, 0 where the service is away. Release and acquire: who sees a life may ask in it.
     life: AtomicU64,
-    /// When somebody last looked whether it is there, on the monotonic clock. Relaxed: nothing is published by it.
+    /// When a thread last looked whether it is there, on the monotonic clock. Relaxed: nothing is published by it.
     looked_ns: AtomicU64,
 }
 
@@ -222,7 +222,7 @@ impl Service {
         }
     }
 
-    /// Whether this life was on when somebody looked last, and that was not long ago: there is no need to look. It is about
+    /// Whether this life was on when a thread looked last, and that was not long ago: there is no need to look. It is about
     /// `now_ns`.
     #[inline]
     pub(crate) fn is_on(&self, life: Life, now_ns: u64) -> bool {

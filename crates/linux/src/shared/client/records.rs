@@ -1,9 +1,9 @@
 //! Records that a service writes for this process.
 //!
-//! What it is: [`Records`], the ring of one subscription in one life of the service; whoever wants to go on in the next life asks
-//! again. Read first: [`Service::subscribe`].
+//! What it is: [`Records`], the ring of one subscription in one life of the service; a client that wants to go on in the next
+//! life asks again. Read first: [`Service::subscribe`].
 //!
-//! **Invariant:** what stands in the ring is believed by nobody: the worst is a [`RingError`].
+//! **Invariant:** no code believes what stands in the ring: the worst is a [`RingError`].
 
 use super::{AskError, Life, Service};
 use crate::ring::{RingError, TakingFile};

@@ -4,7 +4,7 @@
 //! (a *cached* value, with its age), and how the count is found in what a passed file says ([`Base`]).
 //! Read first: [`Entry`], then [`pmux_engine::seqlock`].
 //!
-//! **Invariant:** whoever has the file can read it, and nothing else: not write it, and not make it shorter under its readers.
+//! **Invariant:** a process that has the file can read it, and nothing else: not write it, and not make it shorter under its readers.
 //! A reader believes nothing: whatever stands in the memory, it is numbers.
 
 use super::wire::{Handle, Moment, Totals};
@@ -104,7 +104,7 @@ impl Words for ReadableWords {
         self.load(at, ordering)
     }
 
-    /// Nobody writes what he reads.
+    /// A reader doesn't write what it reads.
     fn store(&self, _: usize, _: u64, _: Ordering) {}
 
     #[inline]

@@ -80,7 +80,7 @@ pub fn decode_reply(bytes: &[u8]) -> Result<(u32, Reply), WireError> {
     Ok((number, reply))
 }
 
-/// A packet that can't be understood is refused under the number 0: whoever wrote it may not have meant any number.
+/// A packet that can't be understood is refused under the number 0: its sender may not have meant any number.
 fn check_reply(number: u32, reply: &Reply) -> Result<(), WireError> {
     match reply {
         Reply::Notice(_) if number != 0 => Err(WireError::Number),

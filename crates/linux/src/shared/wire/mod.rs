@@ -2,7 +2,7 @@
 //!
 //! What it is: each message is one packet of a `SOCK_SEQPACKET` socket. A packet is a
 //! number and a body; only replies have files beside them. A request has a number that its client chose, not 0, and each reply to it has the same one;
-//! notices, which nobody asked for, have the number 0. A client begins with [`Request::Hello`] and waits for the answer.
+//! notices, which no request asked for, have the number 0. A client begins with [`Request::Hello`] and waits for the answer.
 //! Read first: [`Request`], then [`Reply`]; bytes are in `codec`.
 //!
 //! **Invariant:** pure: no system call, no clock. No bytes make it panic, or allocate more than [`DECODED_BYTES`].

@@ -31,7 +31,7 @@ pub enum Reply {
         #[serde(deserialize_with = "super::codec::bounded_bytes::<_, PART_BYTES>")]
         text: Vec<u8>,
     },
-    /// Something that nobody asked about; its number is 0.
+    /// Something that no request asked about; its number is 0.
     Notice(Notice),
     /// To [`super::Request::Subscribe`]. Beside it are three files: the records, the word of who takes them out
     /// ([`crate::ring::TakingFile`]), and a pipe into which a byte comes where there is something to read ([`crate::shared::Bell`]).

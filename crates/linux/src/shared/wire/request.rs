@@ -57,8 +57,8 @@ pub enum Request {
     ///
     /// It is off at first; what switches and closes events switches and closes it, by its one handle.
     Subscribe(Subscribe),
-    /// Asks which event of the kernel has which number in the records. Whoever meets a number that he doesn't know asks: CPUs that
-    /// come back have events with new ones. Answer: any number of [`super::Reply::Numbers`].
+    /// Asks which event of the kernel has which number in the records. A client that meets a number that it doesn't know asks: CPUs
+    /// that come back have events with new ones. Answer: any number of [`super::Reply::Numbers`].
     Numbers {
         /// The subscription.
         handle: Handle,
@@ -173,7 +173,7 @@ pub enum Wish {
     Unwanted,
 }
 
-/// What is to be done to an event. Nobody else's event notices.
+/// What is to be done to an event. The events of other clients notice nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verb {
     /// Let it count from now on. A group's other events wait for its leader.

@@ -31,7 +31,7 @@ mod imp {
     /// function: some refuse threads that are not their own.
     ///
     /// # Safety
-    /// (1) `flags` make the child share our memory. (2) `top` is the aligned upper end of a stack that nobody uses. (3) `born`
+    /// (1) `flags` make the child share our memory. (2) `top` is the aligned upper end of a stack that no task uses. (3) `born`
     /// never returns, and keeps to what a task without thread-local storage may do.
     pub(in super::super) unsafe fn clone(
         born: extern "C" fn(*mut libc::c_void) -> libc::c_int,
@@ -103,7 +103,7 @@ mod imp {
     /// function: some refuse threads that are not their own.
     ///
     /// # Safety
-    /// (1) `flags` make the child share our memory. (2) `top` is the aligned upper end of a stack that nobody uses. (3) `born`
+    /// (1) `flags` make the child share our memory. (2) `top` is the aligned upper end of a stack that no task uses. (3) `born`
     /// never returns, and keeps to what a task without thread-local storage may do.
     pub(in super::super) unsafe fn clone(
         born: extern "C" fn(*mut libc::c_void) -> libc::c_int,

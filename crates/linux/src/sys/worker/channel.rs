@@ -89,7 +89,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Received, Errno> {
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     if !first.is_null() {
         // SAFETY: (1) It is a header in `luggage`, see above. (2) With this level and type, a descriptor follows it, which
-        // the kernel has just made for us: nobody else knows it. The sender sends one at most.
+        // the kernel has just made for us: no other code knows it. The sender sends one at most.
         unsafe {
             if (*first).cmsg_level == libc::SOL_SOCKET && (*first).cmsg_type == libc::SCM_RIGHTS {
                 fd = Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<RawFd>().read_unaligned()));

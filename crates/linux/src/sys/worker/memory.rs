@@ -56,7 +56,7 @@ impl Memory {
                 return Err(Errno::EEXIST);
             }
             for at in there..there + bytes {
-                // SAFETY: (1) The byte is in the mapping just made, which is writable and nobody else's.
+                // SAFETY: (1) The byte is in the mapping just made, which is writable and used by no other code.
                 unsafe { ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(code_at(at)) };
             }
             if plan.executable {
@@ -117,7 +117,7 @@ impl Memory {
             let bytes = batch * self.page;
             let start = map(0, bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
             for page in 0..batch {
-                // SAFETY: (1) The page is in the mapping just made, which is writable and nobody else's.
+                // SAFETY: (1) The page is in the mapping just made, which is writable and used by no other code.
                 unsafe { ptr::with_exposed_provenance_mut::<u8>(start + page * self.page).write_volatile(1) };
             }
             // SAFETY: (1) Exactly the mapping made above, of which nothing is used any more.
@@ -156,7 +156,7 @@ pub(crate) fn lock_in() {
     let (off, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
     // SAFETY: (1) Numbers only. A kernel without huge pages refuses, and has none to be switched off.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, off, none, none, none) };
-    // SAFETY: (1) A number only. Whoever may not lock memory does without: pages are rarely taken away.
+    // SAFETY: (1) A number only. A process that may not lock memory does without: pages are rarely taken away.
     unsafe { libc::mlockall(libc::MCL_CURRENT) };
 }
 

@@ -1,4 +1,4 @@
-//! What goes over the socket between a worker and whoever tells it what to do.
+//! What goes over the socket between a worker and the process that tells it what to do.
 //!
 //! **Invariant:** both ends are the same program on the same machine; a message that makes no sense is refused all the same.
 

@@ -6,7 +6,7 @@
 //! in `spin`.
 //!
 //! Children of a worker, processes too, share its memory (`CLONE_VM`): a fork that copies it would cost page faults in the
-//! parent and in the child, a number of them that nobody knows. Each runs on a stack of its own that was touched before.
+//! parent and in the child, an unknown number of them. Each runs on a stack of its own that was touched before.
 //!
 //! **Invariant:** after [`serve()`] has begun, a worker's memory is touched as ordered and not otherwise: no allocation, no
 //! page that was not there before, nothing of the standard library (children have no thread-local storage of their own).

@@ -1,6 +1,6 @@
 //! The life of a worker: orders in, answers out.
 //!
-//! **Invariant:** between two orders it does nothing but wait for the next one; when nobody can tell it anything any more, it
+//! **Invariant:** between two orders it does nothing but wait for the next one; when no process can tell it anything any more, it
 //! ends.
 
 use std::ffi::CString;
@@ -46,7 +46,7 @@ pub(crate) fn serve(plan: &'static Plan) -> ! {
     Worker { plan, channel: CHANNEL, kin: Kin::Process }.live()
 }
 
-/// Ends when whoever told us what to do dies; without it, the end of the socket says so when the next order is waited for.
+/// Ends when the process that told us what to do dies; without this, the end of the socket says so when the next order is waited for.
 fn die_with_parent() {
     let signal: libc::c_ulong = libc::SIGKILL.unsigned_abs().into();
     // SAFETY: (1) Numbers only.
@@ -147,7 +147,7 @@ impl Worker {
         let child = Self { plan: self.plan, channel: channel.as_raw_fd(), kin };
         let room = size_of::<Self>().next_multiple_of(64);
         let begin: *mut Self = ptr::with_exposed_provenance_mut(top - room);
-        // SAFETY: (1) The stack is mapped, larger than this, and nobody's: each is given to one child. (2) Its top is
+        // SAFETY: (1) The stack is mapped, larger than this, and no other task's: each is given to one child. (2) Its top is
         // aligned.
         unsafe { begin.write(child) };
         let flags = match kin {

@@ -139,7 +139,7 @@ impl Server {
         let poll = Poll::new().unwrap();
         poll.add(listener, Token(0), Interest::Read).unwrap();
         loop {
-            // Whoever gives orders waits a moment for them to be heard.
+            // The thread that gives orders waits a moment for them to be heard.
             poll.wait(Some(Duration::from_millis(1)), |_| ()).unwrap();
             match to_do.try_recv() {
                 Ok(Command::Move) => {
@@ -245,7 +245,7 @@ impl Server {
                 Reply::StatusReport { part: Part::Last, text: "}".into() }
             }
             Request::Ping => Reply::Done,
-            // It speaks an older version: nobody asks for records.
+            // It speaks an older version: no client asks for records.
             other @ (Request::Weigh { .. }
             | Request::Subscribe(_)
             | Request::Numbers { .. }

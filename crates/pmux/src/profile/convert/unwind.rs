@@ -1,4 +1,4 @@
-//! Call chains that were recorded as registers and a piece of the stack, and are found out by whoever reads.
+//! Call chains that were recorded as registers and a piece of the stack, and are found out by the reader.
 //!
 //! What it is: [`Unwinding`] walks from a sample's registers from caller to caller, with the tables that programs carry of how their
 //! functions are left (`framehop` understands these); where there are none it goes by frame pointers. Each program is opened once, when

@@ -163,7 +163,7 @@ fn convert(
             Some(most) => text.chars().take(most).collect(),
             None => text.clone(),
         },
-        // Text that is somewhere in the kernel's memory, which nobody has kept.
+        // Text that is somewhere in the kernel's memory, which was not kept.
         ('s', Value::Number(address)) => format!("{address:#x}"),
         ('s', Value::Bytes(bytes, 1)) => crate::bytes::until_zero(bytes),
         ('p', _) => pointer(&conversion.pointer, value, symbol)?,

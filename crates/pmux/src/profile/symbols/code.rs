@@ -43,7 +43,7 @@ impl Code {
             ModuleKind::KernelModule => {
                 Self::KernelModule { name: profile.names.get(module.short).to_owned(), start: module.start }
             }
-            // Addresses that nobody has told of are the kernel's own, if it knows them.
+            // Addresses that no record has told of are the kernel's own, if it knows them.
             ModuleKind::Unknown if id == ModuleId::UNKNOWN_KERNEL => Self::Kernel,
             ModuleKind::Unknown | ModuleKind::Memory => Self::None,
             ModuleKind::KernelSymbol => Self::One(Named { name: path.into(), start: module.start }),
@@ -95,7 +95,7 @@ impl Code {
         }
     }
 
-    /// Why there are no names, as a sentence, if somebody asked for one and it could not be had.
+    /// Why there are no names, as a sentence, if a caller asked for one and it could not be had.
     pub(super) fn complaint(&self, profile: &Profile, id: ModuleId) -> Option<String> {
         let Self::File(code) = self else { return None };
         let path = profile.names.get(profile.modules.get(id).path);

@@ -155,7 +155,7 @@ impl ByCgroup {
         }
     }
 
-    /// To be called every few seconds while nobody reads: new cgroups are counted from here on where each has events of its own, and
+    /// To be called every few seconds while no client reads: new cgroups are counted from here on where each has events of its own, and
     /// where a program counts, those that are gone make room. Answers what went wrong.
     pub fn keep_up(&mut self) -> Option<String> {
         match &mut self.counting {

@@ -1,4 +1,4 @@
-//! Records for whoever asks: one event of the kernel, any number of readers.
+//! Records for all clients that ask: one event of the kernel, any number of readers.
 //!
 //! What it is: [`Streams`] opens what is asked for through the engine, where equal questions have one event on each CPU (a
 //! *source*); it empties the kernel's ring of each source once, and writes what was in it into the ring of everybody who is on.
@@ -7,8 +7,8 @@
 //! A round mark (`PERF_RECORD_FINISHED_ROUND`, as it stands in `perf.data`) ends what one pass has written into a ring: what comes
 //! behind the next mark is no older than what came before this one.
 //!
-//! **Invariant:** nothing here decides who may ask for what. Who is switched on or off gets exactly what is written in between.
-//! A reader that is slow loses his own records, and is told how many.
+//! **Invariant:** nothing here decides who may ask for what. A stream that is switched on or off gets exactly what is
+//! written in between. A reader that is slow loses its own records, and is told how many.
 
 mod pass;
 
@@ -51,16 +51,16 @@ pub enum StreamScope {
     Tasks(Vec<i32>),
 }
 
-/// What somebody asks.
+/// What a client asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamQuestion {
     /// Where.
     pub scope: StreamScope,
     /// Which events.
     pub attrs: Vec<Attr>,
-    /// Bytes of his ring: a power of two, from 4096 on.
+    /// Bytes of its ring: a power of two, from 4096 on.
     pub ring_bytes: u64,
-    /// He is woken with each so many bytes, at most half of the ring.
+    /// It is woken with each so many bytes, at most half of the ring.
     pub wake_bytes: u64,
 }
 
@@ -191,7 +191,7 @@ impl Streams {
             }
         };
         let (mask, absent) = choice.mask(&self.session).map_err(wrong)?;
-        // A quarter, so that what is left does until somebody comes.
+        // A quarter, so that what is left suffices until a reader comes.
         let wakeup = KernelWakeup::Bytes(u32::try_from(self.source_bytes / 4).unwrap_or(u32::MAX));
         let groups: Vec<_> =
             question.attrs.iter().map(|attr| GroupSpec::single(KERNEL, Attr { wakeup, ..*attr })).collect();
@@ -310,7 +310,7 @@ impl Streams {
         }
     }
 
-    /// Lets go of what nobody needs any more.
+    /// Lets go of what is not needed any more.
     fn prune(&mut self) {
         let engine = self.session.engine();
         self.sources.retain(|&source, _| engine.source_of(source).is_ok());
@@ -371,7 +371,7 @@ impl Streams {
         for id in ids {
             let Some(Held { sets, source_bytes, .. }) = self.held.get(&id) else { continue };
             let (sets, source_bytes) = (sets.clone(), *source_bytes);
-            // A CPU whose ring can't be mapped tells nothing; whoever asks for its numbers sees that it is missing.
+            // A CPU whose ring can't be mapped tells nothing; a client that asks for its numbers sees that it is missing.
             let _ = self.cover(&sets, source_bytes);
             self.own(id);
         }

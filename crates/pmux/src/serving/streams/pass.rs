@@ -4,11 +4,11 @@
 //! the caller says so ([`Streams::pass_while`]): however much the kernel writes meanwhile, and however many readers there are, a turn
 //! costs one piece more than it may, and a round comes to its end. What the kernel found no room for meanwhile is lost, and told by
 //! a record of the kernel's.
-//! Who is switched on or off doesn't wait for a round: the place where he begins is noted, and what waits for him when he ends is
-//! written into his ring beforehand.
+//! A stream that is switched on or off doesn't wait for a round: the place where it begins is noted, and what waits for it when it
+//! ends is written into its ring beforehand.
 //! Read first: [`Streams::pass_while`].
 //!
-//! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for nobody. Between two
+//! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for no reader. Between two
 //! round marks each kernel ring is emptied up to where it was at the first of them, or further.
 
 use super::{Source, StreamId, Streams};
@@ -45,7 +45,7 @@ pub(super) enum Flow {
     On,
 }
 
-/// Whether a record lies before the one that somebody begins with.
+/// Whether a record lies before the one that a stream begins with.
 fn is_before(at: u64, from: Option<u64>) -> bool {
     from.is_some_and(|from| at.wrapping_sub(from) > u64::MAX / 2)
 }
@@ -153,7 +153,7 @@ impl Streams {
         woken: &mut BTreeSet<EventId>,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Left {
-        // It was closed, or is empty: then nobody need be asked who listens.
+        // It was closed, or is empty: then the engine need not be asked which streams listen.
         let Some(source) = self.sources.get_mut(&event) else { return Left::Nothing };
         if source.ring.ring.waiting_bytes() == 0 {
             return Left::Nothing;
@@ -193,7 +193,7 @@ impl Streams {
             go_on,
         );
         tally.broken += u64::from(drained.is_err());
-        // With the last one, nobody holds a ring that was closed.
+        // Once this audience is dropped, nothing here holds a ring that was closed.
         *audience = Audience::default();
         if drained.is_ok_and(|drained| drained.left_bytes > 0) { Left::Some } else { Left::Nothing }
     }

@@ -119,7 +119,7 @@ fn a_turn_ends_although_there_is_always_more() {
     }
 }
 
-/// Who begins gets what is written from then on, who ends what was written until then, and nobody waits for a round.
+/// A stream that begins gets what is written from then on, one that ends what was written until then, and neither waits for a round.
 #[test]
 fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
     let Some(mut scene) = Scene::new() else { return };
@@ -155,7 +155,7 @@ fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
     assert_eq!(all.iter().flatten().count() as u64, scene.streams.all().taken, "the first one has all");
 }
 
-/// Who has no time to give somebody what waits for him at his end says how much that was.
+/// Where there is no time to give a stream what waits for it at its end, it is told how much that was.
 #[test]
 fn what_there_was_no_time_for_is_lost_and_told() {
     let Some(mut scene) = Scene::new() else { return };

@@ -88,7 +88,7 @@ pub struct Stripped {
     pub kept: &'static str,
 }
 
-/// Whether there may be programs in which nobody has looked.
+/// Whether there may be programs that were not searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Others {
     /// The program may start others.

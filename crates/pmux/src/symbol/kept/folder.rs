@@ -1,7 +1,7 @@
 //! Where the files of the cache are.
 //!
 //! **Invariant:** a file appears under its name only when it is whole; all of them together stay below a size, the longest unused go first.
-//! A folder that is somebody else's is neither read nor written.
+//! A folder that is another user's is neither read nor written.
 
 use crate::symbol::sources::hex;
 use pmux_linux::plain_file;
@@ -33,7 +33,7 @@ fn home(cache: &Path) -> PathBuf {
     cache.join("symbols")
 }
 
-/// Whether a folder is this user's: as root in somebody's home, say, it is better left alone.
+/// Whether a folder is this user's: as root in a user's home, say, it is better left alone.
 fn is_own(folder: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|about| about.uid());
     match (owner(folder), owner(Path::new("/proc/self"))) {

@@ -1,10 +1,10 @@
-//! What was found out about a program or library, kept on disk: the second time nobody opens it.
+//! What was found out about a program or library, kept on disk: the second time its file is not opened.
 //!
 //! What it is: [`Kept`] has the answers that were given about one build of a file, by its build id: functions and lines of addresses,
-//! and who else had been asked. `bytes` is what stands in its file, `folder` where the files are. Read first: [`Kept::load`].
+//! and which other files had been asked. `bytes` is what stands in its file, `folder` where the files are. Read first: [`Kept::load`].
 //!
 //! **Invariant:** what is kept is never trusted blindly: a file that is of another version, broken, or older than what could tell more now
-//! is as good as none. Whoever can't write goes on without.
+//! is as good as none. A process that can't write goes on without.
 
 mod bytes;
 mod folder;

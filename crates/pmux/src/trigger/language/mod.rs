@@ -142,7 +142,7 @@ impl Comparison {
             Self::GreaterOrEqual => value >= limit,
             Self::Less => value < limit,
             Self::LessOrEqual => value <= limit,
-            // Whoever writes it means numbers that are small and whole.
+            // A user who writes it means numbers that are small and whole.
             Self::Equal => value == limit,
             Self::Unequal => value != limit,
         }

@@ -36,7 +36,7 @@ pub(super) const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 pub(super) const RESOURCES: [(&str, Resource); 3] =
     [("cpu", Resource::Cpu), ("memory", Resource::Memory), ("io", Resource::Io)];
-/// More terms than that nobody reads.
+/// More terms than that are not readable.
 const MOST_TERMS: usize = 16;
 
 impl FromStr for Trigger {

@@ -85,7 +85,7 @@ impl Live for Signalled {
     }
 }
 
-/// Which lines somebody waits for.
+/// Which lines a trigger waits for.
 enum Matcher {
     Text(String),
     Pattern(regex_lite::Regex),

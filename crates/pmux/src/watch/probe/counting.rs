@@ -76,13 +76,13 @@ pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) 
     asm.place(due);
     write_one(&mut asm, tag, maps, count);
 
-    // Whoever it was and wherever, it was too early.
+    // Whatever the task and the instruction were, the hit was too early.
     asm.place(early).set(Reg::R7, tag_bits(tag)).set(Reg::R9, EARLY);
     search(&mut asm, shape, table, &Ways { found: early_found, free: early_free, alone });
     asm.place(early_free).store(Size::Double, Reg::R10, FOUND, Reg::R0);
     claim(&mut asm, counting, table, alone);
     asm.jump(count).place(early_found).set(Reg::R7, Reg::R0).jump(count);
-    // Where there is no slot: as if nobody counted.
+    // Where there is no slot: as if no program counted.
     let written = asm.label();
     asm.place(alone);
     lay_out(&mut asm, tag, Reg::R8);

@@ -6,11 +6,11 @@
 //! next: `program`, then `maps` and `sighting`; `table`, what is counted.
 //!
 //! On x86 an access is reported when it is done, so what is seen is what it left; the old value is that of the hit before. Other
-//! machines report it before it is done: what is seen is what it found. In both cases somebody else can write to the same memory in
+//! machines report it before it is done: what is seen is what it found. In both cases another writer can change the same memory in
 //! the short time between the access and the look: another thread (that is a hit of its own), another process that shares
 //! the memory, the kernel, a device.
 //!
-//! What was opened at a moment when somebody forked may have children without a program (`Teller` in [`super::arm`]). Programs are
+//! What was opened at a moment when a thread forked may have children without a program (`Teller` in [`super::arm`]). Programs are
 //! numbered, so that of a thread that is armed twice one is believed (`is_ours` in [`super::take`]).
 //!
 //! **Invariant:** where a program can't be had, nothing changes but that values are read later; and why is known.
@@ -263,7 +263,7 @@ impl Probe {
 
     /// What stands somewhere before the first hit.
     pub(super) fn stood(&self, pid: i32, address: u64, value: u64, at: Nanos) {
-        // Another namespace's number may be somebody else's.
+        // A number of another namespace may be that of another process here.
         if let (Moment::Behind, Work::Look { numbers: Numbers::Ours, last, .. }, Ok(pid)) =
             (moment(), &self.work, u32::try_from(pid))
         {

@@ -121,7 +121,7 @@ pub(in crate::watch) struct Counted {
 }
 
 impl Counted {
-    /// Whether they came before all was armed: they are nobody's.
+    /// Whether they came before all was armed: they belong to no task.
     pub(in crate::watch) fn are_early(&self) -> bool {
         self.ip == EARLY as u64
     }

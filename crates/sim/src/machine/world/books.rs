@@ -65,7 +65,7 @@ pub(crate) struct Books {
 pub(super) enum Which {
     Least,
     Most,
-    /// Nobody waits: the two are one.
+    /// No caller waits: the two are one.
     Both,
 }
 
@@ -220,7 +220,7 @@ impl State {
         }
     }
 
-    /// Opens and closes gates of a master: nobody waits there.
+    /// Opens and closes gates of a master: no caller waits there.
     pub(crate) fn gate_master(&mut self, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) {
         self.gate_place(tags, place, only_on, Which::Both);
     }
@@ -256,7 +256,7 @@ impl World {
         change: impl FnOnce(&mut State),
         act: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        // Whoever is enabled before or after may count meanwhile; for certain, only who is both.
+        // An event that is enabled before or after may count meanwhile; for certain, only one that is enabled both before and after.
         let before: Vec<_> = self.with(|state| {
             let open = |state: &State, kin: u32| state.ledger.kin(kin).is_some_and(|kin| kin.most.is_open());
             let kins = tags.iter().filter_map(|&tag| state.ledger.tag(tag)).flat_map(|tag| tag.kins.iter().copied());

@@ -46,7 +46,7 @@ impl World {
         if self.state(|state| state.cpus.iter().filter(|cpu| cpu.online).count()) == 1 {
             return Err(CpuError::Last(cpu));
         }
-        // It is online, so nobody can refuse.
+        // It is online, so this cannot be refused.
         let _ = self.place(cpu, None);
         self.with(|state| {
             state.cpu_mut(cpu).going = true;

@@ -153,7 +153,7 @@ impl World {
         })
     }
 
-    /// Nobody asks about these events any more: nothing may be left of them.
+    /// No code asks about these events any more: nothing may be left of them.
     pub(super) fn drop_tags(&mut self, tags: &[Event]) {
         self.with(|state| {
             for &tag in tags {
@@ -382,7 +382,7 @@ impl State {
         }
     }
 
-    /// How many groups want a CPU, whoever runs there.
+    /// How many groups want a CPU, whatever runs there.
     pub(super) fn want(&mut self, context: ContextKey, more: i32) {
         if let ContextKey::Cpu(cpu) = context
             && let Some(cpu) = self.cpus.get_mut(cpu.0 as usize)

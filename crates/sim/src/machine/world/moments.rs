@@ -1,11 +1,11 @@
-//! At which moment somebody began, or ended, to see what his master counts.
+//! At which moment an event began, or ended, to see what its master counts.
 //!
-//! What it is: whoever reaches his own CPU only asks the others by doorbells, and waits; a master there counts on meanwhile. At which
-//! moment of the call it was read, his count tells. It must lie between the call and its end; from then on the books know it, and
-//! the count is exact again.
+//! What it is: a caller that reaches only its own CPU asks the others by doorbells, and waits; a master there counts on meanwhile. The
+//! count of the event tells at which moment of the call the master was read. That moment must lie between the call and its end; from
+//! then on the books know it, and the count is exact again.
 //! Read first: [`World::tell_moments`].
 //!
-//! **Invariant:** where no master counted while somebody waited, the engine is asked nothing.
+//! **Invariant:** where no master counted while a caller waited, the engine is asked nothing.
 
 use super::super::ledger::{Event, Window};
 use super::super::state::State;
@@ -17,7 +17,7 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::{Count, CpuId, Nanos};
 
 impl World {
-    /// Whether somebody may have to wait while masters count.
+    /// Whether a caller may have to wait while masters count.
     pub(super) fn must_tell_moments(&self) -> bool {
         self.description().reach == Reach::OwnCpu && self.shares()
     }
@@ -66,7 +66,7 @@ impl World {
             }),
         };
         let Some(count) = self.counted_at(tag, place).filter(|_| !truth.at_most) else {
-            // Nobody can tell: it is this at most.
+            // The moment cannot be told: what the event saw is this at most.
             self.with(|state| {
                 state.correct_sight(sight, more, Window::default());
                 let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());

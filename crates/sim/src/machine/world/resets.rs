@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// The same of an event that sees what a master counts everywhere together: nobody can tell its places apart.
+    /// The same of an event that sees what a master counts everywhere together: its places cannot be told apart.
     fn forget_what_was_seen(&mut self, tag: Event, before: &Before) {
         let now = self.state(|state| state.ran_anywhere(tag).occurrences);
         let count = self.look_at_counts(tag).into_iter().find_map(|(_, count)| count);
@@ -142,7 +142,7 @@ impl World {
             (BookKind::Group { id, .. }, ContextKey::Cpu(_)) => {
                 self.observe(|engine| engine.read_group(*id)).ok()?.get(index)?.ok().map(|count| count.value)
             }
-            // Nobody resets a master.
+            // No caller resets a master.
             (BookKind::Master { .. }, _) => None,
             (BookKind::OfSet { set, first }, _) => {
                 let id = self.books.set(*set)?.id;

@@ -97,11 +97,11 @@ impl RingBook {
 }
 
 impl World {
-    /// What each sample of an event must have, for whoever looks at rings.
+    /// What each sample of an event must have, for the code that looks at rings.
     pub const IN_SAMPLES: SampleFormat = SampleFormat::IDENTIFIER.union(SampleFormat::ADDR);
 
     /// Gives an event that samples ([`World::IN_SAMPLES`]) a ring of so many bytes; several share it where they are led into it
-    /// ([`World::redirect`]). Nobody reads it but with [`World::take_samples`] and [`World::look_at_samples`].
+    /// ([`World::redirect`]). Only [`World::take_samples`] and [`World::look_at_samples`] read it.
     ///
     /// # Errors
     /// The engine's; [`OutputError::Closed`] also for an event of a set.
@@ -151,8 +151,8 @@ impl World {
         Ok(())
     }
 
-    /// Somebody may be switched whose samples others get as well: what was taken until now is brought before, as an engine asks of
-    /// its host.
+    /// An event may be switched whose samples other events get as well: what was taken until now is brought before, as an engine asks
+    /// of its host.
     pub(super) fn bring_samples(&mut self) {
         if !self.shares() || self.rings.is_empty() {
             return;
@@ -178,7 +178,7 @@ impl World {
         Ok(())
     }
 
-    /// The reader of a forward ring takes out all that is there; how many samples. Nobody takes anything out of another one.
+    /// The reader of a forward ring takes out all that is there; how many samples. No reader takes anything out of another ring.
     ///
     /// # Errors
     /// What the reader says.

@@ -10,7 +10,7 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 
 impl World {
-    /// Lets a task come onto a CPU, or nobody; whoever is there leaves. A task that is on another CPU leaves that first.
+    /// Lets a task come onto a CPU, or none; the task that is there leaves. A task that is on another CPU leaves that first.
     ///
     /// # Errors
     /// In this order: there is no such CPU, it is offline, no such task lives.
@@ -50,7 +50,7 @@ impl World {
     /// Lets time pass while no task runs.
     pub fn idle(&mut self, span: Nanos) {
         for cpu in self.busy() {
-            // It is online, as somebody runs there.
+            // It is online, as a task runs there.
             let _ = self.place(cpu, None);
         }
         self.pass(span);
@@ -115,7 +115,7 @@ impl World {
         }
         for cpu in self.busy() {
             self.with(|state| state.clear_queue(cpu));
-            // It is online, as somebody runs there.
+            // It is online, as a task runs there.
             let _ = self.place(cpu, None);
         }
     }
@@ -145,8 +145,8 @@ impl World {
         self.place(cpu, next.filter(|&next| self.lives(next)))
     }
 
-    /// From now on, a task runs on this CPU; if it is on another one now, it moves at once, and whoever is there waits for
-    /// his turn.
+    /// From now on, a task runs on this CPU; if it is on another one now, it moves at once, and the task that is there waits
+    /// for its turn.
     ///
     /// # Errors
     /// As [`World::place`].

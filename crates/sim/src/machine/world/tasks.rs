@@ -138,7 +138,7 @@ impl World {
                 let book = self.books.get(number).filter(|book| book.tags.first() == Some(&event))?;
                 let (tags, only_on) = (book.tags.clone(), kin.only_on);
                 let heirloom = Heirloom { book: number, family: book.family()?, tags, only_on, in_error: Vec::new() };
-                // Whoever demands nothing and was never refused anything is in no error.
+                // A group that demands nothing and was never refused anything is in no error.
                 Some((heirloom, book.pinned || state.faults.struck > 0))
             };
             shelf.kins().filter_map(heirloom).collect()
@@ -166,7 +166,7 @@ impl World {
 
     fn inherit(&mut self, heirloom: &Heirloom, (parent, child): (TaskId, TaskId), refused: bool) {
         let &Heirloom { book, family, ref tags, only_on, ref in_error } = heirloom;
-        // One that shares is on in a child whatever its master is there, and of that nobody knows.
+        // A group that shares is on in a child whatever the state of its master is there, and that state is not known.
         let shares = self.shares() && tags.first().is_some_and(|&tag| self.is_shared(tag));
         let guess = shares || !self.is_quiet() || self.books.get(book).is_some_and(super::Book::is_master);
         self.books.touch(book);

@@ -203,7 +203,7 @@ impl State {
 }
 
 impl State {
-    /// What limits the truth about whoever shares a counter: what limits that of the master.
+    /// What limits the truth about an event that shares a counter: what limits that of the master.
     fn marks_of_master(&self, kin: u32) -> Marks {
         let master = self.ledger.kin(kin).and_then(|kin| self.ledger.kin(kin.master?));
         master.map_or(Marks::default(), |master| Marks {

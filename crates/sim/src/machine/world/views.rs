@@ -1,4 +1,4 @@
-//! Who shares a counter with whom.
+//! Which events share a counter with which.
 //!
 //! What it is: where the engine shares, a group of the machine is two: the *view* that the driver asked for, and the *master*
 //! for which counters are programmed. When the driver opens something, it is offered under names that a master may have; what
@@ -98,7 +98,7 @@ impl World {
         tags
     }
 
-    /// Enters a group that counts for whoever asks the same.
+    /// Enters a group that counts for every group that asks the same.
     pub(super) fn enter_master(
         &mut self,
         (number, tags): (u32, Vec<Event>),
@@ -214,7 +214,7 @@ impl World {
         self.settle_masters(&masters);
     }
 
-    /// Whoever looked at these masters may do so no more: those that nobody can look at again are closed.
+    /// The events that looked at these masters perhaps do so no more: the masters that no event can look at again are closed.
     pub(super) fn settle_masters(&mut self, masters: &[Event]) {
         let mut numbers: Vec<_> = masters.iter().filter_map(|&master| self.number_of(master)).collect();
         numbers.sort_unstable();
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// A set is closed: its masters are others' now, or nobody's.
+    /// A set is closed: its masters belong to others now, or to none.
     pub(super) fn release_masters(&mut self, numbers: &[u32]) {
         let mut masters = Vec::new();
         for &number in numbers {
@@ -314,9 +314,9 @@ impl World {
         events.into_iter().map(in_error).collect()
     }
 
-    /// The masters of these events that will be enabled everywhere if these are: those that nobody counts with yet, those that
-    /// share with nobody, and those of events that count already. Of the others, one that failed may be tried again, and of a
-    /// child's nobody knows.
+    /// The masters of these events that will be enabled everywhere if these are: those that no event counts with yet, those that
+    /// no other group shares, and those of events that count already. Of the others, one that failed may be tried again; for a
+    /// child's, that is not known.
     pub(super) fn masters_to_try(&self, tags: &[Event], whom: &[Event]) -> Vec<Event> {
         let is_on = |tag: &Event| {
             self.state(|state| state.ledger.tag(*tag).is_some_and(|tag| tag.view.is_some_and(|view| view.on)))
@@ -400,18 +400,18 @@ impl World {
     }
 }
 
-/// Whether whoever opened a master may open more under its name.
+/// Whether the opener of a master may open more under its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opener {
     /// A set: where a CPU comes.
     Goes,
-    /// Nobody.
+    /// No opener.
     Done,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whose {
-    /// Whoever asks the same.
+    /// Every group that asks the same.
     Everybody,
     /// The group that was the only one to use it when it came to ask something else, and no group any more.
     OneGroup,
@@ -433,7 +433,7 @@ impl super::Book {
         }
     }
 
-    /// Whether it is a master that nobody can come to share any more.
+    /// Whether it is a master that no group can come to share any more.
     pub(crate) const fn is_taken(&self) -> bool {
         matches!(self.kind, BookKind::Master { whose: Whose::OneGroup, .. })
     }

@@ -2,16 +2,16 @@
 //!
 //! What it is: each side's cursor, and which side is first. A cursor moves past a head that has had its chance since it
 //! became the head. Where both sides want counters, each is first for as long as the other, counted over the
-//! time in which somebody waited.
+//! time in which a group waited.
 //! Read first: [`Core::tick`].
 //!
-//! **Invariant:** whoever fits beside the pinned groups is on again and again, whatever the rhythm is in which ticks
+//! **Invariant:** a group that fits beside the pinned groups is on again and again, whatever the rhythm is in which ticks
 //! come and tasks leave.
 
 use super::{Core, Fate, Priority, Side, Whereabouts};
 use pmux_engine::pmu::SlotMask;
 
-/// For how long each side was first while somebody waited.
+/// For how long each side was first while a group waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Clock {
     now_ns: u64,
@@ -31,7 +31,7 @@ impl Core {
         self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == Fate::Waits)
     }
 
-    /// The next turn. On each side on which somebody waits, the cursor moves past the head if that has had its
+    /// The next turn. On each side on which a group waits, the cursor moves past the head if that has had its
     /// chance; and it is decided who is first from now on.
     pub fn tick(&mut self) {
         self.note_chances();
@@ -87,7 +87,7 @@ impl Core {
         self.groups[group].events.iter().copied().min_by_key(|mask| (mask.len(), mask.0)).unwrap_or(SlotMask::ALL)
     }
 
-    /// The task leaves the CPU: for its own groups this is a tick, and where somebody waits, it is decided who is
+    /// The task leaves the CPU: for its own groups this is a tick, and where a group waits, it is decided which side is
     /// first from now on.
     pub fn task_leaves(&mut self) {
         self.note_chances();
@@ -129,7 +129,7 @@ impl Core {
         flexible && self.task == Whereabouts::Here
     }
 
-    /// Whoever was first for less time so far is first from now on; after the same time, the other side. Nobody is
+    /// The side that was first for less time so far is first from now on; after the same time, the other side. No side is
     /// second where only one is there.
     fn decide(&mut self) {
         let passed_ns = (self.clock.now_ns - self.clock.since_ns) as i64;
@@ -145,7 +145,7 @@ impl Core {
         };
     }
 
-    /// The cursor of a side on which somebody waits moves past the head, if that has had its chance.
+    /// The cursor of a side on which a group waits moves past the head, if that has had its chance.
     fn pass_on(&mut self, side: Side, plan: &[Fate]) {
         let Some(&head) = self.lane(side).first() else { return };
         if self.waits(side, plan) && self.had_chance[side as usize] {
@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// Within so many turns of equal length, without comings and goings before, every flexible group that could be on
-    /// was: each side on which somebody waits is first at least every second turn, and then its cursor moves on.
+    /// was: each side on which a group waits is first at least every second turn, and then its cursor moves on.
     #[must_use]
     pub fn patience(&self) -> usize {
         let longest = Side::BOTH.map(|side| self.lane(side).len()).into_iter().max().unwrap_or(0);

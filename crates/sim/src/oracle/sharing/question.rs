@@ -1,23 +1,23 @@
 //! Who asks the same.
 //!
-//! What it is: for two attributes whether they ask the same, and for a group with whom it may share, field by field.
+//! What it is: for two attributes whether they ask the same, and for a group which others it may share with, field by field.
 //!
 //! **Invariant:** two attributes are compared as they are; there is no form that both are brought into.
 
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 
-/// With whom a group may share.
+/// Which others a group may share with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Company {
-    /// Nobody: it does more than count, begins by itself, or wants all counters.
+    /// None: it does more than count, begins by itself, or wants all counters.
     Nobody,
-    /// Whoever asks for the same as a whole: it demands to be on always.
+    /// Groups that ask for the same as a whole: it demands to be on always.
     Alike,
     /// These, and single events that ask for one of its own.
     Anybody,
 }
 
-/// With whom a group may share, the leader first.
+/// Which others a group may share with, the leader first.
 #[must_use]
 pub fn of_group(attrs: &[Attr]) -> Company {
     let leader = attrs.first().map_or(AttrFlags::empty(), |leader| leader.flags);
@@ -56,8 +56,8 @@ pub fn only_counts(attr: &Attr) -> bool {
     !(samples || traces || signals || begins_by_itself || writes)
 }
 
-/// Whether two events that only count ask the same: what happens, when, and to whom. How it would be written into a ring, and
-/// whether it begins at once, makes no difference.
+/// Whether two events that only count ask the same: what happens, when, and to which tasks in which modes. How it would be written
+/// into a ring, and whether it begins at once, makes no difference.
 #[must_use]
 pub fn same(one: &Attr, other: &Attr) -> bool {
     use AttrFlags as F;

@@ -111,16 +111,16 @@ pub enum OverflowSignal {
     Interrupt,
     /// `nmi`: an interrupt that nothing holds off.
     Nmi,
-    /// `poll`: not at all; somebody must look often enough.
+    /// `poll`: not at all; software must look often enough.
     Poll,
 }
 
-/// Which registers whoever opens, reads and switches events reaches.
+/// Which registers a caller that opens, reads and switches events reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Callers {
     /// `everywhere`: those of every CPU.
     Everywhere,
-    /// `own-cpu`: those of the CPU that he is on; for the others he rings doorbells, and waits.
+    /// `own-cpu`: those of the CPU that it is on; for the others it rings doorbells, and waits.
     OwnCpu,
 }
 

@@ -166,7 +166,7 @@ impl Found<'_> {
         })
     }
 
-    /// What nobody can know off the simulator.
+    /// What cannot be known off the simulator.
     fn truth(&mut self, comparison: &Comparison, asks: &Asks<'_>) {
         if self.world.sim_only {
             return;

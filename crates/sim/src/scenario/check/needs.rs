@@ -1,6 +1,6 @@
 //! What a scenario needs of the machine that it runs on.
 //!
-//! **Invariant:** a file that passes [`super::check`] says all of it in its `requires:` line, so that whoever reads the file, or
+//! **Invariant:** a file that passes [`super::check`] says all of it in its `requires:` line, so that a reader of the file, or
 //! a runner that skips it, needs to look nowhere else.
 
 use std::collections::BTreeSet;

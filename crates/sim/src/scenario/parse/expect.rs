@@ -1,6 +1,6 @@
 //! `expect`: comparisons and states.
 //!
-//! **Invariant:** an expression is bounded in length and depth, so that nobody who walks over it needs to be.
+//! **Invariant:** an expression is bounded in length and depth, so that no code that walks over it needs to be.
 
 use pmux_engine::EventState;
 

@@ -1,7 +1,7 @@
 //! Scenarios on the simulated machine.
 //!
 //! What it is: [`run`] runs a whole scenario and says whether all was as expected ([`Outcome`]). [`Execution`] does it
-//! statement by statement, for whoever makes up scenarios while they run.
+//! statement by statement, for code that makes up scenarios while they run.
 //! Read first: [`Execution`], then `opening` and `observe`; `machine` makes a machine of a scenario's head.
 //!
 //! **Invariant:** one scenario and one seed give one run, to the nanosecond; a timeline and checks change nothing of it.

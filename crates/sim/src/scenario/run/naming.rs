@@ -31,7 +31,7 @@ pub(super) struct Record {
 
 pub(super) enum Life {
     Open,
-    /// What it had counted, if somebody wants to know.
+    /// What it had counted, if the timeline is to show it.
     Closed(Option<Box<EventFigures>>),
 }
 

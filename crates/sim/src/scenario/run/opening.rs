@@ -89,7 +89,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Whoever reads the ring of an event does so.
+    /// The reader of the ring of an event reads it.
     pub(super) fn take_samples(&mut self, name: &Name, expected: Option<u64>) -> Result<(), Refused> {
         let number = self.names.open_number(name)?;
         let record = self.names.records.get(number);

@@ -156,7 +156,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Somebody else has a hardware counter.
+    /// Another owner has a hardware counter.
     fn held(&self, cpu: CpuId, counter: u8) -> Result<machine::Fault, Refused> {
         self.known_cpu(cpu)?;
         let pmus = &self.world.description().pmus;

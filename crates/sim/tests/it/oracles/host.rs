@@ -130,7 +130,7 @@ impl Machine {
         lock(&self.world).on_cpu
     }
 
-    /// Lets time pass for whoever is on the CPU.
+    /// Lets time pass for the task on the CPU, if there is one.
     pub fn run(&self, ns: u64) {
         let mut world = lock(&self.world);
         world.now += ns;

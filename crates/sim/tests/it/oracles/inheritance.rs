@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 /// The task that is there from the beginning.
 const FIRST: TaskId = TaskId(1);
-/// More counters than are wanted at once: whoever is enabled runs.
+/// More counters than are wanted at once: an event that is enabled runs.
 const COUNTERS: u8 = 32;
 
 struct Root {
@@ -111,7 +111,7 @@ impl Pair {
         self.model.exec(task, program);
     }
 
-    /// A task exits; if it is on the CPU, that is left to nobody.
+    /// A task exits; if it is on the CPU, no task follows it there.
     fn exit(&mut self, task: TaskId) {
         self.engine.task_exit(task);
         if self.engine.host().on_cpu() == Some(task) {
@@ -238,7 +238,7 @@ fn every_short_story_of_a_family_is_told_alike() {
         for code in 0..SMALL.len().pow(length) {
             let step = |place| SMALL[code / SMALL.len().pow(place) % SMALL.len()];
             let steps: Vec<_> = (0..length).map(step).collect();
-            // Nothing happens to a family before somebody forks that is not seen in the shorter stories.
+            // Nothing happens to a family before a task forks that is not seen in the shorter stories.
             if length < 4 || matches!(steps[0], Small::ForkOldest) {
                 follow(&steps);
                 stories += 1;

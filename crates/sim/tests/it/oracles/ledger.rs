@@ -243,7 +243,7 @@ fn wishes() -> impl Strategy<Value = Wish> {
     ];
     let weight = prop_oneof![6 => Just(1_u8), 1 => Just(2), 1 => Just(3)];
     (kinds, weight, proptest::option::weighted(0.8, 0..TASKS), cpus).prop_map(|(kind, weight, task, cpus)| {
-        // CPUs that are nobody's task's are always named.
+        // A wish without a task always names its CPUs.
         let cpus = if task.is_none() { Some(cpus.unwrap_or_default()) } else { cpus };
         Wish { kind, weight, task, cpus }
     })

@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 
-    /// Whoever has a slot, in a placement that there is, keeps it.
+    /// An event that has a slot, in a placement that there is, keeps it.
     #[test]
     fn a_placement_that_is_asked_for_is_what_comes_out(
         events in prop::collection::vec(1_u64..64, 1..=6),

@@ -109,7 +109,7 @@ impl Pair {
             for (index, &event) in opened.events.iter().enumerate() {
                 let value = rate(index) * running;
                 let truth = Count { value, enabled: Nanos(enabled), running: Nanos(running) };
-                // Whoever is in error has no count.
+                // An event in error has no count.
                 if let Ok(count) = self.engine.read(event) {
                     assert_eq!(count, truth, "event {index} after {steps:?} of {begin:#?}");
                 }
@@ -230,7 +230,7 @@ fn representatives(count: u8, length: usize) -> Representatives {
     Representatives { by_table, lists: others * shapes.len() }
 }
 
-/// A table without the subsets in which somebody is not alone who must be.
+/// A table without the subsets in which a group is not alone that must be.
 fn without_company(table: u32, alone: u32) -> u32 {
     let lawful = |subset: u32| subset & alone == 0 || subset.count_ones() <= 1;
     (0..u32::BITS).filter(|&subset| table & (1 << subset) != 0 && lawful(subset)).fold(0, |table, it| table | 1 << it)

@@ -1,4 +1,4 @@
-//! The reader: reads a recording in a thread of its own, and shows what was read so far to whoever asks.
+//! The reader: reads a recording in a thread of its own, and shows what was read so far to the thread that asks.
 //!
 //! What it is: a sink that adds samples up, and between two blocks of the file makes the table that is wanted ([`sheet`]) or the source
 //! of a function ([`source`]). When all was read it waits for questions. Read first: [`Reader::answer`].
@@ -27,7 +27,7 @@ const PATIENCE: u32 = 5;
 /// So often it is told how far reading is.
 const TICK: Duration = Duration::from_millis(40);
 
-/// Who is told; `false` if nobody listens any more.
+/// Where news is sent; `false` if no receiver is left.
 pub(super) type Tell = Box<dyn Fn(Told) -> bool + Send>;
 
 /// What to read, and how.
@@ -49,7 +49,7 @@ pub(super) struct Reading {
     pub(super) look: Look,
 }
 
-/// Reads all, and answers until nobody asks any more.
+/// Reads all, and answers until no sender of questions is left.
 pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
     let Reading { input, name, snapshots, wrong, keys, least_percent, wanted, look } = reading;
     let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
@@ -150,7 +150,7 @@ impl Reader {
         if (self.tell)(told) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
-    /// Takes what was asked meanwhile. Breaks when nobody can ask any more.
+    /// Takes what was asked meanwhile. Breaks when no sender of questions is left.
     fn take_asks(&mut self, first: Option<Ask>) -> ControlFlow<()> {
         self.ask = first.or(self.ask.take());
         loop {

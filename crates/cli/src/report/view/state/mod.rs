@@ -30,7 +30,7 @@ const SIDEWAYS: usize = 8;
 /// The wheel moves so many lines.
 const WHEEL: isize = 3;
 
-/// What somebody wants.
+/// What the user wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Quit,
@@ -112,7 +112,7 @@ pub(super) enum Stage {
     Finished,
 }
 
-/// Where somebody was before a zoom.
+/// Where the user was before a zoom.
 #[derive(Clone, Debug)]
 struct Before {
     filter: String,
@@ -141,7 +141,7 @@ pub(super) struct State {
     columns: Vec<Vec<SortKey>>,
     /// For each zoom.
     before: Vec<Before>,
-    /// Somebody has picked an event.
+    /// The user has picked an event.
     has_picked_event: bool,
 }
 
@@ -226,7 +226,7 @@ impl State {
         }
     }
 
-    /// Does what somebody wants.
+    /// Does what the user wants.
     pub(super) fn act(&mut self, action: Action) -> Effect {
         if !matches!(action, Action::Resize(..)) {
             self.message = None;

@@ -1,6 +1,6 @@
 //! The source of a function as it is looked at.
 //!
-//! **Invariant:** until somebody moves it, the cursor is on the heaviest line.
+//! **Invariant:** until the user moves it, the cursor is on the heaviest line.
 
 use super::super::told::{By, Source, SourceLine, SourcePlace};
 use super::scroll::Scroll;

@@ -159,7 +159,7 @@ fn a_group_with_other_members_or_another_order_is_another_question() {
         engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
     }
     assert_eq!(engine.census().masters, 4);
-    // The same event twice in a group: whoever asks for it joins the first.
+    // The same event twice in a group: an event that asks for it joins the first.
     engine.open(&group(PLENTY, &[event(7), event(7)]), Target::cpu(CpuId(0))).unwrap();
     engine.open(&group(PLENTY, &[event(7)]), Target::cpu(CpuId(0))).unwrap();
     assert_eq!(engine.census().masters, 5);

@@ -76,7 +76,7 @@ impl Idle {
 
     /// Lets it start another one.
     ///
-    /// Errors: the kernel's; a process starts nobody.
+    /// Errors: the kernel's; a process starts no other task.
     pub fn fork(&self, kin: Kin) -> io::Result<Self> {
         let Life::Thread(orders, _) = &self.life else { return Err(io::ErrorKind::Unsupported.into()) };
         let (answer, answered) = mpsc::channel();
@@ -199,7 +199,7 @@ impl Crew {
 
     /// The task at a place ends, and a child of another one takes its place; that stays empty where the kernel refuses it.
     pub fn fork(&mut self, parent: usize, place: usize, kin: Kin) -> io::Result<()> {
-        // It ends first, and leaves nobody behind.
+        // It ends first, and leaves no task behind.
         self.replace(place);
         let forked = {
             let Self { places, used, .. } = self;

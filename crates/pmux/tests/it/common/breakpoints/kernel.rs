@@ -75,7 +75,7 @@ impl Kernel {
 
     /// Learns how many registers there are by taking them all, for a thread and on each of these CPUs.
     ///
-    /// Errors: there are none, or somebody else holds some.
+    /// Errors: there are none, or another process holds some.
     pub fn registers(cpus: &[CpuId]) -> Result<Registers, String> {
         let count = |first: Kind, then: Kind| {
             let mut kernel = Self::new(1);
@@ -90,7 +90,7 @@ impl Kernel {
             beside if beside == (execute, data) => Registers::Separate { execute, data },
             _ => return Err("others take and give back debug registers at this moment".to_owned()),
         };
-        // Whatever somebody else holds for a task or for a CPU is missing on a CPU.
+        // A register that another process holds for a task or for a CPU is missing on a CPU.
         for &cpu in cpus {
             for (kind, all) in [(Kind::Data, data), (Kind::Execute, execute)] {
                 let free = Self::new(0).fill(kind, &Whose::Cpus([cpu].into()));
@@ -165,7 +165,7 @@ impl Party for Kernel {
         });
         match result {
             Ok(()) => *held = watch,
-            // Nobody else has taken in between what the others held.
+            // No other process has taken in between what the others held.
             Err(_) => banks[..done].iter_mut().for_each(|bank| bank.modify(LEASE, &Self::attr(*held)).unwrap()),
         }
         answer(result)

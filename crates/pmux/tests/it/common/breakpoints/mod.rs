@@ -5,7 +5,7 @@
 //! [`kernel`]) carry it out side by side ([`compare`]).
 //! Read first: [`step::Step`], then [`compare`].
 //!
-//! **Invariant:** a sequence is data. What it comes to depends on the steps alone, as long as nobody else takes registers.
+//! **Invariant:** a sequence is data. What it comes to depends on the steps alone, as long as no other process takes registers.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod compare;
@@ -23,15 +23,15 @@ use pmux_testkit::{DEBUG_REGISTERS, HOTPLUG, lock};
 use std::fs::File;
 use std::sync::atomic::AtomicU64;
 
-/// What is waited for; nobody writes to it.
+/// What is waited for; no code writes to it.
 static DATA: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
-/// Nobody calls it.
+/// No code calls it.
 fn never() {
     std::hint::black_box(());
 }
 
-/// An address that nobody touches: aligned to 8 bytes for data, to 4 for code.
+/// An address that no code touches: aligned to 8 bytes for data, to 4 for code.
 pub fn address(kind: Kind, which: usize) -> u64 {
     match kind {
         Kind::Data => (&raw const DATA[which % DATA.len()]) as u64,

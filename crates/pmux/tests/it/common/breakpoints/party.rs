@@ -16,9 +16,9 @@ pub enum Answer {
     Granted,
     /// No register is left for it.
     Full,
-    /// Nobody can watch that.
+    /// No breakpoint can watch that.
     Invalid,
-    /// Somebody's account differs from the kernel's, and it can't be said why.
+    /// The party's account differs from the kernel's, and it can't be said why.
     Unexplained,
 }
 
@@ -143,7 +143,7 @@ impl Party for Model {
         }
     }
 
-    /// For all of the family or for nobody.
+    /// For all of the family or for none of it.
     fn modify(&mut self, number: u32, watch: Watch) -> Answer {
         if !watch.is_valid() {
             return Answer::Invalid;
