@@ -1,4 +1,4 @@
-//! What the service costs, beside events that everybody opens for himself, in the same run:
+//! What the service costs, beside events that each client opens for itself, in the same run:
 //! `cargo bench -p pmux-cli --bench serve`.
 //!
 //! Times drift between machines and hours; the ratios are what to look at. With `--test` (or `PMUX_BENCH_SMALL=1`) everything

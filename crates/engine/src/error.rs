@@ -212,8 +212,8 @@ impl core::error::Error for ModifyError {}
 /// Holders that the ledger doesn't know have registers.
 fn others(Full { kind, cpu, in_use, total, .. }: Full, taken: Taken, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let who = match taken {
-        Taken::Inherited => "children that have inherited breakpoints, or somebody else",
-        Taken::Known | Taken::Outside => "somebody else",
+        Taken::Inherited => "children that have inherited breakpoints, or another program",
+        Taken::Known | Taken::Outside => "another program",
     };
     write!(
         f,

@@ -1,4 +1,4 @@
-//! What it costs when many ask the same: each with an event of his own, and sharing one.
+//! What it costs when many ask the same: each with an event of its own, and sharing one.
 //!
 //! `cargo bench -p pmux --bench sharing` prints two tables; `-- clients` and `-- one` do one of the two. With `--test`, with
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.

@@ -219,11 +219,11 @@ impl Session {
         let held = format!("of the {total} for {kind} breakpoints on CPU {cpu} this session holds");
         match (taken, in_use) {
             (Taken::Known, _) => format!("{held} {in_use}{names}: count fewer at a time"),
-            (Taken::Outside, _) if by_others > 0 => format!("{held} {in_use}{names}, somebody else the others"),
-            (Taken::Outside, 0) => format!("{held} none: somebody else does"),
-            (Taken::Outside, _) => format!("{held} {in_use}{names}, somebody else the others"),
+            (Taken::Outside, _) if by_others > 0 => format!("{held} {in_use}{names}, another program the others"),
+            (Taken::Outside, 0) => format!("{held} none: another program does"),
+            (Taken::Outside, _) => format!("{held} {in_use}{names}, another program the others"),
             (Taken::Inherited, _) => {
-                format!("{held} {in_use}{names}; children may have inherited the others, or somebody else holds them")
+                format!("{held} {in_use}{names}; children may have inherited the others, or another program holds them")
             }
         }
     }

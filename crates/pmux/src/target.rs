@@ -110,7 +110,7 @@ pub enum Start {
     Later,
 }
 
-/// Who gets numbers of his own.
+/// What gets numbers of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Attribution {
     /// The target as a whole.
@@ -127,7 +127,7 @@ pub struct Options {
     pub inherit: Inherit,
     /// When counting begins.
     pub start: Start,
-    /// Who gets numbers of his own.
+    /// What gets numbers of its own.
     pub attribution: Attribution,
     /// Who takes turns where counters are fewer than events.
     pub multiplexing: Multiplexing,

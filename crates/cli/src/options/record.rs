@@ -74,7 +74,7 @@ pub(crate) struct RecordOptions {
     pub(crate) switch_max_files: Option<u32>,
 
     /// Record through `pmux serve`, where each event is open once for all who record the same (default: never)
-    #[arg(long, value_name = "WHEN", help_heading = "Whom to record")]
+    #[arg(long, value_name = "WHEN", help_heading = "What to record")]
     pub(crate) shared: Option<SharedWish>,
 
     /// Say less: nothing but what is wrong

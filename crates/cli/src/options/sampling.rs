@@ -41,23 +41,23 @@ pub(crate) struct Sampling {
     pub(crate) no_inherit: bool,
 
     /// Record these processes
-    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to record")]
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to record")]
     pub(crate) pid: Vec<i32>,
 
     /// Record these threads
-    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to record")]
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to record")]
     pub(crate) tid: Vec<i32>,
 
     /// Record everything on every CPU, while COMMAND runs or until Ctrl-C
-    #[arg(short, long = "all-cpus", help_heading = "Whom to record")]
+    #[arg(short, long = "all-cpus", help_heading = "What to record")]
     pub(crate) all_cpus: bool,
 
     /// Record everything on these CPUs, such as 0-3,6
-    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to record")]
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "What to record")]
     pub(crate) cpu: Option<String>,
 
     /// Record in these control groups, on all CPUs or those of -C; of several, samples say in which they were taken
-    #[arg(short = 'G', long = "cgroup", value_name = "NAME,…", value_delimiter = ',', help_heading = "Whom to record")]
+    #[arg(short = 'G', long = "cgroup", value_name = "NAME,…", value_delimiter = ',', help_heading = "What to record")]
     pub(crate) cgroups: Vec<String>,
 
     /// Command to record, with its own options

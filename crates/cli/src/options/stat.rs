@@ -44,28 +44,28 @@ pub(crate) struct StatOptions {
     pub(crate) no_inherit: bool,
 
     /// Count these processes
-    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to count")]
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to count")]
     pub(crate) pid: Vec<i32>,
 
     /// Count these threads
-    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to count")]
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to count")]
     pub(crate) tid: Vec<i32>,
 
     /// Count everything on every CPU, while COMMAND runs or until Ctrl-C
-    #[arg(short, long = "all-cpus", help_heading = "Whom to count")]
+    #[arg(short, long = "all-cpus", help_heading = "What to count")]
     pub(crate) all_cpus: bool,
 
     /// Count everything on these CPUs, such as 0-3,6
-    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to count")]
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "What to count")]
     pub(crate) cpu: Option<String>,
 
     /// Count in these control groups: the first for the first event, and so on; a single
     /// name is for all events, an empty one for none. Needs -a or -C
-    #[arg(short = 'G', long, value_name = "NAME,…", help_heading = "Whom to count")]
+    #[arg(short = 'G', long, value_name = "NAME,…", help_heading = "What to count")]
     pub(crate) cgroup: Option<String>,
 
     /// Count all events in each of these control groups. Needs -a or -C
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Whom to count")]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "What to count")]
     pub(crate) for_each_cgroup: Vec<String>,
 
     /// Run COMMAND this many times, show mean and deviation (0: until Ctrl-C)

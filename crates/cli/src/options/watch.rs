@@ -27,37 +27,37 @@ pub(crate) struct WatchOptions {
     pub(crate) targets: Vec<String>,
 
     /// Watch these processes: all threads, and those that they start
-    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to watch")]
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to watch")]
     pub(crate) pid: Vec<i32>,
 
     /// Watch these threads, and those that they start
-    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to watch")]
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to watch")]
     pub(crate) tid: Vec<i32>,
 
     /// Watch everything on every CPU, also on those that come
-    #[arg(short, long = "all-cpus", help_heading = "Whom to watch")]
+    #[arg(short, long = "all-cpus", help_heading = "What to watch")]
     pub(crate) all_cpus: bool,
 
     /// Watch everything on these CPUs, such as 0-3,6
-    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to watch")]
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "What to watch")]
     pub(crate) cpu: Option<String>,
 
     /// Do not watch threads and children that start later
-    #[arg(short = 'i', long, help_heading = "Whom to watch")]
+    #[arg(short = 'i', long, help_heading = "What to watch")]
     pub(crate) no_inherit: bool,
 
     /// A target may be missing at first: look for it in each program and each library that comes, to the end. A process that
     /// does not have it stops at each of its system calls meanwhile
-    #[arg(long, help_heading = "Whom to watch")]
+    #[arg(long, help_heading = "What to watch")]
     pub(crate) later: bool,
 
     /// Go on watching, at the same addresses, when a process executes another program
-    #[arg(long, help_heading = "Whom to watch")]
+    #[arg(long, help_heading = "What to watch")]
     pub(crate) across_exec: bool,
 
     /// Share debug registers with other processes through `pmux serve`, with --count-only (default: auto, or what PMUX_SHARED
     /// says). What tells of hits one by one, or by thread and place, can't be shared
-    #[arg(long, value_name = "WHEN", value_enum, help_heading = "Whom to watch")]
+    #[arg(long, value_name = "WHEN", value_enum, help_heading = "What to watch")]
     pub(crate) shared: Option<SharedWish>,
 
     /// Only hits of which this holds: `value == 42`, `changed && tid != 7`. Known are value, old, changed, tid, pid, cpu,

@@ -105,7 +105,7 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
 /// A sentence: nothing in the recording is wanted.
 pub(crate) fn begin(profile: &Profile, wanted: &Wanted, first_ns: Option<u64>, any: bool) -> Result<u64, String> {
     has_event(profile, wanted)?;
-    let first_ns = first_ns.ok_or("there is no sample in it: whoever recorded saw nothing, or all of it was lost")?;
+    let first_ns = first_ns.ok_or("there is no sample in it: the recorder saw nothing, or all of it was lost")?;
     if any { Ok(first_ns) } else { Err(format!("no sample in it is wanted: leave out {}", asked(wanted).join(" or "))) }
 }
 

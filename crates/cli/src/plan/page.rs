@@ -128,7 +128,7 @@ fn turns(out: &mut String, planned: &Planned, style: Style, signs: Signs) {
     let title = match (chart.turns, chart.all) {
         (shown, all) if shown < all => format!("the first {shown} of {all} turns"),
         (shown, all) if shown > all => format!("{shown} turns; they repeat after {all}"),
-        (_, 1) => "the turn: nobody waits".to_owned(),
+        (_, 1) => "the turn: no group waits".to_owned(),
         (_, all) => format!("{all} turns, and then again from the first"),
     };
     out.push('\n');

@@ -41,7 +41,7 @@ pub(super) fn contention(plan: &Plan, counters: &[Counters]) -> Vec<Note> {
             let Some(contention) = counters.contention(local) else { continue };
             let share = contention.lost.0 as f64 / contention.wanted.0.max(1) as f64;
             if share >= SMALLEST_SHARE && contention.lost >= SMALLEST_LOSS {
-                let text = format!("for {:.1} % of its turns somebody else had its counter", share * 100.0);
+                let text = format!("for {:.1} % of its turns another program had its counter", share * 100.0);
                 notes.push(Note { about: About::Event(event), text, help: Vec::new() });
             }
         }
@@ -57,7 +57,7 @@ pub(super) fn contention(plan: &Plan, counters: &[Counters]) -> Vec<Note> {
 
 /// What came of it, who it may have been, and what helps; `fewer` are the PMUs of which less is put on since.
 fn cause(fewer: &[PmuRoom], holders: &[Holder], watchdog: bool) -> Note {
-    let mut text = "somebody else uses counters: the kernel multiplexed what pmux had multiplexed already".to_owned();
+    let mut text = "another program uses counters: the kernel multiplexed what pmux had multiplexed already".to_owned();
     for PmuRoom { pmu, counters, limit, .. } in fewer {
         text.push_str(&format!("; of {pmu} only {limit} events at once instead of {counters} were on in the end"));
     }
@@ -75,7 +75,8 @@ fn cause(fewer: &[PmuRoom], holders: &[Holder], watchdog: bool) -> Note {
     }
     if help.is_empty() {
         help.push(
-            "whoever has events open can be looked for, as root: `ls -l /proc/*/fd | grep perf_event`".to_owned(),
+            "programs that have events open can be looked for, as root: `ls -l /proc/*/fd | grep perf_event`"
+                .to_owned(),
         );
     }
     Note { help, ..Note::measurement(text) }

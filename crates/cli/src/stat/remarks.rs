@@ -166,7 +166,7 @@ fn seconds(time: std::time::Duration) -> String {
 /// Where the kernel has given out debug registers otherwise than our account of them says.
 fn disagreements(Disagreements { refused, granted, inherited }: Disagreements) -> Option<String> {
     let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
-    let by_others = (refused > 0).then(|| format!("{} somebody else held one", times(refused)));
+    let by_others = (refused > 0).then(|| format!("{} another program held one", times(refused)));
     let more = (granted > 0).then(|| format!("{} there was one more than expected", times(granted)));
     let by_children = (inherited > 0).then(|| format!("{} a child may have inherited one", times(inherited)));
     let all: Vec<String> = by_others.into_iter().chain(by_children).chain(more).collect();

@@ -278,7 +278,7 @@ impl<'a> Hits<'a> {
         if lost > 0 {
             let remedy = watch.not_counted_because().map(|why| format!("; a BPF program would know it, but {why}"));
             notes.push(format!(
-                "{lost} {} came too fast to be taken in: they are counted, but nobody knows whose they were{}",
+                "{lost} {} came too fast to be taken in: they are counted, but it is not known whose they were{}",
                 hits(lost),
                 remedy.unwrap_or_default()
             ));

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Nothing that is waited for takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What any user may record of his own.
+/// What any user may record of their own.
 const FAULTS: [&str; 4] = ["-e", "page-faults:u", "-c", "1"];
 
 /// A recorder in the foreground.

@@ -308,7 +308,7 @@ fn a_group_of_the_configuration_may_count_cpus() {
         let role = format!("counts-cpus:{}", service.socket().display());
         String::from_utf8_lossy(&as_member(&program, &role, (USER, group)).output().unwrap().stderr).into_owned()
     };
-    // The kernel's file of what he may not open himself stays here.
+    // The kernel's file of what the client may not open itself stays here.
     assert!(ask(USER).contains("opened with 0 files"), "{}", ask(USER));
     assert!(ask(OTHER).contains("refused: Rights 13"), "{}", ask(OTHER));
 }

@@ -1,7 +1,7 @@
 //! `pmux stat` through `pmux serve`: the same counts, and what becomes of them when the service goes away.
 //!
 //! What it is: two measurements of the same work at once, one shared and one not. Who is measured waits until both have
-//! begun, and both end when he waits again.
+//! begun, and both end when it waits again.
 //!
 //! **Invariant:** what is compared was counted at the same time.
 

@@ -112,7 +112,7 @@ fn somebody_else_with_counters_is_told_apart() {
     assert!(json.iter().all(|line| names(line) == names(&plain.json()[0])), "the fields are those of perf");
     ran.says(&[
         "instructions:u: for ",
-        " % of its turns somebody else had its counter",
+        " % of its turns another program had its counter",
         "the kernel multiplexed what pmux had multiplexed already",
         "what helps: ",
     ]);

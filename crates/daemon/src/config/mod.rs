@@ -114,7 +114,7 @@ pub struct LimitsConfig {
     pub page_entries: u32,
     /// Subscriptions of one client.
     pub subscriptions_per_client: u32,
-    /// Events of one subscription, which is opened whole before anybody else has his turn.
+    /// Events of one subscription, which is opened whole before another client has its turn.
     pub events_per_subscription: u32,
     /// All rings of one client.
     pub rings_kib_per_client: u32,

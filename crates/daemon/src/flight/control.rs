@@ -155,7 +155,7 @@ impl Control {
 
     fn accept(&mut self, now: Instant) {
         while self.askers.len() < MOST_ASKERS {
-            // Without a file for him he waits.
+            // Without a file for it the client waits.
             let Ok(Some(channel)) = self.listener.accept() else { return };
             let Ok(peer) = channel.peer() else { continue };
             if self.may_ask(&peer) {

@@ -66,7 +66,7 @@ impl Folder {
         Self(socket.parent().unwrap_or(Path::new("/")).join(FOLDER))
     }
 
-    /// All that this user may know of: his own, the machine's, and for root those of users who are logged in.
+    /// All that this user may know of: the user's own, the machine's, and for root those of users who are logged in.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Self::own().into_iter().collect();

@@ -262,7 +262,7 @@ impl Server {
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     // It would be reported again and again.
-                    self.log.say(Level::Error, format_args!("metrics: nobody can be taken in: {error}"));
+                    self.log.say(Level::Error, format_args!("metrics: no connection can be taken in: {error}"));
                     let _ = self.poll.remove(&self.listener);
                     self.accept_from = Some(Instant::now() + NO_FILES);
                     return;

@@ -13,7 +13,7 @@ use pmux::serving::{Breadth, PerfRights};
 pub enum Module {
     /// There is none that has a say.
     None,
-    /// It allows him this.
+    /// It allows the client this.
     Allows(PerfRights),
     /// It is there, and doesn't tell.
     Silent,

@@ -19,7 +19,7 @@ use std::ops::Bound;
 /// x86-64 (the event 1,352, its file 192, and what they are found by).
 const EVENT_BYTES: u64 = 1_650;
 
-/// Who ran for this part of his time ran all the time, for people.
+/// An event that ran for this part of its time ran all the time, for people.
 const NEARLY_ALL: f64 = 0.995;
 
 /// So many questions, or groups of a client, are described in one step.

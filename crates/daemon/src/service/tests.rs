@@ -423,7 +423,7 @@ fn entries_run_out_without_harm() {
     };
     assert_eq!(entries(&mut scene), (vec![0, 1, 2, 3], 1));
     assert_eq!(entries(&mut scene), (Vec::new(), 0));
-    // Who closes gives them back, as often as he likes.
+    // A client that closes gives them back, however often.
     for _ in 0..3 {
         let handles = scene.service.accounts().next().unwrap().1.groups.keys().map(|&leader| Handle(leader)).collect();
         assert_eq!(scene.ask(id, Request::Close { handles }), Reply::Done);

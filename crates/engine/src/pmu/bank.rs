@@ -154,7 +154,7 @@ impl fmt::Display for BankError {
             Self::NotPermitted => "not permitted",
             Self::Invalid => "the PMU finds the request invalid",
             Self::SlotsExhausted => "every slot is taken",
-            Self::Busy => "somebody holds the counter for himself",
+            Self::Busy => "another event holds the counter alone",
             Self::NoSuchTask => "the task is gone",
             Self::NoSuchCpu => "the CPU is offline or doesn't exist",
             Self::TooManyOpen => "too many open events",

@@ -44,7 +44,7 @@ impl fmt::Display for LossReason {
             Self::Crowded => "records that are not finished yet fill the ring",
             Self::Malformed => "it is no record",
             Self::WornOut => "the ring has taken as many bytes as it can",
-            Self::NoTime => "whoever writes had no time for it",
+            Self::NoTime => "the writer had no time for it",
         })
     }
 }

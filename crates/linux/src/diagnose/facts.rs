@@ -178,7 +178,7 @@ pub struct Facts {
     pub lockdown: Lockdown,
     /// The security modules that are active.
     pub security_modules: Vec<String>,
-    /// What SELinux calls the caller, and lets him do with performance events, if it tells; `None` where it is not at work.
+    /// What SELinux calls the caller, and lets it do with performance events, if it tells; `None` where it is not at work.
     pub selinux: Option<(String, Option<PerfRights>)>,
     /// Whether the NMI watchdog holds a hardware counter on each CPU.
     pub nmi_watchdog: Option<bool>,
@@ -207,7 +207,7 @@ impl Facts {
         self.can(Capability::Perfmon) || self.can(Capability::SysAdmin)
     }
 
-    /// What SELinux's policy withholds from the caller for such an event, and what it calls him.
+    /// What SELinux's policy withholds from the caller for such an event, and what it calls the caller.
     #[must_use]
     pub fn selinux_withholds(&self, attr: &Attr, target: TargetKind) -> Option<(&str, PerfPermission)> {
         let (label, rights) = self.selinux.as_ref()?;

@@ -67,7 +67,7 @@ pub(super) fn no_slot(refusal: &Refusal<'_>) -> Reason {
 pub(super) fn busy(refusal: &Refusal<'_>) -> Reason {
     let Refusal { attr, facts, .. } = *refusal;
     let name = facts.pmu(attr.kind.0).map(|pmu| format!(" `{}`", pmu.name)).unwrap_or_default();
-    let reason = Reason::new(ReasonKind::NoResource, format!("somebody else holds the PMU{name} alone"));
+    let reason = Reason::new(ReasonKind::NoResource, format!("another program holds the PMU{name} alone"));
     let reason = if attr.flags.intersects(AttrFlags::EXCLUSIVE | AttrFlags::PINNED) {
         reason.help("leave out the modifiers `:e` and `:D`: the event need not be alone or always on")
     } else {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A ring whose writer is the test; he also writes in the middle of a copy.
+/// A ring whose writer is the test; it also writes in the middle of a copy.
 struct Fake {
     data: RefCell<Vec<u8>>,
     /// What is written, and what of it is shown, in bytes.

@@ -41,7 +41,7 @@ pub(crate) const TESTS: [crate::Test; 15] = [
     ("served::a_service_is_looked_for_when_there_is_something_to_share", looked_for),
 ];
 
-/// Whether this user may count tasks; where `PMUX_REQUIRE` lists `kernel`, he must.
+/// Whether this user may count tasks; where `PMUX_REQUIRE` lists `kernel`, it must be so.
 pub(crate) fn needs_kernel() -> bool {
     let engine = engine();
     let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));

@@ -64,13 +64,17 @@ impl fmt::Display for BenchError {
                 write!(f, "{granted} of {asked} breakpoints were granted: {refusal}")?;
                 let who = |command: &str, pid: i32| format!("{command} ({pid})");
                 list(f, "have performance events open", holders.iter().map(|other| who(&other.command, other.pid)))?;
-                list(f, "trace somebody, as debuggers do", tracers.iter().map(|other| who(&other.command, other.pid)))
+                list(
+                    f,
+                    "trace another process, as debuggers do",
+                    tracers.iter().map(|other| who(&other.command, other.pid)),
+                )
             }
             Self::Session(error) => error.fmt(f),
             Self::Thread { breakpoints, errno } => {
                 write!(f, "a thread could not be started ({breakpoints} breakpoints to inherit): {errno}")?;
                 match *errno {
-                    Errno::ENOSPC => write!(f, "\n  somebody has taken debug registers meanwhile"),
+                    Errno::ENOSPC => write!(f, "\n  another program has taken debug registers meanwhile"),
                     Errno::EAGAIN => {
                         write!(f, "\n  start fewer at a time, or raise `ulimit -u` or pids.max of the cgroup")
                     }

@@ -249,8 +249,7 @@ impl Head {
         if data_bytes == 0 {
             // As the tool left it that was killed: whatever is there are records.
             if length > data_at {
-                head.notes
-                    .push("whoever recorded did not end as it should: everything up to the end is read".to_owned());
+                head.notes.push("the recorder did not end as it should: everything up to the end is read".to_owned());
             }
             return Ok((head, Data { offset: data_at, end: length }));
         }

@@ -249,7 +249,7 @@ fn scope_of(target: &Target<'_>) -> Result<(StreamScope, Vec<i32>), Error> {
         }
         Target::Command(_) => {
             return Err(Error::Options(
-                "a command is recorded from its exec on, which nobody else asks for: --shared=never",
+                "a command is recorded from its exec on, which no other client asks for: --shared=never",
             ));
         }
         Target::Cgroups { .. } => {

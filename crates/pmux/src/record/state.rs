@@ -1,4 +1,4 @@
-//! What explains samples, as it stands at a moment: who is called what, and what he has mapped.
+//! What explains samples, as it stands at a moment: what tasks are called, and what they have mapped.
 //!
 //! What it is: records about tasks, taken in one after another, leave a table; told again, the table is records once more, as if
 //! everything in it had begun just now. Who has ended is in it no more. Read first: [`State::take`], [`State::tell`].
@@ -124,7 +124,7 @@ impl State {
     fn fork(&mut self, task: &Task, misc: Misc) {
         let parent = self.processes.get(&task.ppid);
         let name = parent.and_then(|parent| parent.threads.get(&task.ptid).or(parent.threads.values().next())).cloned();
-        // Who is told of afterwards has his own mappings told as well, and perhaps his threads were told of before.
+        // A process that is told of afterwards has its own mappings told as well, and perhaps its threads were told of before.
         let is_new = task.pid != task.ppid && !misc.contains(Misc::FORK_EXEC);
         let inherited = parent.filter(|_| is_new).map(|parent| (parent.mappings.clone(), parent.namespaces.clone()));
         if is_new {

@@ -133,7 +133,7 @@ impl Session {
     }
 
     fn shared_question(&self, share: &ShareReport, clocks: &Clocks) -> SharedQuestion {
-        // Who waits for a counter waits only while his task or cgroup is there.
+        // A client waits for a counter only while its task or cgroup is there.
         let count = |event: &SharedEvent| {
             let clock = clocks.get(&beside(share, &event.attr, event.pmu.0.into()));
             match clock.filter(|_| event.count.running < event.count.enabled) {

@@ -357,7 +357,7 @@ impl Watch {
         self.probe.is_none() || since().is_some_and(|since| since <= at) || self.watches_cpus()
     }
 
-    /// Whether everybody is watched, whatever he executes.
+    /// Whether all processes are watched, whatever they execute.
     fn watches_cpus(&self) -> bool {
         self.held.iter().any(|held| matches!(held, Held::Cpus { .. }))
     }

@@ -181,7 +181,7 @@ fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
     let refused = ours.open(&spec(Kind::Data, 0), target).unwrap_err();
     println!("{refused}");
     assert_eq!((refused.errno(), names(&ours, refused).0), (28, Taken::Outside));
-    assert!(refused.to_string().contains("somebody else"), "{refused}");
+    assert!(refused.to_string().contains("another program"), "{refused}");
     assert_eq!(ours.ledger_disagreements(), Disagreements { refused: 1, ..Disagreements::default() });
     drop(theirs.unwrap());
     mine.push(ours.open(&spec(Kind::Data, 0), target).unwrap());

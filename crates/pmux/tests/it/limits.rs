@@ -109,7 +109,7 @@ fn unprivileged() {
     assert_eq!(refusal.kind, ReasonKind::NotPermitted);
     assert!(refusal.summary.contains("perf_event_paranoid at most 1"), "{refusal}");
 
-    // The machine is not his to count.
+    // This user may not count the machine.
     match session.open(&events(&session, "cpu-clock,page-faults"), &Target::Cpus(CpuChoice::All), Options::default()) {
         Err(Error::Refused(refusals)) => {
             let text = refusals[0].to_string();

@@ -150,7 +150,7 @@ impl Observe for Facts<'_> {
         let entry = self.opened.entry(name)?;
         if entry.root().is_none() {
             if entry.measure() != Measure::CpuTime {
-                return Err(format!("nobody knows the truth of `{name}` on whole CPUs"));
+                return Err(format!("the truth is not known of `{name}` on whole CPUs"));
             }
             let now_ns = pmux::workers::monotonic_ns();
             let cpu = wanted(&subject.part).map(|cpu| cpu.0);

@@ -43,7 +43,7 @@ impl Measure {
         match (self, act.kind) {
             (Self::Unknown, _) => Err("no task knows how often that happened"),
             (Self::Pages | Self::Instructions, ActKind::Exec) => {
-                Err("nobody knows what it takes to begin another program: count something else over an exec")
+                Err("what it takes to begin another program is not known: count something else over an exec")
             }
             (Self::CpuTime, _) => Ok(act.deed.cpu_ns),
             (Self::Pages, _) => Ok(act.deed.pages),

@@ -52,7 +52,7 @@ pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<Cp
     let mut groups: Vec<_> = world.state(|state| {
         let Some(shelf) = state.shelf(place) else { return Vec::new() };
         let group = |kin| {
-            // Who looks at a master is on no counter himself.
+            // A view of a master is on no counter itself.
             if state.is_view(kin) {
                 return None;
             }
@@ -77,7 +77,7 @@ fn members(world: &World, tags: &[Event], place: ContextKey, only_on: Option<Cpu
     })
 }
 
-/// Who is off does not count; who is on counts with his group, or not at all.
+/// An event that is off does not count; one that is on counts with its group, or not at all.
 fn whole(
     world: &World,
     (number, book): (u32, &Book),

@@ -17,7 +17,7 @@ pub(super) fn ring(world: &World, ring: &RingBook) -> Result<(), Violation> {
         let (fates, waiting) = world.state(|state| (state.fates.get(&event).copied(), state.samples_of(event)));
         let Some(fates) = fates else { continue };
         if world.state(|state| state.samples.is_empty()) && fates.waiting != 0 {
-            let what = "a sample was not brought to somebody who was to get it, or to somebody who was not";
+            let what = "a sample was not brought to a reader that was to get it, or was brought to another";
             return wrong(what, fates.taken, fates.written + fates.lost);
         }
         let told = (fates.written + fates.lost + fates.dropped + waiting).wrapping_add_signed(fates.waiting);
@@ -40,13 +40,13 @@ pub(super) fn ring(world: &World, ring: &RingBook) -> Result<(), Violation> {
     }
     for (seen, reader) in [(&ring.taken, "takes"), (&ring.seen, "looks")] {
         if seen.wrong > 0 {
-            return wrong(&format!("whoever {reader} has met samples twice, or in another order"), 0, seen.wrong);
+            return wrong(&format!("the reader {reader} has met samples twice, or in another order"), 0, seen.wrong);
         }
     }
     match ring.mode {
         // What was taken may still be there.
         Mode::Forward if ring.taken.samples + inside < written => {
-            wrong("samples are gone that nobody has taken", written, ring.taken.samples + inside)
+            wrong("samples are gone that no reader has taken", written, ring.taken.samples + inside)
         }
         // It has missed what is known, and what it has not seen yet.
         Mode::Overwrite if ring.seen.samples + ring.missed().unwrap_or(0) > written => {

@@ -144,6 +144,6 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
     if found == masters {
         return Ok(());
     }
-    let what = "the engine has more or fewer masters than somebody looks at";
+    let what = "the engine has more or fewer masters than are looked at";
     Err(Violation::new(Checker::Sharing, world.now(), what).numbers(masters as u64, found as u64))
 }

@@ -70,7 +70,7 @@ pub(crate) struct Cpu {
     pub(crate) online: bool,
     /// Whether it is about to go: its registers can still be read, but no task comes here any more.
     pub(crate) going: bool,
-    /// Who runs here: what happens is his.
+    /// The task that runs here: what happens is counted for it.
     pub(crate) current: Option<TaskId>,
     /// Who will run here when the switch is done; `current` at all other times.
     pub(crate) incoming: Option<TaskId>,

@@ -259,7 +259,7 @@ pub struct Samples {
 pub enum Whose {
     /// No other event: it has a counter for itself.
     Own,
-    /// `shared`: all who ask for the same samples, each in a ring of his own.
+    /// `shared`: all who ask for the same samples, each in a ring of its own.
     Shared,
 }
 

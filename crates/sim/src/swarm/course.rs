@@ -47,7 +47,7 @@ pub(super) enum Checked {
 /// same however many there are.
 const BETWEEN_FULL_CHECKS: u64 = 32;
 
-/// Between interrupts of a busy counter at least, so that letting everybody have his turn at last is not all interrupts.
+/// Between interrupts of a busy counter at least, so that letting each group have its turn at last is not all interrupts.
 const BETWEEN_INTERRUPTS: Nanos = Nanos(10_000);
 
 /// Whether counters are so narrow that they interrupt again and again within one tick.

@@ -58,9 +58,9 @@ enum Step {
     /// All of it or nothing.
     ReserveAll(Vec<(BpTarget, u8)>),
     Release,
-    /// So does what he was granted last become this.
+    /// So does what the thread was granted last become this.
     Modify(BpTarget, u8),
-    /// He asks, and what he is granted he gives back in a step of its own.
+    /// The thread asks, and what it is granted it gives back in a step of its own.
     Try(BpTarget, u8),
     /// The second half of that.
     GiveBack,

@@ -1,5 +1,5 @@
 // What mouse, keys and the link do. Read first: `state`.
-// Invariant: all that is shown follows from `state`; whoever changes it calls `refresh`. What was chosen stands in the link.
+// Invariant: all that is shown follows from `state`; code that changes it calls `refresh`. What was chosen stands in the link.
 
 const state = {
   from: 0, to: data.length,
@@ -231,5 +231,5 @@ data.events.forEach((event, i) => { if (byEvent[i].length) element("event").add(
 addEventListener("hashchange", follow);
 follow();
 element("event").value = String(state.event);
-// At once: a page that nobody looks at yet may wait for its first frame.
+// At once: a page that is not shown yet may wait for its first frame.
 draw();

@@ -38,7 +38,7 @@ pub fn kernel() -> bool {
     needs("kernel", "performance events", there)
 }
 
-/// Whether this user may count what his own programs do in the kernel.
+/// Whether this user may count what its own programs do in the kernel.
 pub fn kernel_mode() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     let may = *MAY.get_or_init(|| {

@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Who is asked for what can be shared, if anybody.
 #[derive(Default)]
 pub(super) struct Sharing {
-    /// What came of looking for him.
+    /// What came of looking for the service.
     found: OnceLock<Option<Arc<Service>>>,
     /// Where to look, and how long, when there is something to ask.
     looks: OnceLock<(Place, Duration)>,
@@ -66,7 +66,7 @@ impl Sharing {
         self.found.get().map_or_else(|| self.looks.get().is_none(), Option::is_none)
     }
 
-    /// Looks for him, once.
+    /// Looks for the service, once.
     pub(super) fn find(&self) -> Option<&Arc<Service>> {
         let look = || {
             let (place, patience) = self.looks.get()?;

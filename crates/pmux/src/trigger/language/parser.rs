@@ -349,7 +349,9 @@ fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError
         return Err(cursor.error(window_at, "the kernel takes windows from 500ms to 10s"));
     }
     if stalled > window {
-        return Err(cursor.error(stalled_at, "nobody can wait for longer within the window than the window is"));
+        return Err(
+            cursor.error(stalled_at, "the time that tasks wait can't be longer within the window than the window is")
+        );
     }
     if !micros(stalled) || !micros(window) {
         return Err(cursor.error(stalled_at, "the kernel takes whole microseconds"));

@@ -73,7 +73,7 @@ impl World {
                 return Err(error);
             }
         };
-        // Who takes samples has a counter for himself, but where he shares them.
+        // An event that takes samples has a counter for itself, but where it shares them.
         let counts_only = events.iter().all(|(_, attr)| attr.sampling == Sampling::None);
         if self.shares() && (counts_only || domain == Domain::RECORDS) {
             let tags = self.enter_view((number, tags), (events, home), opened, target);

@@ -39,7 +39,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass with everybody where he is.
+    /// Lets time pass with every task where it is.
     pub fn pass(&mut self, span: Nanos) {
         let until = self.now().0.saturating_add(span.0);
         while self.machine.pass(&self.engine, until) == Stopped::Attention {

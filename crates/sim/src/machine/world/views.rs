@@ -351,7 +351,7 @@ impl World {
     }
 
     /// These events were switched. Where a reading was refused meanwhile, what they saw of their masters by then is not known;
-    /// and who was to begin has not begun, as his state says.
+    /// and what was to begin has not begun, as its state says.
     pub(super) fn note_unread(&mut self, whom: &[Event], unread: u64) {
         if !self.shares() || self.refused_readings() == unread {
             return;

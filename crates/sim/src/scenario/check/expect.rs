@@ -183,7 +183,7 @@ impl Found<'_> {
             let place = self.place;
             if let Some(task) = self.world.exec_within(event).filter(|_| hides_in_exec(&event.event)) {
                 let message =
-                    format!("`{task}` began another program: nobody knows what of `{}` that took", event.event);
+                    format!("`{task}` began another program: it is not known what of `{}` that took", event.event);
                 let help = "reset it after the exec, or expect at least as many";
                 self.problems.push(Problem::elsewhere(place, message).with_help(help));
                 continue;
@@ -192,9 +192,9 @@ impl Found<'_> {
                 KernelTruth::Unknown => {
                     let message = match event.target {
                         Target::Task(_) | Target::TaskOnCpu(..) => {
-                            format!("nobody knows the truth of `{}` on a kernel", event.event)
+                            format!("the truth is not known of `{}` on a kernel", event.event)
                         }
-                        _ => format!("nobody knows the truth of `{}` on whole CPUs of a kernel", event.event),
+                        _ => format!("the truth is not known of `{}` on whole CPUs of a kernel", event.event),
                     };
                     let help = "expect something else, or add a line `sim only: REASON`";
                     self.problems.push(Problem::elsewhere(place, message).with_help(help));

@@ -211,7 +211,7 @@ fn a_file_says_what_it_needs() {
             (
                 "requires: pmu\ntask A; open e = cycles on A; expect e.count == truth",
                 "2:31",
-                "nobody knows the truth of `cycles` on a kernel",
+                "the truth is not known of `cycles` on a kernel",
             ),
             (
                 "requires: pmu\ntask A; open e = instructions on A; expect e.count == truth",
@@ -221,12 +221,12 @@ fn a_file_says_what_it_needs() {
             (
                 "requires: root\nopen e = page-faults on cpu0; expect e.count == truth",
                 "2:31",
-                "nobody knows the truth of `page-faults` on whole CPUs",
+                "the truth is not known of `page-faults` on whole CPUs",
             ),
             (
                 "task A; open e = page-faults on A; exec A; expect e.count == truth",
                 "1:44",
-                "`A` began another program: nobody knows what of `page-faults` that took (reset it after the exec",
+                "`A` began another program: it is not known what of `page-faults` that took (reset it after the exec",
             ),
         ],
     );

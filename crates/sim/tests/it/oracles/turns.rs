@@ -168,7 +168,7 @@ impl Clones {
     }
 }
 
-/// Groups are switched on and off at random: every plan is lawful, and when that stops, everybody has his turn.
+/// Groups are switched on and off at random: every plan is lawful, and when that stops, each group has its turn.
 #[test]
 fn whoever_is_switched_on_has_its_turn() {
     let seed = 2;

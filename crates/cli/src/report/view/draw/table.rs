@@ -117,7 +117,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
                 let text = match (why, chains) {
                     (Why::Waiting, _) => "…",
                     (Why::NoCalls, Chains::Missing) => "no call chains were recorded: `pmux record -g` records them",
-                    (Why::NoCalls, Chains::Recorded) => "nobody called it, and it called nothing",
+                    (Why::NoCalls, Chains::Recorded) => "nothing called it, and it called nothing",
                 };
                 vec![Span::raw(" ".repeat(2 * SHARE + 2)), Span::styled(text, Theme::faint())]
             }
