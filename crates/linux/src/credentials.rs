@@ -29,8 +29,8 @@ pub use request::RequestId;
 use request::{Answer, Key, Request, Todo};
 use state::{Asker, State};
 
-/// What is opened outside of a request is waited for so long.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// What is opened outside of a request is waited for so long; in tests longer, which run beside others.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 200 });
 /// How often it is looked whether another thread has taken the answer.
 const LOOK: Duration = Duration::from_millis(20);
 
