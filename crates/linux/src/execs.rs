@@ -5,12 +5,10 @@
 //!
 //! Source: `perf_event_open(2)`, `PERF_RECORD_COMM`.
 
-use crate::lineage::{dummy, open};
-use crate::ring::Ring;
+use crate::dummies::{DummyRings, dummy};
 use crate::sys::Errno;
 use pmux_abi::attr::AttrFlags;
-use pmux_abi::record::{CommCause, Record, SampleLayout, decode_record};
-use std::os::fd::{AsFd as _, OwnedFd};
+use pmux_abi::record::{CommCause, Record};
 
 /// Pages of data of a ring: some hundred names.
 const RING_PAGES: u32 = 8;
@@ -26,11 +24,7 @@ pub struct Exec {
 
 /// Tells which programs a task and its descendants execute.
 #[derive(Debug)]
-pub struct Execs {
-    rings: Vec<(OwnedFd, Ring)>,
-    layout: SampleLayout,
-    lost: u64,
-}
+pub struct Execs(DummyRings);
 
 impl Execs {
     /// Opens the events on a task; where `descendants` is false, they are not told of.
@@ -40,36 +34,26 @@ impl Execs {
     pub fn open(tid: i32, descendants: bool, cpus: impl IntoIterator<Item = u32>) -> Result<Self, Errno> {
         let mut attr = dummy(AttrFlags::COMM | AttrFlags::COMM_EXEC);
         attr.flags.set(AttrFlags::INHERIT, descendants);
-        let ring = |cpu| {
-            let fd = open(&attr, tid, cpu, None)?;
-            let ring = Ring::map(fd.as_fd(), RING_PAGES)?;
-            Ok((fd, ring))
-        };
-        let rings = cpus.into_iter().map(ring).collect::<Result<_, Errno>>()?;
-        Ok(Self { rings, layout: SampleLayout::new(&attr), lost: 0 })
+        DummyRings::open(&attr, tid, cpus, RING_PAGES).map(Self)
     }
 
     /// What was executed since the last call; those of one CPU in their order.
     pub fn take(&mut self) -> Vec<Exec> {
         let mut taken = Vec::new();
-        for (_, ring) in &mut self.rings {
-            let drained = ring.drain(&mut |bytes| match decode_record(bytes, &self.layout) {
-                Ok((Record::Comm(comm), _)) if comm.cause == CommCause::Exec => {
-                    let name = String::from_utf8_lossy(comm.comm).into_owned();
-                    taken.push(Exec { pid: comm.pid.cast_signed(), name });
-                }
-                Ok((Record::Lost(record), _)) => self.lost += record.lost,
-                Ok(_) => {}
-                Err(_) => self.lost += 1,
-            });
-            self.lost += u64::from(drained.is_err());
-        }
+        self.0.drain(&mut |record, _| {
+            if let Record::Comm(comm) = record
+                && comm.cause == CommCause::Exec
+            {
+                let name = String::from_utf8_lossy(comm.comm).into_owned();
+                taken.push(Exec { pid: comm.pid.cast_signed(), name });
+            }
+        });
         taken
     }
 
     /// How many records there was no room for.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        self.lost
+        self.0.lost()
     }
 }

@@ -24,6 +24,7 @@ pub mod cpus;
 pub mod credentials;
 pub mod crowd;
 pub mod diagnose;
+mod dummies;
 pub mod execs;
 pub mod host;
 pub mod limits;

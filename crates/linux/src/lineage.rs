@@ -12,11 +12,10 @@
 //! Linux: `perf_event_init_task`, `perf_event_switch` (kernel/events/core.c, 6.18).
 
 use crate::current_tid;
-use crate::ring::Ring;
-use crate::sys::Errno;
-use crate::sys::perf::{self, Subject};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, sw};
-use pmux_abi::record::{Record, SampleLayout, decode_record};
+use crate::dummies::{DummyRings, dummy, open};
+use crate::sys::{Errno, perf};
+use pmux_abi::attr::AttrFlags;
+use pmux_abi::record::Record;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -46,36 +45,13 @@ pub enum Inherited {
 /// The marks of threads, and the tasks that have them.
 #[derive(Debug)]
 pub struct Lineage {
-    /// By CPU: the event that holds the ring, and the ring.
-    rings: Vec<(u32, OwnedFd, Ring)>,
-    layout: SampleLayout,
+    /// Those of this thread, into which marks write.
+    rings: DummyRings,
     marks: HashMap<i32, Vec<OwnedFd>>,
     /// Whose mark an id is.
     ids: HashMap<u64, (i32, Moment)>,
     /// The task that runs with a mark, whose mark that is, and which.
     told: HashSet<(i32, i32, Moment)>,
-    lost: u64,
-}
-
-pub(crate) fn dummy(flags: AttrFlags) -> Attr {
-    Attr {
-        kind: EventType::SOFTWARE,
-        config: sw::DUMMY,
-        flags: flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::SAMPLE_ID_ALL,
-        sample: SampleFormat::TID | SampleFormat::IDENTIFIER,
-        ..Attr::default()
-    }
-}
-
-pub(crate) fn open(attr: &Attr, tid: i32, cpu: u32, output: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let size = attr.encode(&mut bytes);
-    let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
-    let subject = Subject::Task(tid.unsigned_abs());
-    match output {
-        Some(output) => perf::open_into(bytes, subject, cpu, output.as_fd()),
-        None => perf::open(bytes, subject, Some(cpu), None),
-    }
 }
 
 impl Lineage {
@@ -84,16 +60,9 @@ impl Lineage {
     /// # Errors
     /// Those of `perf_event_open(2)` and `mmap(2)`.
     pub fn open(cpus: impl IntoIterator<Item = u32>) -> Result<Self, Errno> {
-        let attr = dummy(AttrFlags::empty());
-        let ring = |cpu| {
-            let fd = open(&attr, current_tid(), cpu, None)?;
-            let ring = Ring::map(fd.as_fd(), RING_PAGES)?;
-            Ok((cpu, fd, ring))
-        };
-        let rings = cpus.into_iter().map(ring).collect::<Result<_, Errno>>()?;
-        let layout = SampleLayout::new(&attr);
+        let rings = DummyRings::open(&dummy(AttrFlags::empty()), current_tid(), cpus, RING_PAGES)?;
         let (marks, ids, told) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Ok(Self { rings, layout, marks, ids, told, lost: 0 })
+        Ok(Self { rings, marks, ids, told })
     }
 
     /// Marks a thread.
@@ -103,8 +72,8 @@ impl Lineage {
     pub fn mark(&mut self, tid: i32, moment: Moment) -> Result<(), Errno> {
         let attr = dummy(AttrFlags::INHERIT | AttrFlags::CONTEXT_SWITCH);
         let marks = self.marks.entry(tid).or_default();
-        for (cpu, output, _) in &self.rings {
-            let fd = open(&attr, tid, *cpu, Some(output))?;
+        for (cpu, output) in self.rings.outputs() {
+            let fd = open(&attr, tid, cpu, Some(output))?;
             self.ids.insert(perf::id(fd.as_fd())?, (tid, moment));
             marks.push(fd);
         }
@@ -113,21 +82,14 @@ impl Lineage {
 
     /// Takes in what marks have told.
     pub fn follow(&mut self) {
-        let Self { rings, layout, ids, told, lost, .. } = self;
-        for (_, _, ring) in rings {
-            let drained = ring.drain(&mut |bytes| match decode_record(bytes, layout) {
-                Ok((Record::Switch(_), Some(id))) => {
-                    let mark = id.event_id().and_then(|id| ids.get(&id));
-                    if let (Some(task), Some(&(of, moment))) = (id.task, mark) {
-                        told.insert((task.tid.cast_signed(), of, moment));
-                    }
-                }
-                Ok((Record::Lost(record), _)) => *lost += record.lost,
-                Ok(_) => {}
-                Err(_) => *lost += 1,
-            });
-            *lost += u64::from(drained.is_err());
-        }
+        let Self { rings, ids, told, .. } = self;
+        rings.drain(&mut |record, id| {
+            let (Record::Switch(_), Some(id)) = (record, id) else { return };
+            let mark = id.event_id().and_then(|id| ids.get(&id));
+            if let (Some(task), Some(&(of, moment))) = (id.task, mark) {
+                told.insert((task.tid.cast_signed(), of, moment));
+            }
+        });
     }
 
     /// What a task has of the events of other threads that were marked, as of the last [`Lineage::follow`].
@@ -144,7 +106,7 @@ impl Lineage {
     /// How many records there was no room for: of those tasks nothing is known.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        self.lost
+        self.rings.lost()
     }
 }
 
