@@ -28,6 +28,7 @@ pub use reaper::marked;
 pub use run::{Ran, Running, Start, start};
 
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// No test waits longer for an event.
@@ -37,6 +38,13 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const DEBUG_REGISTERS: &str = "breakpoints";
 /// Which CPUs are online.
 pub const HOTPLUG: &str = "hotplug";
+
+/// The pages for people below the root of the project: its own, those of the book, of the lab and of the fuzzers.
+pub fn pages(root: &Path) -> Vec<PathBuf> {
+    let in_folder = |folder: &str| std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let all = ["", "docs", "lab", "fuzz"].into_iter().flat_map(in_folder);
+    all.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+}
 
 /// Waits until no other test, of this process or another, holds the part of the machine that `name` stands for. The lock is held
 /// until the file is dropped; the kernel drops it with the process.

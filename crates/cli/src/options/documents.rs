@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use super::{Parsed, man, parse};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The words of the first simple command of a line of shell; no redirection, no comment.
 fn words(line: &str) -> Vec<String> {
@@ -62,13 +62,6 @@ fn arguments(line: &str) -> Option<Vec<OsString>> {
     (words.first()? == "pmux").then(|| words.into_iter().map(OsString::from).collect())
 }
 
-fn pages() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let in_folder = |folder: &str| std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
-    let all = in_folder(".").chain(in_folder("docs")).chain(in_folder("lab"));
-    all.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
-}
-
 /// What is wrong with a command line.
 fn mistake(line: &str) -> Option<String> {
     match parse(arguments(line)?) {
@@ -80,7 +73,7 @@ fn mistake(line: &str) -> Option<String> {
 #[test]
 fn command_lines_of_the_documents_are_understood() {
     let (mut checked, mut wrong) = (0, Vec::new());
-    for page in pages() {
+    for page in pmux_testkit::pages(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")) {
         let lines = typed(&std::fs::read_to_string(&page).unwrap());
         checked += lines.iter().filter(|line| arguments(line).is_some()).count();
         wrong.extend(lines.iter().filter_map(|line| Some(format!("{}: {}", page.display(), mistake(line)?))));

@@ -118,11 +118,12 @@ fn no_number(error: &clap::Error) -> Option<String> {
         // `0 is not in 1..=100`, of which the end may be the largest number that the machine has.
         range => {
             let (from, to) = range.split_once(" is not in ")?.1.split_once("..")?;
-            let to: u64 = to.trim_start_matches('=').parse().ok()?;
-            match to {
-                0xffff_ffff.. if value.starts_with('0') => format!("it must be at least {from}"),
-                0xffff_ffff.. => "it is too large".to_owned(),
-                _ => format!("it must be {from} to {to}"),
+            let (first, last): (u64, u64) = (from.parse().ok()?, to.trim_start_matches('=').parse().ok()?);
+            let is_less = value.parse::<u64>().is_ok_and(|value| value < first);
+            match last {
+                ..0xffff_ffff => format!("it must be {first} to {last}"),
+                _ if is_less => format!("it must be at least {first}"),
+                _ => "it is too large".to_owned(),
             }
         }
     };

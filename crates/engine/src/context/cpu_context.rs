@@ -84,7 +84,7 @@ impl CpuContext {
     /// Takes a step of one of the contexts; `None` where that is not here.
     pub fn step<R>(&mut self, side: Ctx, step: Step<'_>, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> Option<R> {
         let result = self.lend(side, |context| f(context, step))?;
-        self.balance(Spare::Nobody, step);
+        self.balance(Spare::None, step);
         Some(result)
     }
 

@@ -27,7 +27,7 @@ use core::mem;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spare {
     /// Everybody is tried.
-    Nobody,
+    None,
     /// Not the groups that the bank has just refused: it would refuse them again, without end.
     Refused,
 }
@@ -127,7 +127,7 @@ impl CpuContext {
             next = self.scarce_after(Some(pmu));
         }
         if waits {
-            self.look_at_all(Spare::Nobody, step);
+            self.look_at_all(Spare::None, step);
         }
         waits
     }
@@ -211,7 +211,7 @@ impl CpuContext {
         for index in 0..own.flexible.len() {
             own.take_turn(index, number);
         }
-        self.look_at_all(Spare::Nobody, step);
+        self.look_at_all(Spare::None, step);
         true
     }
 }

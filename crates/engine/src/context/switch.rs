@@ -27,7 +27,7 @@ impl CpuContext {
         self.lend(Ctx::Task, |context| context.appear(cpu, step));
         self.let_go();
         self.lend(Ctx::Task, |context| context.fill(step));
-        self.balance(super::resched::Spare::Nobody, step);
+        self.balance(super::resched::Spare::None, step);
     }
 
     /// The task that has left, once all its jobs are done.

@@ -70,7 +70,7 @@ impl Stop {
     /// [`Proc::program_without_its_rights`].
     #[must_use]
     pub fn program_without_its_rights(&self) -> Option<PathBuf> {
-        Proc::system().program_without_its_rights(self.pid).filter(|_| self.cause == Cause::Exec)
+        (self.cause == Cause::Exec).then(|| Proc::system().program_without_its_rights(self.pid))?
     }
 
     /// The threads of that process, sorted.

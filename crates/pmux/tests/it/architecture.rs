@@ -7,6 +7,7 @@
 
 mod reading;
 
+use pmux_testkit::pages;
 use reading::{Manifest, Source};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -233,18 +234,11 @@ fn the_engine_has_the_words_of_the_kernel() {
     }
 }
 
-/// Pages for people: of the project, and of the book.
-fn pages() -> Vec<PathBuf> {
-    let in_folder = |folder: &str| std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
-    let all = ["", "docs", "lab", "fuzz"].into_iter().flat_map(in_folder);
-    all.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
-}
-
 /// Links to files and to headings lead somewhere, and the book has each page of its folder.
 #[test]
 fn links_of_the_pages_lead_somewhere() {
     let (mut dead, mut followed) = (Vec::new(), 0);
-    for page in pages() {
+    for page in pages(&root()) {
         let text = std::fs::read_to_string(&page).unwrap();
         for link in reading::links(&text) {
             let (path, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -260,7 +254,7 @@ fn links_of_the_pages_lead_somewhere() {
         }
     }
     let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
-    for page in pages().iter().filter(|page| page.parent() == Some(&root().join("docs"))) {
+    for page in pages(&root()).iter().filter(|page| page.parent() == Some(&root().join("docs"))) {
         let name = page.file_name().unwrap().to_str().unwrap();
         if name != "SUMMARY.md" && !summary.contains(&format!("({name})")) {
             dead.push(format!("docs/SUMMARY.md does not have {name}"));
@@ -284,7 +278,7 @@ fn the_front_pages_are_short() {
 fn documents_name_files_that_exist() {
     let mut dead = Vec::new();
     let mut named = 0;
-    for page in pages().iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
+    for page in pages(&root()).iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
         let text = std::fs::read_to_string(page).unwrap();
         for path in reading::paths_in_backquotes(&text) {
             named += 1;

@@ -30,7 +30,7 @@ fn mask(cpus: &[u32]) -> CpuMask {
     cpus.iter().map(|&cpu| CpuId(cpu)).collect()
 }
 
-fn somebody(number: u64) -> Holder {
+fn holder(number: u64) -> Holder {
     Holder::Outside(OutsideId(number))
 }
 
@@ -41,13 +41,13 @@ fn full(task: Option<TaskId>, cpu: u32, in_use: u32, total: u8) -> Full {
 #[test]
 fn a_token_gives_back_unless_it_is_committed() {
     let ledger = ledger(Registers::Shared(1));
-    let token = ledger.reserve(DATA, everywhere(TASK), somebody(1)).unwrap();
+    let token = ledger.reserve(DATA, everywhere(TASK), holder(1)).unwrap();
     assert_eq!(
-        ledger.reserve(DATA, everywhere(TASK), somebody(2)).unwrap_err(),
+        ledger.reserve(DATA, everywhere(TASK), holder(2)).unwrap_err(),
         Refused::Full(full(Some(TASK), 0, 1, 1))
     );
     drop(token);
-    let reservation = ledger.reserve(DATA, everywhere(TASK), somebody(2)).unwrap().commit();
+    let reservation = ledger.reserve(DATA, everywhere(TASK), holder(2)).unwrap().commit();
     assert_eq!((ledger.len(), ledger.is_empty()), (1, false));
     assert!(ledger.release(reservation));
     assert!(ledger.is_empty());
@@ -57,11 +57,11 @@ fn a_token_gives_back_unless_it_is_committed() {
 fn several_are_granted_as_one() {
     let ledger = ledger(Registers::Separate { execute: 1, data: 1 });
     let cpus = || BpTarget::Cpus(mask(&[0, 1, 2, 3]));
-    let wanted = || std::vec![(DATA, cpus(), somebody(1)), (DATA, everywhere(TASK), somebody(2))];
+    let wanted = || std::vec![(DATA, cpus(), holder(1)), (DATA, everywhere(TASK), holder(2))];
     assert_eq!(ledger.reserve_all(wanted()).unwrap_err(), (1, Refused::Full(full(Some(TASK), 0, 1, 1))));
     assert!(ledger.is_empty());
-    let execute = (Claim::one(Kind::Execute), everywhere(TASK), somebody(2));
-    let tokens = ledger.reserve_all(std::vec![(DATA, cpus(), somebody(1)), execute]).unwrap();
+    let execute = (Claim::one(Kind::Execute), everywhere(TASK), holder(2));
+    let tokens = ledger.reserve_all(std::vec![(DATA, cpus(), holder(1)), execute]).unwrap();
     assert_eq!((tokens.len(), ledger.len()), (2, 2));
     drop(tokens);
     assert!(ledger.is_empty());
@@ -70,7 +70,7 @@ fn several_are_granted_as_one() {
 #[test]
 fn those_in_the_way_are_named() {
     let ledger = ledger(Registers::Shared(4));
-    let hold = |claim, place, number| ledger.reserve(claim, place, somebody(number)).unwrap().commit();
+    let hold = |claim, place, number| ledger.reserve(claim, place, holder(number)).unwrap().commit();
     let two = Claim::of(Kind::Execute, 2).unwrap();
     let held = [
         hold(DATA, BpTarget::Cpus(mask(&[1, 2])), 1),
@@ -84,13 +84,13 @@ fn those_in_the_way_are_named() {
         other => panic!("{other:?}"),
     };
     let of_task = refused(BpTarget::TaskOn(TASK, mask(&[0, 2])));
-    assert_eq!((of_task, in_the_way(&of_task)), (full(Some(TASK), 2, 4, 4), [1, 2, 3].map(somebody).to_vec()));
+    assert_eq!((of_task, in_the_way(&of_task)), (full(Some(TASK), 2, 4, 4), [1, 2, 3].map(holder).to_vec()));
     // Of the tasks, the one that needs most there.
     let of_cpu = refused(BpTarget::Cpus(mask(&[0, 1, 2, 3])));
-    assert_eq!((of_cpu, in_the_way(&of_cpu)), (full(None, 2, 4, 4), [1, 2, 3].map(somebody).to_vec()));
+    assert_eq!((of_cpu, in_the_way(&of_cpu)), (full(None, 2, 4, 4), [1, 2, 3].map(holder).to_vec()));
     assert_eq!(ledger.fullest(Kind::Data, None, Some(TaskId(6))), full(Some(TaskId(6)), 1, 2, 4));
-    ledger.name(&held[0], somebody(9));
-    let first = Holding { holder: somebody(9), claim: DATA, place: BpTarget::Cpus(mask(&[1, 2])) };
+    ledger.name(&held[0], holder(9));
+    let first = Holding { holder: holder(9), claim: DATA, place: BpTarget::Cpus(mask(&[1, 2])) };
     assert_eq!(ledger.holders(&of_cpu).first(), Some(&first));
     assert!(held.into_iter().all(|reservation| ledger.release(reservation)));
 }
@@ -118,10 +118,10 @@ fn a_task_and_its_cpus_are_asked_for_in_bounds() {
 #[test]
 fn no_cpus_and_no_registers_are_no_trouble() {
     let ledger = ledger(Registers::Shared(0));
-    let nowhere = ledger.reserve(DATA, BpTarget::Cpus(CpuMask::default()), somebody(1)).unwrap().commit();
-    let never = ledger.reserve(DATA, BpTarget::TaskOn(TASK, CpuMask::default()), somebody(2)).unwrap().commit();
+    let nowhere = ledger.reserve(DATA, BpTarget::Cpus(CpuMask::default()), holder(1)).unwrap().commit();
+    let never = ledger.reserve(DATA, BpTarget::TaskOn(TASK, CpuMask::default()), holder(2)).unwrap().commit();
     assert_eq!(
-        ledger.reserve(DATA, everywhere(TASK), somebody(3)).unwrap_err(),
+        ledger.reserve(DATA, everywhere(TASK), holder(3)).unwrap_err(),
         Refused::Full(full(Some(TASK), 0, 0, 0))
     );
     assert_eq!(ledger.split(nowhere).map(|parts| parts.len()), Ok(0));
@@ -131,14 +131,14 @@ fn no_cpus_and_no_registers_are_no_trouble() {
 #[test]
 fn an_owner_is_for_ever_and_a_stale_reservation_nobodys() {
     let (ledger, other) = (ledger(Registers::Shared(4)), ledger(Registers::Shared(4)));
-    let of_task = ledger.reserve(DATA, everywhere(TASK), somebody(1)).unwrap().commit();
-    let of_cpus = ledger.reserve(DATA, BpTarget::Cpus(mask(&[1])), somebody(1)).unwrap().commit();
+    let of_task = ledger.reserve(DATA, everywhere(TASK), holder(1)).unwrap().commit();
+    let of_cpus = ledger.reserve(DATA, BpTarget::Cpus(mask(&[1])), holder(1)).unwrap().commit();
     assert_eq!(ledger.modify(&of_task, DATA, BpTarget::Cpus(mask(&[1]))), Err(Refused::OtherOwner));
     assert_eq!(ledger.modify(&of_task, DATA, everywhere(TaskId(6))), Err(Refused::OtherOwner));
     assert_eq!(ledger.modify(&of_cpus, DATA, everywhere(TASK)), Err(Refused::OtherOwner));
     assert_eq!(other.modify(&of_task, DATA, everywhere(TASK)), Err(Refused::Stale));
     assert_eq!(other.modify(&of_cpus, DATA, BpTarget::Cpus(mask(&[2]))), Err(Refused::Stale));
-    assert!(!other.name(&of_task, somebody(2)) && !other.name(&of_cpus, somebody(2)));
+    assert!(!other.name(&of_task, holder(2)) && !other.name(&of_cpus, holder(2)));
     let of_task = other.split(of_task).unwrap_err();
     assert!(!other.release(of_cpus) && !other.release(of_task));
     assert_eq!((ledger.len(), other.len()), (2, 0));
@@ -148,7 +148,7 @@ fn an_owner_is_for_ever_and_a_stale_reservation_nobodys() {
 fn parts_are_held_one_by_one() {
     let ledger = ledger(Registers::Shared(1));
     for place in [BpTarget::Cpus(mask(&[1, 3])), BpTarget::TaskOn(TASK, mask(&[1, 3]))] {
-        let whole = ledger.reserve(DATA, place, somebody(1)).unwrap().commit();
+        let whole = ledger.reserve(DATA, place, holder(1)).unwrap().commit();
         let mut parts = ledger.split(whole).unwrap();
         assert_eq!((parts.len(), ledger.len()), (2, 2));
         let on = |cpu| ledger.reserve(DATA, BpTarget::TaskOn(TASK, mask(&[cpu])), Holder::Opening).is_ok();
