@@ -82,7 +82,8 @@ impl<P: RingView> SnapshotReader<P> {
     }
 
     /// How many records were overwritten before it could read them: since it was made, rewound, or met an error. `None` where it
-    /// doesn't know at which record it began. All have been found out whenever it has read everything.
+    /// doesn't know at which record it began. The number holds all of them when it has read everything while no record was being
+    /// written; before, it may be too small.
     pub fn missed_records(&self) -> Option<u64> {
         self.seen.map(|_| self.missed)
     }

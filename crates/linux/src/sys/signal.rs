@@ -204,10 +204,12 @@ fn install(signal: i32) -> Result<libc::sigaction, Errno> {
     let mut ours: libc::sigaction = unsafe { mem::zeroed() };
     ours.sa_sigaction = our_address();
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: (1) `sa_mask` is a valid set to empty. (2) `ours` names a function of the type that `SA_SIGINFO` asks
+    // All signals wait while the handler runs. Otherwise those that come together lie on top of each other on the thread's signal
+    // stack, which has room for two or three: the kernel ends the process with SIGSEGV.
+    // SAFETY: (1) `sa_mask` is a valid set to fill. (2) `ours` names a function of the type that `SA_SIGINFO` asks
     // for, and that keeps the rules of handlers.
     check(unsafe {
-        libc::sigemptyset(&raw mut ours.sa_mask);
+        libc::sigfillset(&raw mut ours.sa_mask);
         libc::sigaction(signal, &raw const ours, ptr::null_mut())
     })?;
     Ok(before)
@@ -262,5 +264,34 @@ fn call_next(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc
         // SAFETY: (1) The kernel gave this address as a handler with one argument.
         let next = unsafe { mem::transmute::<usize, extern "C" fn(libc::c_int)>(next) };
         next(signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Signals that come together: more than the signal stack of a thread has room for.
+    #[test]
+    fn signals_that_come_together_need_the_stack_of_one() {
+        let signals = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGIO];
+        let door = SignalDoor::open(&signals, &[]).unwrap();
+        std::thread::spawn(move || {
+            // SAFETY: (1) `sigset_t` is numbers: all zeroes is a value of it. (2) The sets are valid to fill, to use and to write. (3)
+            // The thread exists.
+            unsafe {
+                let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
+                libc::sigfillset(&raw mut all);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+                for signal in signals {
+                    libc::pthread_kill(libc::pthread_self(), signal);
+                }
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+            }
+            assert_eq!(door.take(), signals.iter().fold(0, |bits, signal| bits | 1 << signal));
+        })
+        .join()
+        .unwrap();
     }
 }
