@@ -20,7 +20,7 @@ pub struct Start {
 /// Any program, in the same surroundings.
 pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> Start {
     let mut command = Command::new(program);
-    marked(&mut command).args(arguments).env("LC_ALL", "C").env_remove("NO_COLOR").env_remove("PMUX_BACKEND");
+    marked(&mut command).args(arguments).env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR").env_remove("PMUX_BACKEND");
     // Whatever service this machine has, and whatever was found out before.
     command.env("PMUX_SHARED", "never").env_remove("PMUX_SOCKET");
     command.env("XDG_CACHE_HOME", std::env::temp_dir().join("pmux-test-cache"));

@@ -8,3 +8,4 @@ pub mod exit_status;
 pub mod say;
 pub mod sim_options;
 pub mod style;
+pub mod text;

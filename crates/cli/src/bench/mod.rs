@@ -7,7 +7,7 @@
 
 mod report;
 
-use crate::inspect::print;
+use crate::inspect::{print, print_page};
 use crate::options::bench::{Accountant, BenchOptions, Benchmark, Collection, EnableOptions, ThreadOptions};
 use crate::options::exit_status;
 use crate::say::complain;
@@ -27,7 +27,8 @@ pub(crate) fn bench(options: &BenchOptions) -> u8 {
         Benchmark::Enable(enable) => switching(*enable, options.repeat),
     };
     match report {
-        Ok(report) => print(&if options.json { report.json() } else { report.text() }),
+        Ok(report) if options.json => print(&report.json()),
+        Ok(report) => print_page(report.text()),
         Err(message) => complain(&message, exit_status::FAILED),
     }
 }

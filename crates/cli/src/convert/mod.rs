@@ -12,12 +12,12 @@ mod pprof;
 mod protobuf;
 mod speedscope;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 use crate::input;
 use crate::options::convert::{ConvertOptions, Format};
 use crate::options::exit_status;
 use crate::picture;
-use crate::picture::output::{self, Packing};
+use crate::picture::output::{self, Kind, Packing};
 use crate::say::complain;
 use pmux::profile::{Apart, Look, Profile, What};
 
@@ -41,22 +41,50 @@ fn file_name(format: Format) -> &'static str {
     }
 }
 
+/// What a file of a format is.
+fn kind(format: Format) -> Kind {
+    let (name, is, opens): (_, fn(&[u8]) -> bool, _) = match format {
+        Format::Firefox => {
+            let is = |begins: &[u8]| begins.starts_with(b"{\"meta\":{");
+            ("a profile for Firefox Profiler", is, "Load it at https://profiler.firefox.com, or use pmux view")
+        }
+        Format::Pprof => {
+            ("a pprof profile", |begins| begins.starts_with(b"\n\x04\x08"), "go tool pprof -http=: FILE shows it")
+        }
+        Format::Speedscope => {
+            let is = |begins: &[u8]| begins.starts_with(b"{\"$schema\":\"https://www.speedscope.app");
+            ("a speedscope profile", is, "Drop it on https://www.speedscope.app")
+        }
+        Format::Folded => ("folded stacks", folded::is_folded, "flamegraph.pl and inferno-flamegraph read them"),
+        Format::Perfetto => {
+            ("a Perfetto trace", |begins| begins.starts_with(b"\n"), "Load it at https://ui.perfetto.dev")
+        }
+        Format::Chrome => {
+            let is = |begins: &[u8]| begins.starts_with(b"{\"traceEvents\"");
+            ("a Chrome trace", is, "Load it at chrome://tracing or https://ui.perfetto.dev")
+        }
+    };
+    let packing = if format == Format::Pprof { Packing::Always } else { Packing::ByName };
+    Kind { name, is, packing, opens }
+}
+
 fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let input = &input::asked(&options.input)?;
-    let to = output::place(options.output.as_deref(), file_name(options.to));
+    let format = options.format().ok_or_else(|| failed("no format"))?;
+    let (to, kind) = (output::place(options.output.as_deref(), file_name(format)), kind(format));
+    output::check(&to, kind)?;
     let wanted = options.part().wanted();
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
-    let packing = if options.to == Format::Pprof { Packing::Always } else { Packing::ByName };
-    if matches!(options.to, Format::Folded | Format::Pprof) {
-        let apart = Apart { threads: options.to == Format::Pprof, ..Apart::default() };
+    if matches!(format, Format::Folded | Format::Pprof) {
+        let apart = Apart { threads: format == Format::Pprof, ..Apart::default() };
         let drawn = picture::sums(input, &wanted, apart, look)?;
-        return match options.to {
-            Format::Folded => output::write(&to, packing, |out| folded::write(&drawn, out)),
-            _ => output::write(&to, packing, |out| pprof::write(&drawn, out)),
+        return match format {
+            Format::Folded => output::write(&to, kind, |out| folded::write(&drawn, out)),
+            _ => output::write(&to, kind, |out| pprof::write(&drawn, out)),
         };
     }
     let drawn = picture::whole(input, &wanted, look)?;
-    output::write(&to, packing, |out| match options.to {
+    output::write(&to, kind, |out| match format {
         Format::Firefox => firefox::write(&drawn, out),
         Format::Speedscope => speedscope::write(&drawn, out),
         Format::Perfetto => perfetto::write(&drawn, out),

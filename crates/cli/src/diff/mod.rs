@@ -9,11 +9,13 @@ mod statistics;
 
 use crate::failure::{Failure, failed};
 use crate::input;
-use crate::inspect::print;
+use crate::inspect::{print, print_page};
 use crate::options::diff::DiffOptions;
 use crate::options::exit_status;
 use crate::say::{complain, say, visible};
-use pmux::profile::{Input, Wanted, recordings_apart};
+use crate::style::{ColorChoice, Style};
+use pmux::profile::{Input, recordings_apart};
+use pmux_ui::text::{cut, wrap};
 use serde_json::{Value, json};
 use shares::{EventShares, Name, Scope, Shares};
 use statistics::{Change, Side, compare};
@@ -21,13 +23,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// So many standard errors are shown as the noise: 19 of 20 differences are smaller where nothing has changed.
-const SHOWN_ERRORS: f64 = 1.96;
-
 /// Runs `pmux diff` and returns the exit status.
 pub(crate) fn diff(options: &DiffOptions) -> u8 {
     match run(options) {
-        Ok(text) => print(&text),
+        Ok(text) if options.json => print(&text),
+        Ok(text) => print_page(text),
         Err((text, status)) => complain(&text, status),
     }
 }
@@ -37,7 +37,11 @@ fn run(options: &DiffOptions) -> Result<String, Failure> {
     let (before, after) = (read(options, before)?, read(options, after)?);
     let events: BTreeSet<&String> = before.iter().chain(&after).flat_map(|shares| shares.events.keys()).collect();
     let compared: Vec<Compared> = events.into_iter().map(|event| compare_event(event, &before, &after)).collect();
-    Ok(if options.json { to_json(&compared) } else { to_text(&compared, options) })
+    Ok(if options.json {
+        to_json(&compared)
+    } else {
+        to_text(&compared, options, Style::of_stdout(ColorChoice::Never).width)
+    })
 }
 
 fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure> {
@@ -50,9 +54,8 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
         for files in apart.map_err(|error| input::about(&name, &error))? {
             // Of a pipe, and in words for what is not there.
             let input = if path.is_dir() { Input::of_files(files) } else { Input::open(path) };
-            let wanted = Wanted { events: options.events.clone(), ..Wanted::default() };
             let shares = input.and_then(|input| {
-                shares::of(input::progress::shown(input.with_sources(sources.clone())), wanted, scope)
+                shares::of(input::progress::shown(input.with_sources(sources.clone())), options.part.wanted(), scope)
             });
             let shares = shares.map_err(|error| input::about(&name, &error))?;
             shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
@@ -101,53 +104,74 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
     }
 }
 
-fn to_text(compared: &[Compared], options: &DiffOptions) -> String {
+/// So many columns where the output is no terminal.
+const USUAL_WIDTH: usize = 120;
+/// Columns before the name of a function.
+const NUMBERS: usize = 44;
+
+fn to_text(compared: &[Compared], options: &DiffOptions, width: Option<usize>) -> String {
     let mut text = String::new();
+    let wrapped = |line: &str| wrap(line, width.unwrap_or(USUAL_WIDTH), "    ") + "\n";
     for one in compared {
         let (before, after) = one.samples;
-        let _ = writeln!(
-            text,
+        text += &wrapped(&format!(
             "{}: {before} samples in {} before, {after} in {} after",
             visible(&one.event),
             recordings(one.recordings.0),
             recordings(one.recordings.1)
-        );
-        let _ = writeln!(
-            text,
-            "  counted {:.0} before, {:.0} after: {}",
-            one.count.before,
-            one.count.after,
-            counted(&one.count)
-        );
+        ));
+        let (before, after) = (one.count.before, one.count.after);
+        text += &wrapped(&format!("  counted {before:.0} before, {after:.0} after: {}", counted(&one.count)));
         let marked = one.functions.iter().filter(|(_, change)| is_marked(one, change)).count();
-        let _ = match marked {
-            0 => writeln!(text, "  no function changed beyond noise"),
-            1 => writeln!(text, "  1 function changed beyond noise (*)"),
-            marked => writeln!(text, "  {marked} functions changed beyond noise (*)"),
-        };
+        let among = one.functions.len();
+        text += &wrapped(&match marked {
+            0 => format!("  no function of {among} changed beyond noise"),
+            1 => format!("  1 function of {among} changed beyond noise (*)"),
+            marked => format!("  {marked} functions of {among} changed beyond noise (*)"),
+        });
         let _ = writeln!(text, "\n    {:>8} {:>8} {:>8} {:>9}  function", "before", "after", "change", "noise");
         let rows = if options.rows == 0 { usize::MAX } else { options.rows };
         for ((function, module), change) in one.functions.iter().take(rows) {
             let mark = if is_marked(one, change) { "*" } else { " " };
-            let noise =
-                change.error.map_or_else(|| "?".to_owned(), |error| format!("± {:.2}", error * SHOWN_ERRORS * 100.0));
+            let noise = change.noise.map_or_else(|| "?".to_owned(), |noise| format!("± {:.2}", noise * 100.0));
+            let name = format!("{} ({})", visible(function), visible(module));
+            let name = width.map_or_else(|| name.clone(), |width| cut(&name, width.saturating_sub(NUMBERS).max(16)));
             let _ = writeln!(
                 text,
-                "  {mark} {:>6.2} % {:>6.2} % {:>+8.2} {noise:>9}  {} ({})",
+                "  {mark} {:>6.2} % {:>6.2} % {:>+8.2} {noise:>9}  {name}",
                 change.before * 100.0,
                 change.after * 100.0,
                 change.by() * 100.0,
-                visible(function),
-                visible(module)
             );
         }
-        let left = one.functions.len().saturating_sub(rows);
+        let left = among.saturating_sub(rows);
         if left > 0 {
             let _ = writeln!(text, "    … and {left} more: --rows 0 shows all");
         }
         text.push('\n');
+        let noise = "  noise: where nothing has changed, 19 of 20 functions differ by less.";
+        text += &wrapped(&format!(
+            "{noise} Among {among} functions some differ by more, by chance: * marks a change that would be rare (1 in 20) as \
+             the largest of all {among} (Bonferroni's correction){}.",
+            if marked == 0 && likely(one) > 0 { more_tells(one.recordings) } else { "" }
+        ));
+        text.push('\n');
     }
     text
+}
+
+/// How many functions would be marked if each were the only one.
+fn likely(one: &Compared) -> usize {
+    one.functions.iter().filter(|(_, change)| change.is_beyond_noise(1) == Some(true)).count()
+}
+
+/// What makes smaller changes certain.
+fn more_tells((before, after): (usize, usize)) -> &'static str {
+    if before.min(after) < 2 {
+        "; longer recordings tell smaller changes"
+    } else {
+        "; more recordings of each side tell smaller changes"
+    }
 }
 
 fn recordings(count: usize) -> String {
@@ -163,10 +187,10 @@ fn counted(change: &Change) -> String {
     if change.before == 0.0 {
         return "there was nothing before".to_owned();
     }
-    match (change.error, change.is_beyond_noise(1)) {
-        (Some(error), Some(is_beyond)) => {
+    match (change.noise, change.is_beyond_noise(1)) {
+        (Some(noise), Some(is_beyond)) => {
             let judged = if is_beyond { "beyond noise" } else { "within noise" };
-            format!("{:+.1} % ± {:.1}, {judged}", percent(change.by()), percent(error * SHOWN_ERRORS))
+            format!("{:+.1} % ± {:.1}, {judged}", percent(change.by()), percent(noise))
         }
         _ => format!(
             "{:+.1} %; two recordings or more of each side would tell how much runs differ",

@@ -51,6 +51,8 @@ pub(super) struct Change {
     pub(super) after: f64,
     /// Its standard error.
     pub(super) error: Option<f64>,
+    /// So large are 19 of 20 differences at most, if nothing has changed.
+    pub(super) noise: Option<f64>,
     /// How likely one at least so large is, if nothing has changed.
     pub(super) chance: Option<f64>,
 }
@@ -74,18 +76,33 @@ pub(super) fn compare(before: Side, after: Side) -> Change {
     let (a, b) = (before, after);
     let variance = a.variance.zip(b.variance).map(|(a, b)| a + b);
     let error = variance.map(f64::sqrt);
+    // Welch and Satterthwaite: how well the sum of both variances is known.
+    let part = |side: Side| side.variance.unwrap_or(0.0).powi(2) / side.freedom;
+    let parts = part(a) + part(b);
+    let freedom = |error: f64| if parts > 0.0 { error.powi(4) / parts } else { f64::INFINITY };
     let chance = error.map(|error| {
         let by = (b.mean - a.mean).abs();
         if error == 0.0 {
             return if by == 0.0 { 1.0 } else { 0.0 };
         }
-        // Welch and Satterthwaite: how well the sum of both variances is known.
-        let part = |side: Side| side.variance.unwrap_or(0.0).powi(2) / side.freedom;
-        let parts = part(a) + part(b);
-        let freedom = if parts > 0.0 { error.powi(4) / parts } else { f64::INFINITY };
-        two_sided(by / error, freedom)
+        two_sided(by / error, freedom(error))
     });
-    Change { before: a.mean, after: b.mean, error, chance }
+    let noise = error.map(|error| if error == 0.0 { 0.0 } else { error * distance_of_level(freedom(error)) });
+    Change { before: a.mean, after: b.mean, error, noise, chance }
+}
+
+/// How many standard errors from the middle [`LEVEL`] of all values are at least: the inverse of [`two_sided`].
+fn distance_of_level(freedom: f64) -> f64 {
+    if freedom >= 1e6 {
+        return 1.959_964;
+    }
+    // With one degree of freedom it is 12.7, with less it is no use to know.
+    let (mut low, mut high) = (1.0, 1000.0);
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        if two_sided(middle, freedom) > LEVEL { low = middle } else { high = middle }
+    }
+    high
 }
 
 /// How likely a value at least so many standard errors from the middle is, on either side: Student's distribution.
@@ -134,6 +151,7 @@ fn fraction(x: f64, a: f64, b: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -149,6 +167,17 @@ mod tests {
             let found = two_sided(distance, freedom);
             assert!((found - chance).abs() < 2e-5, "{distance} with {freedom}: {found}");
         }
+    }
+
+    #[test]
+    fn noise_is_wider_where_few_runs_tell_it() {
+        for (freedom, distance) in [(f64::INFINITY, 1.959_964), (1.0, 12.7062), (4.0, 2.776_45), (10.0, 2.228_14)] {
+            assert!((distance_of_level(freedom) - distance).abs() < 1e-3, "{freedom}");
+        }
+        let two = |values: [f64; 2]| Side::of(&values.map(|value| Measured { value, variance: Some(0.0) }));
+        let change = compare(two([1.0, 3.0]), two([2.0, 4.0]));
+        let (error, noise) = (change.error.unwrap(), change.noise.unwrap());
+        assert!(noise > 4.0 * error && noise < 4.4 * error, "two degrees of freedom: {}", noise / error);
     }
 
     fn one(value: f64, variance: f64) -> Side {

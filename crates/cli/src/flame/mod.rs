@@ -12,7 +12,7 @@ use crate::options::exit_status;
 use crate::options::flame::{By, FlameOptions};
 use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
-use crate::picture::output::{self, Packing};
+use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self, Drawn, Unit, base_name, unit};
 use crate::say::{complain, visible};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
@@ -20,6 +20,13 @@ use pmux::profile::{Apart, EventInfo, Look, Tally};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+
+const KIND: Kind = Kind {
+    name: "a flame graph",
+    is: |begins| begins.starts_with(b"<?xml"),
+    packing: Packing::ByName,
+    opens: "Open it in a web browser: a click on a function shows it alone, Ctrl-F searches",
+};
 
 /// Runs `pmux flame` and returns the exit status.
 pub(crate) fn flame(options: &FlameOptions) -> u8 {
@@ -31,6 +38,7 @@ pub(crate) fn flame(options: &FlameOptions) -> u8 {
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "flame.svg");
+    output::check(&to, KIND)?;
     let asked = input::asked(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {
         Some([before, after]) => difference(options, &asked.at(before), &asked.at(after))?,
@@ -113,7 +121,7 @@ fn draw(
     if options.diff.is_none() {
         how.palette_map = Some(&mut palette);
     }
-    output::write(to, Packing::ByName, |out| {
+    output::write(to, KIND, |out| {
         from_lines(&mut how, stacks.iter().map(String::as_str), out).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => error,
             _ => io::Error::other(format!("the picture can't be drawn: {error}")),

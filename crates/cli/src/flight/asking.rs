@@ -75,7 +75,7 @@ fn dump(options: &DumpOptions) -> Result<u8, Failure> {
 }
 
 fn list(options: &ListOptions) -> Result<u8, Failure> {
-    let all = recorders(&folders());
+    let all = recorders(&folders(options.socket.as_deref()));
     if options.json {
         let lines: Vec<String> = all.iter().filter_map(|of| of.status.as_ref().ok()).map(ToString::to_string).collect();
         return Ok(print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>()));
@@ -126,7 +126,7 @@ fn recorders(folders: &[Folder]) -> Vec<Recorder> {
 
 /// The recorders that are meant.
 fn find(to: &DumpTo) -> Result<Vec<Recorder>, Failure> {
-    let all = recorders(&folders());
+    let all = recorders(&folders(to.socket.as_deref()));
     if let Some(name) = &to.recorder {
         let none = || format!("there is no recorder `{name}` of a service; what helps: pmux flight list, pmux status");
         return one(all, |of| of.called == Called::Name(name.clone()), none);
@@ -198,11 +198,11 @@ fn one(
     }
 }
 
-fn folders() -> Vec<Folder> {
+fn folders(socket: Option<&Path>) -> Vec<Folder> {
     let mut folders = Folder::all();
     // The service that is meant may be elsewhere.
-    let elsewhere = std::env::var_os("PMUX_SOCKET").filter(|path| !path.is_empty());
-    let elsewhere = elsewhere.map(|path| Folder::beside(Path::new(&path)));
+    let of_environment = || std::env::var_os("PMUX_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let elsewhere = socket.map(Path::to_owned).or_else(of_environment).map(|path| Folder::beside(&path));
     folders.extend(elsewhere.filter(|folder| !folders.contains(folder)));
     folders
 }

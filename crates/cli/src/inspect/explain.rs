@@ -2,14 +2,15 @@
 //!
 //! **Invariant:** the reason is that of an attempt on the target that was named.
 
-use super::print;
+use super::{print, print_page};
 use crate::options::exit_status;
 use crate::options::inspect::ExplainOptions;
 use crate::say::complain;
 use crate::stat::{cpu_choice, error_words};
 use crate::style::{Ink, Style};
 use pmux::event::EventList;
-use pmux::{Backend, Event, Probe, Session, Target};
+use pmux::{Backend, Event, Probe, Refusal, Session, Target};
+use serde_json::{Value, json};
 
 /// Runs `pmux explain` and returns the exit status: not 0 where the event can't be opened.
 pub(crate) fn explain(options: &ExplainOptions) -> u8 {
@@ -23,13 +24,17 @@ pub(crate) fn explain(options: &ExplainOptions) -> u8 {
             let (target, words) = target(options, &session, event)?;
             let probe = session.probe(event, &target).map_err(|error| error_words(&error))?;
             all_open &= !matches!(probe, Probe::Refused(_));
-            describe(&mut out, event, &words, &probe, &session, style);
+            if options.json {
+                out.push_str(&format!("{}\n", as_json(event, &words, &probe, &session)));
+            } else {
+                describe(&mut out, event, &words, &probe, &session, style);
+            }
         }
         Ok((out, all_open))
     };
     match explained() {
         Ok((text, all_open)) => {
-            let status = print(&text);
+            let status = if options.json { print(&text) } else { print_page(text) };
             if status == exit_status::SUCCESS && !all_open { exit_status::FAILED } else { status }
         }
         Err(text) => complain(&text, exit_status::FAILED),
@@ -79,18 +84,42 @@ fn describe(out: &mut String, event: &Event, target: &str, probe: &Probe, sessio
         Probe::OpensChanged(change) => line("opens", &format!("yes, but {change}"), Ink::Notice),
         Probe::Refused(refusal) => {
             line("opens", "no", Ink::Bad);
-            line("because", &refusal.summary, Ink::Plain);
-            let why = match session.backend() {
-                Backend::Usage { why } if why.summary != refusal.summary => Some(why),
-                _ => None,
-            };
-            if let Some(why) = why {
-                line("because", &why.summary, Ink::Plain);
+            for refusal in reasons(refusal, session) {
+                line("because", &refusal.summary, Ink::Plain);
             }
-            for help in refusal.help.iter().chain(why.iter().flat_map(|why| &why.help)) {
+            for help in reasons(refusal, session).flat_map(|refusal| &refusal.help) {
                 line("what helps", help, Ink::Plain);
             }
         }
     }
     out.push('\n');
+}
+
+/// Why it is refused, and why the kernel's events are, where that is another reason.
+fn reasons<'r>(refusal: &'r Refusal, session: &'r Session) -> impl Iterator<Item = &'r Refusal> {
+    let why = match session.backend() {
+        Backend::Usage { why } if why.summary != refusal.summary => Some(&**why),
+        _ => None,
+    };
+    [refusal].into_iter().chain(why)
+}
+
+fn as_json(event: &Event, target: &str, probe: &Probe, session: &Session) -> Value {
+    let refusals: Vec<&Refusal> = match probe {
+        Probe::Refused(refusal) => reasons(refusal, session).collect(),
+        _ => Vec::new(),
+    };
+    json!({
+        "event": event.name,
+        "same_as": event.canonical,
+        "pmus": event.counted_by(session.catalog()),
+        "encoding": event.encoding_on(session.catalog()),
+        "unit": event.unit,
+        "scale": event.scale,
+        "tried_on": target,
+        "opens": refusals.is_empty(),
+        "changed": if let Probe::OpensChanged(change) = probe { Some(change.to_string()) } else { None },
+        "reasons": refusals.iter().map(|refusal| &refusal.summary).collect::<Vec<_>>(),
+        "what_helps": refusals.iter().flat_map(|refusal| &refusal.help).collect::<Vec<_>>(),
+    })
 }

@@ -3,7 +3,7 @@
 //! **Invariant:** every event is opened to see whether it can be, but for tracepoints: closing one makes the kernel
 //! wait for all CPUs, so one of them stands for all.
 
-use super::print;
+use super::{print, print_page};
 use crate::options::exit_status;
 use crate::options::inspect::ListOptions;
 use crate::say::{complain, say};
@@ -46,7 +46,7 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
         text.push_str(&line);
         text.push('\n');
     }
-    print(&text)
+    print_page(text)
 }
 
 fn probed<'l>(session: &Session, found: &'l Listing) -> Vec<(&'l Listed, Openness)> {

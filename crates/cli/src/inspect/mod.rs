@@ -11,6 +11,7 @@ pub(crate) use list::list;
 use crate::options::exit_status;
 use crate::options::generate::{self, CompletionsOptions, ManOptions};
 use crate::say::complain;
+use pmux_ui::text::in_locale;
 use std::io::{self, Write};
 
 /// Runs `pmux completions` and returns the exit status.
@@ -24,6 +25,11 @@ pub(crate) fn manual(options: &ManOptions) -> u8 {
         Ok(paths) => print(&paths.iter().map(|path| format!("{}\n", path.display())).collect::<String>()),
         Err(error) => complain(&format!("can't write the manual: {error}"), exit_status::FAILED),
     }
+}
+
+/// Writes a page for people to standard output, as [`print`] does.
+pub(crate) fn print_page(text: String) -> u8 {
+    print(&in_locale(text))
 }
 
 /// Writes text to standard output. A reader that has enough (`| head`) is no error.

@@ -1,16 +1,16 @@
 //! `pmux convert` and `pmux view`: a recording for other tools.
 //!
-//! **Invariant:** plain data.
+//! **Invariant:** plain data, and the rules that clap can't say.
 
 use super::picture::{FilterOptions, InputOptions, PartOptions, time_ns};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use std::path::PathBuf;
 
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ConvertOptions {
     /// What to make of it
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub(crate) to: Format,
+    #[arg(short, long, value_name = "FORMAT", value_enum)]
+    pub(crate) format: Option<Format>,
 
     #[command(flatten)]
     pub(crate) input: InputOptions,
@@ -25,12 +25,12 @@ pub(crate) struct ConvertOptions {
     pub(crate) events: Vec<String>,
 
     /// Only from so long after the first sample: seconds, or with ms, us or ns
-    #[arg(long = "since", value_name = "TIME", value_parser = time_ns)]
-    pub(crate) since_ns: Option<u64>,
+    #[arg(long = "from", alias = "since", value_name = "TIME", value_parser = time_ns)]
+    pub(crate) from_ns: Option<u64>,
 
-    /// Only until so long after the first sample
-    #[arg(long = "until", value_name = "TIME", value_parser = time_ns)]
-    pub(crate) until_ns: Option<u64>,
+    /// Only until so long after the first sample. The name of a format is understood as --format
+    #[arg(long, alias = "until", value_name = "TIME", value_parser = to, action = ArgAction::Append)]
+    pub(crate) to: Vec<To>,
 
     #[command(flatten)]
     pub(crate) filter: FilterOptions,
@@ -40,11 +40,36 @@ pub(crate) struct ConvertOptions {
     pub(crate) no_inline: bool,
 }
 
+/// What `--to` says: it named the format once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    Time(u64),
+    Format(Format),
+}
+
+fn to(text: &str) -> Result<To, String> {
+    let format = Format::from_str(text, true).map(To::Format);
+    format.or_else(|_| time_ns(text).map(To::Time)).map_err(|error| format!("{error}; no format either: {}", names()))
+}
+
+/// The names of the formats.
+fn names() -> String {
+    let names = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    names.map(|name| name.get_name().to_owned()).collect::<Vec<_>>().join(", ")
+}
+
 impl ConvertOptions {
+    /// What to make, if that was said.
+    pub(crate) fn format(&self) -> Option<Format> {
+        let named = |to: &To| if let To::Format(format) = to { Some(*format) } else { None };
+        self.format.or_else(|| self.to.iter().rev().find_map(named))
+    }
+
     /// Which part is meant.
     pub(crate) fn part(&self) -> PartOptions {
-        let filter = self.filter.clone();
-        PartOptions { events: self.events.clone(), from_ns: self.since_ns, to_ns: self.until_ns, filter }
+        let time = |to: &To| if let To::Time(ns) = to { Some(*ns) } else { None };
+        let to_ns = self.to.iter().rev().find_map(time);
+        PartOptions { events: self.events.clone(), from_ns: self.from_ns, to_ns, filter: self.filter.clone() }
     }
 
     /// Checks what clap can't.
@@ -52,7 +77,10 @@ impl ConvertOptions {
     /// # Errors
     /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.part().check().map_err(|_| "--until must be later than --since".to_owned())
+        if self.format().is_none() {
+            return Err(format!("say what to make with --format: {}", names()));
+        }
+        self.part().check()
     }
 }
 
@@ -88,4 +116,24 @@ pub(crate) struct ViewOptions {
     /// Leave out functions that were inlined: faster where there is much debugging information
     #[arg(long)]
     pub(crate) no_inline: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_is_a_time_or_the_format_that_it_once_was() {
+        let options = |words: &[&str]| {
+            let to = words.iter().map(|word| to(word).unwrap()).collect();
+            ConvertOptions { to, ..ConvertOptions::default() }
+        };
+        let both = options(&["pprof", "2s"]);
+        assert_eq!(
+            (both.format(), both.part().to_ns, both.check()),
+            (Some(Format::Pprof), Some(2_000_000_000), Ok(()))
+        );
+        assert!(options(&["2s"]).check().unwrap_err().contains("--format: firefox, pprof"));
+        assert!(to("webm").is_err());
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
+use super::picture::PartOptions;
 use super::symbols::SymbolOptions;
 use clap::Args;
 use std::path::PathBuf;
@@ -17,10 +18,6 @@ pub(crate) struct DiffOptions {
     #[arg(value_name = "AFTER", last = true)]
     pub(crate) after: Vec<PathBuf>,
 
-    /// Compare these events, by name with or without modifiers; separated by commas, may be given again
-    #[arg(short, long = "event", value_name = "EVENT,…", value_delimiter = ',')]
-    pub(crate) events: Vec<String>,
-
     /// Compare functions with all that they call, instead of each alone
     #[arg(long)]
     pub(crate) children: bool,
@@ -32,6 +29,10 @@ pub(crate) struct DiffOptions {
     /// Print JSON
     #[arg(short, long = "json")]
     pub(crate) json: bool,
+
+    /// Which part of each recording.
+    #[command(flatten)]
+    pub(crate) part: PartOptions,
 
     #[command(flatten)]
     pub(crate) symbols: SymbolOptions,

@@ -128,6 +128,10 @@ pub(crate) struct ListOptions {
     /// Print JSON: one object for each recorder
     #[arg(short, long = "json")]
     pub(crate) json: bool,
+
+    /// List those of the service at this socket, too [env: PMUX_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 // Which recorders are asked.
@@ -140,6 +144,10 @@ pub(crate) struct DumpTo {
     /// The recorder of this name in the configuration of pmux serve
     #[arg(long, value_name = "NAME", conflicts_with = "to")]
     pub(crate) recorder: Option<String>,
+
+    /// Ask those of the service at this socket, too [env: PMUX_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 
     /// Print JSON: one object for each recorder
     #[arg(short, long = "json")]

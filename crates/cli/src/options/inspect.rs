@@ -43,6 +43,10 @@ pub(crate) struct ExplainOptions {
     #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, group = "where")]
     pub(crate) cpu: Option<String>,
 
+    /// Print JSON: one object for each event, a line each
+    #[arg(short, long = "json")]
+    pub(crate) json: bool,
+
     /// When to use colour
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub(crate) color: ColorChoice,

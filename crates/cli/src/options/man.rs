@@ -111,11 +111,11 @@ const FLAME: Examples = &[
 ];
 
 const CONVERT: Examples = &[
-    ("For https://profiler.firefox.com:", "pmux convert --to firefox -o profile.json.gz"),
-    ("For pprof:", "pmux convert --to pprof -o profile.pb.gz && go tool pprof -top profile.pb.gz"),
+    ("For https://profiler.firefox.com:", "pmux convert -f firefox -o profile.json.gz"),
+    ("For pprof:", "pmux convert -f pprof -o profile.pb.gz && go tool pprof -top profile.pb.gz"),
     (
         "One second of it for https://ui.perfetto.dev:",
-        "pmux convert --to perfetto --since 1 --until 2 -o second.perfetto-trace",
+        "pmux convert -f perfetto --from 1 --to 2 -o second.perfetto-trace",
     ),
 ];
 

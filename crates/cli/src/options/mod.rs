@@ -95,7 +95,7 @@ pub(crate) enum Invocation {
     /// Show a recording in the Firefox Profiler
     View(Box<convert::ViewOptions>),
     /// Show what changed between recordings, and what of that is chance
-    Diff(diff::DiffOptions),
+    Diff(Box<diff::DiffOptions>),
     /// Draw a recording over time: CPUs, processes, counters
     Timeline(Box<timeline::TimelineOptions>),
     /// Measure what breakpoints cost, in this kernel or in the ledger
@@ -194,7 +194,7 @@ impl Invocation {
             Self::Flame(options) => ("flame", options.part.check()),
             Self::Convert(options) => ("convert", options.check()),
             Self::View(options) => ("view", options.part.check()),
-            Self::Diff(options) => ("diff", options.sides().map(drop)),
+            Self::Diff(options) => ("diff", options.sides().map(drop).and_then(|()| options.part.check())),
             Self::Timeline(options) => ("timeline", options.part.check()),
             Self::Bench(options) => return options.check(),
             _ => return Ok(()),

@@ -4,7 +4,7 @@
 
 use super::refuse_first;
 use super::sampling::Sampling;
-use super::shared::SharedWish;
+use super::shared::SharedOptions;
 use super::target::Whom;
 use clap::Args;
 use pmux::units::{BYTE_UNITS, milliseconds, scaled, size_bytes};
@@ -73,9 +73,9 @@ pub(crate) struct RecordOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How to write")]
     pub(crate) switch_max_files: Option<u32>,
 
-    /// Record through `pmux serve`, where each event is open once for all who record the same (default: never)
-    #[arg(long, value_name = "WHEN", help_heading = "What to record")]
-    pub(crate) shared: Option<SharedWish>,
+    /// Through which service.
+    #[command(flatten)]
+    pub(crate) shared: SharedOptions,
 
     /// Say less: nothing but what is wrong
     #[arg(short, long, help_heading = "How to write")]
@@ -126,6 +126,7 @@ impl RecordOptions {
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         self.sampling.check()?;
+        self.shared.check()?;
         let cpus = matches!(self.sampling.whom()?, Whom::Cpus(_));
         let to_stdout = self.output.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let switches = self.switch_output.is_some();

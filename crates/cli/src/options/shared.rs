@@ -1,9 +1,43 @@
-//! `--shared`: whether counters are shared with other processes.
+//! `--shared`, `--socket`: whether counters are shared with other processes, and through which service.
 //!
-//! **Invariant:** plain data; without the option, the environment decides.
+//! **Invariant:** plain data; without the options, the environment decides.
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use pmux::SharedChoice;
+use std::path::PathBuf;
+
+// Whether counters are shared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Sharing")]
+pub(crate) struct SharedOptions {
+    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says; recordings are not shared)
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pub(crate) shared: Option<SharedWish>,
+
+    /// Share them through the service at this socket; alone, it means --shared=always [env: PMUX_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl SharedOptions {
+    /// What was typed: a socket alone says that counters are shared.
+    pub(crate) fn wish(&self) -> Option<SharedWish> {
+        self.shared.or(self.socket.as_ref().map(|_| SharedWish::Always))
+    }
+
+    /// Checks what clap can't.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match (&self.socket, self.shared) {
+            (Some(_), Some(SharedWish::Never)) => {
+                Err("--socket names a service, and --shared=never uses none".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// The user's wish from `--shared`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed.
 
-use super::shared::SharedWish;
+use super::shared::SharedOptions;
 use super::target;
 use crate::style::ColorChoice;
 use clap::{ArgAction, Args, ValueEnum};
@@ -107,9 +107,9 @@ pub(crate) struct StatOptions {
     #[arg(long = "mux-interval", value_name = "MS", value_parser = short_ms, help_heading = "When to count")]
     pub(crate) mux_interval_ms: Option<u32>,
 
-    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says)
-    #[arg(long, value_name = "WHEN", value_enum, help_heading = "When to count")]
-    pub(crate) shared: Option<SharedWish>,
+    /// Through which service.
+    #[command(flatten)]
+    pub(crate) shared: SharedOptions,
 
     /// Show each process of the command with its own counts
     #[arg(long, help_heading = "What to print")]

@@ -86,6 +86,7 @@ impl StatOptions {
     /// A sentence for the user, about the first thing that is wrong: times, then target,
     /// then what is shown, then how it is printed.
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.shared.check()?;
         self.check_times()?;
         self.check_turns()?;
         self.check_target()?;

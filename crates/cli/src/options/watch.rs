@@ -3,7 +3,7 @@
 //! **Invariant:** plain data, and the rules that clap can't say.
 
 use super::refuse_first;
-use super::shared::SharedWish;
+use super::shared::SharedOptions;
 use super::target::{self, Whom};
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
@@ -55,14 +55,13 @@ pub(crate) struct WatchOptions {
     #[arg(long, help_heading = "What to watch")]
     pub(crate) across_exec: bool,
 
-    /// Share debug registers with other processes through `pmux serve`, with --count-only (default: auto, or what PMUX_SHARED
-    /// says). What tells of hits one by one, or by thread and place, can't be shared
-    #[arg(long, value_name = "WHEN", value_enum, help_heading = "What to watch")]
-    pub(crate) shared: Option<SharedWish>,
+    /// Through which service.
+    #[command(flatten)]
+    pub(crate) shared: SharedOptions,
 
     /// Only hits of which this holds: `value == 42`, `changed && tid != 7`. Known are value, old, changed, tid, pid, cpu,
     /// ip, kernel; == != < <= > >= & + - && || ! ( )
-    #[arg(long = "condition", visible_alias = "if", value_name = "EXPR", value_parser = condition, allow_hyphen_values = true, help_heading = "Which hits")]
+    #[arg(long = "condition", visible_aliases = ["if", "filter"], value_name = "EXPR", value_parser = condition, allow_hyphen_values = true, help_heading = "Which hits")]
     pub(crate) condition: Option<Condition>,
 
     /// Only hits in FUNC, or called from it; may be given again
@@ -166,6 +165,7 @@ impl WatchOptions {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
+        self.shared.check()?;
         let cpus = matches!(self.whom()?, Whom::Cpus(_));
         let no_chains = self.max_stack == Some(0);
         refuse_first(&[
@@ -189,6 +189,9 @@ its CPU; all rings have 64 MiB together at most, and what came too fast for them
 The value is what stands there at the hit, the old one that of the hit before. Where the kernel lets \
 nobody look at the hit (that takes root, or CAP_BPF and CAP_PERFMON), it is what stood there when pmux looked, a moment later; \
 it says so.
+
+With --count-only, debug registers can be shared with other processes through pmux serve (--shared). What tells of hits one by one, or by \
+thread and place, takes registers of its own.
 
 Exit status: that of the command, as with pmux stat.";
 

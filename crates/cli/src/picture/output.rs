@@ -1,13 +1,32 @@
 //! Where a picture goes: a file, compressed if its name says so, or standard output.
 //!
-//! **Invariant:** a file that could not be written whole is complained about and taken away; a reader that has enough is no error.
+//! **Invariant:** a file that could not be written whole is complained about and taken away; a file of another kind is left as it is; a
+//! reader that has enough is no error.
 
 use crate::failure::{Failure, failed};
+use crate::say::say;
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use pmux::units::bytes_text;
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+
+/// So many bytes tell what a file is.
+const LOOKED_AT: u64 = 1 << 16;
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// Its name, with an article.
+    pub(crate) name: &'static str,
+    /// Whether a file that begins like this is of this kind.
+    pub(crate) is: fn(&[u8]) -> bool,
+    pub(crate) packing: Packing,
+    /// What a user does with it.
+    pub(crate) opens: &'static str,
+}
 
 /// Whether a format is compressed wherever it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,23 +46,49 @@ pub(crate) fn place(typed: Option<&Path>, name: &str) -> PathBuf {
     }
 }
 
-/// Writes.
+/// Refuses to replace a file that is of another kind: it was not written by this command.
 ///
 /// # Errors
-/// It can't be written there.
+/// There is such a file.
+pub(crate) fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
+    let mut begins = Vec::new();
+    let is_file = std::fs::metadata(to).is_ok_and(|it| it.is_file());
+    let (true, Ok(file)) = (is_file, File::open(to)) else { return Ok(()) };
+    // What can't be read is judged by what there is of it.
+    let _ = file.take(LOOKED_AT).read_to_end(&mut begins);
+    if begins.starts_with(&[0x1f, 0x8b]) {
+        let mut unpacked = Vec::new();
+        let _ = GzDecoder::new(&begins[..]).take(LOOKED_AT).read_to_end(&mut unpacked);
+        begins = unpacked;
+    }
+    // An empty file was made for it.
+    if begins.is_empty() || (kind.is)(&begins) {
+        return Ok(());
+    }
+    let (to, name) = (to.display(), kind.name);
+    Err(failed(format!("{to} is there and is not {name}: it is not replaced. Remove it, or name another file with -o")))
+}
+
+/// Writes. On a terminal the user is told what was written, and how to open it.
+///
+/// # Errors
+/// It can't be written there, or a file of another kind is there.
 pub(crate) fn write(
     to: &Path,
-    packing: Packing,
+    kind: Kind,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let is_stdout = to == Path::new("-");
+    if !is_stdout {
+        check(to, kind)?;
+    }
     let name = if is_stdout { "standard output".to_owned() } else { to.display().to_string() };
     let cant = |error: io::Error| failed(format!("can't write to {name}: {error}"));
     let place: Box<dyn Write> =
         if is_stdout { Box::new(io::stdout().lock()) } else { Box::new(File::create(to).map_err(cant)?) };
     let into = || -> io::Result<()> {
         let mut place = BufWriter::with_capacity(1 << 16, place);
-        if packing == Packing::Always || to.extension().is_some_and(|extension| extension == "gz") {
+        if kind.packing == Packing::Always || to.extension().is_some_and(|extension| extension == "gz") {
             let mut packed = GzEncoder::new(&mut place, Compression::default());
             write(&mut packed)?;
             packed.finish()?;
@@ -61,6 +106,12 @@ pub(crate) fn write(
             }
             Err(cant(error))
         }
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            if !is_stdout && io::stderr().is_terminal() {
+                let bytes = std::fs::metadata(to).map_or(0, |it| it.len());
+                say(&format!("wrote {name}, {}, {}. {}", kind.name, bytes_text(bytes), kind.opens));
+            }
+            Ok(())
+        }
     }
 }

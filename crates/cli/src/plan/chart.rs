@@ -3,6 +3,7 @@
 //! **Invariant:** the environment is an argument.
 
 use pmux_plan::{EventPlan, Fate, Plan, Room};
+use pmux_ui::text::has_utf8;
 
 /// Columns where the width of the page is not known.
 const WIDTH: usize = 100;
@@ -17,9 +18,7 @@ pub(super) struct Signs {
 impl Signs {
     /// Blocks, where the locale has them.
     pub(super) fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
-        let name = set.unwrap_or_default().to_ascii_lowercase().replace('-', "");
-        if name.contains("utf8") { Self { on: '█', off: '·' } } else { Self { on: '#', off: '.' } }
+        if has_utf8(variable) { Self { on: '█', off: '·' } } else { Self { on: '#', off: '.' } }
     }
 }
 
@@ -62,21 +61,4 @@ pub(super) fn draw(
     let sign = |event, turn| if plan.is_on(event, turn) == Some(true) { signs.on } else { signs.off };
     let lines = shown.map(|(event, _)| (event, (0..turns).map(|turn| sign(event, turn)).collect()));
     Some(Chart { turns, all, lines: lines.collect() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Signs;
-
-    #[test]
-    fn blocks_are_drawn_where_the_locale_has_them() {
-        let signs = |set: &[(&str, &str)]| {
-            let value = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
-            Signs::of_locale(value).on
-        };
-        assert_eq!(signs(&[("LANG", "de_DE.UTF-8")]), '█');
-        assert_eq!(signs(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("LANG", "C")]), '█');
-        assert_eq!(signs(&[("LC_ALL", "C"), ("LANG", "en_US.UTF-8")]), '#');
-        assert_eq!(signs(&[]), '#');
-    }
 }

@@ -23,6 +23,7 @@ use crate::options::plan::PlanOptions;
 use crate::say::complain;
 use crate::style::Style;
 use pmux_plan::Plan;
+use pmux_ui::text::in_locale;
 use subject::Subject;
 
 /// Runs `pmux plan` and returns the exit status: [`exit_status::NEVER_FITS`] where an event can never be counted.
@@ -46,7 +47,7 @@ fn text(options: &PlanOptions) -> Result<(String, u8), String> {
     let text = match &options.separator {
         _ if options.json => data::json(&planned),
         Some(separator) => data::csv(&planned, if separator == "\\t" { "\t" } else { separator }),
-        None => page::compose(&planned, style, chart::Signs::of_locale(|name| std::env::var(name).ok())),
+        None => in_locale(page::compose(&planned, style, chart::Signs::of_locale(|name| std::env::var(name).ok()))),
     };
     Ok((text, status))
 }

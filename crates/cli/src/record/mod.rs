@@ -15,8 +15,7 @@ use crate::say::complain;
 
 /// Runs `pmux record` and returns the exit status.
 pub(crate) fn record(options: &RecordOptions) -> u8 {
-    let shared = options.shared.map_or(pmux::SharedChoice::Never, Into::into);
-    let session = pmux::Session::with_shared(shared);
+    let session = crate::session::open(&options.shared, Some(pmux::SharedChoice::Never));
     let recorded = session.map_err(|error| failure(&error)).and_then(|session| run::Run::new(options, &session)?.run());
     match recorded {
         Ok(status) => status,

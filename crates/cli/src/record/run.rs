@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
     /// Opens the events, through the service or here.
     fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
         let not_opened = |error: Error| self.not_opened(&error);
-        match self.options.shared {
+        match self.options.shared.wish() {
             None | Some(SharedWish::Never) => Recorder::open(self.session, events, target, how).map_err(not_opened),
             Some(SharedWish::Always) => {
                 let recorder = Recorder::subscribe(self.session, events, target, how).map_err(not_opened)?;

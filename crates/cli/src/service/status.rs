@@ -11,6 +11,7 @@ use crate::say::complain;
 use crate::style::Style;
 use pmux::serving::shared::client::{AskError, Place, Service};
 use pmux::serving::shared::wire::Detail;
+use pmux_ui::text::in_locale;
 use serde_json::Value;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -39,10 +40,7 @@ pub(crate) fn breakpoint_holders() -> Vec<String> {
 }
 
 fn show(options: &StatusOptions) -> Result<u8, String> {
-    let place = match &options.socket {
-        Some(path) => Place::Named(path.clone()),
-        None => Place::of_environment(),
-    };
+    let place = options.socket.as_ref().map_or_else(Place::of_environment, |path| Place::Named(path.clone()));
     let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
     let style = Style::of_stdout(options.color);
     let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
@@ -52,7 +50,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         // It may have another size by now.
         let lines = terminal_size::terminal_size_of(io::stdout()).map(|(_, lines)| usize::from(lines.0));
         let out = match (lines.filter(|_| !options.json), ask(&service)) {
-            (Some(lines), Ok(status)) => screen(&status, Style::of_stdout(options.color), lines),
+            (Some(lines), Ok(status)) => in_locale(screen(&status, Style::of_stdout(options.color), lines)),
             // A user who watches the screen sees it come back; a program is told at once.
             (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; it is asked again and again\n"),
             (None, Ok(status)) if options.json => text(options, &status, style),
@@ -72,7 +70,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
 }
 
 fn text(options: &StatusOptions, status: &Value, style: Style) -> String {
-    if options.json { format!("{status}\n") } else { page(status, style) }
+    if options.json { format!("{status}\n") } else { in_locale(page(status, style)) }
 }
 
 fn ask(service: &Service) -> Result<Value, String> {

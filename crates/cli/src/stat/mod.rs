@@ -50,7 +50,7 @@ pub(crate) fn stat(options: &StatOptions) -> u8 {
 
 fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
     let failed = |text: String| (text, exit_status::FAILED);
-    let session = crate::session::open(options.shared).map_err(|error| failed(words(&error)))?;
+    let session = crate::session::open(&options.shared, None).map_err(|error| failed(words(&error)))?;
     if let (true, Backend::Usage { why }) = (options.tree, session.backend()) {
         let why = words(&pmux::Error::Refused(vec![(**why).clone()]));
         return Err(failed(format!("--tree needs performance events; without it, the totals are counted: {why}")));

@@ -8,6 +8,7 @@ use super::report::Report;
 use crate::options::stat::StatOptions;
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
+use pmux_ui::text::in_locale;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -128,6 +129,8 @@ impl Output {
 
     /// Writes in one call, so that reports of two programs in one file do not mix within a line.
     fn put(&mut self, text: &str) {
+        let for_people = || in_locale(text.to_owned());
+        let text = &if self.look.layout == Layout::Table { for_people() } else { text.to_owned() };
         let result = match &mut self.place {
             Place::Stderr => io::stderr().write_all(text.as_bytes()),
             Place::File(file) => file.write_all(text.as_bytes()),

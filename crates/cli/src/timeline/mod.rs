@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::options::exit_status;
 use crate::options::timeline::TimelineOptions;
-use crate::picture::output::{self, Packing};
+use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self};
 use crate::say::complain;
 use pmux::profile::Look;
@@ -26,6 +26,13 @@ const SCRIPTS: [&str; 4] = [
     include_str!("assets/main.js"),
 ];
 
+const KIND: Kind = Kind {
+    name: "a page of pmux timeline",
+    is: |begins| begins.starts_with(b"<!DOCTYPE html>"),
+    packing: Packing::ByName,
+    opens: "Open it in a web browser; it needs no network",
+};
+
 /// Runs `pmux timeline` and returns the exit status.
 pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
     match run(options) {
@@ -36,10 +43,11 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "timeline.html");
+    output::check(&to, KIND)?;
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
     let drawn = picture::whole(&input::asked(&options.input)?, &options.part.wanted(), look)?;
     let data = data::of(&drawn);
-    output::write(&to, Packing::ByName, |out| write(&data, out))
+    output::write(&to, KIND, |out| write(&data, out))
 }
 
 fn write(data: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {

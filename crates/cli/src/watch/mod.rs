@@ -51,7 +51,7 @@ pub(crate) fn watch(options: &WatchOptions) -> u8 {
 
 fn try_watch(options: &WatchOptions) -> Result<u8, Failure> {
     let targets = targets::parse(&options.targets).map_err(failed)?;
-    let session = crate::session::open(options.shared).map_err(|error| failure(&error))?;
+    let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
     let output = Output::open(options).map_err(failed)?;
     run::Run::new(options, &session, targets, output)?.run()
 }

@@ -6,6 +6,7 @@
 use crate::options::watch::WatchOptions;
 use crate::say::complain;
 use crate::style::{Destination, Grouping, Ink, Style};
+use pmux_ui::text::in_locale;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -32,6 +33,7 @@ pub(super) struct Output {
     place: Place,
     style: Style,
     progress: Progress,
+    json: bool,
     lost: bool,
 }
 
@@ -67,7 +69,7 @@ impl Output {
         let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::Thousands);
         let shows = io::stderr().is_terminal() && !options.trace && options.command.is_empty();
         let progress = if shows { Progress::Hidden } else { Progress::Off };
-        Ok(Self { place, style, progress, lost: false })
+        Ok(Self { place, style, progress, json: options.json, lost: false })
     }
 
     /// How text may look there.
@@ -86,6 +88,7 @@ impl Output {
         if self.lost || text.is_empty() {
             return;
         }
+        let text = &if self.json { text.to_owned() } else { in_locale(text.to_owned()) };
         let written = match &mut self.place {
             Place::Stderr => io::stderr().write_all(text.as_bytes()),
             Place::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),

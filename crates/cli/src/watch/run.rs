@@ -482,7 +482,7 @@ impl<'a> Run<'a> {
             report.notes.push(format!("{} more processes are not watched", self.more_unwatched));
         }
         report.notes.extend(service_was_away(self.session.service_gap()));
-        if self.options.shared == Some(SharedWish::Always) && !self.options.count_only {
+        if self.options.shared.wish() == Some(SharedWish::Always) && !self.options.count_only {
             report.notes.push("what tells of hits can't be shared: this took registers of its own".to_owned());
         }
         self.hits.flush(&mut self.output);

@@ -9,9 +9,12 @@ use crate::say::visible;
 use crate::style::{Grouping, Ink, Style};
 use pmux::units::number_text;
 use pmux::{Estimate, Nanos};
+use pmux_ui::text::cut;
 
 /// Names of threads are cut at this width.
 const WIDEST_NAME: usize = 32;
+/// So many columns are left for the place.
+const LEAST_PLACE: usize = 24;
 /// So many columns where the terminal doesn't say.
 const USUAL_WIDTH: usize = 120;
 
@@ -120,13 +123,24 @@ fn rows(out: &mut String, report: &Report, target: &Target, style: Style) {
     let mut lines: Vec<Cells> = vec![titles.map(|title| (title.to_owned(), Ink::Faint))];
     lines.extend(shown.iter().map(|row| cells(row, target.told, style)));
     let width = |column: usize| lines.iter().map(|line| line[column].0.chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
-    let indent = widths.iter().map(|width| width + 2).sum::<usize>() + 1;
     let columns = style.width.unwrap_or(USUAL_WIDTH);
+    let mut widths: [usize; 7] = std::array::from_fn(width);
+    let indent_of =
+        |widths: &[usize; 7]| widths.iter().filter(|width| **width > 0).map(|width| width + 2).sum::<usize>() + 1;
+    // A narrow terminal has no room for all: when, and on which CPU, is what can be missed first.
+    for column in [6, 5, 4, 1] {
+        if indent_of(&widths) + LEAST_PLACE > columns {
+            widths[column] = 0;
+        }
+    }
+    let indent = indent_of(&widths);
     out.push('\n');
     for (line, row) in lines.iter().zip([None].into_iter().chain(shown.iter().map(Some))) {
         out.push(' ');
         for (column, ((text, ink), width)) in line.iter().zip(widths).enumerate() {
+            if width == 0 {
+                continue;
+            }
             // Names and ids are read from the left.
             let left = matches!(column, 2..=4);
             style.paint(out, *ink, &if left { format!("{text:<width$}  ") } else { format!("{text:>width$}  ") });
@@ -143,7 +157,9 @@ fn rows(out: &mut String, report: &Report, target: &Target, style: Style) {
 }
 
 fn place(out: &mut String, row: &Row, indent: usize, columns: usize, style: Style) {
-    style.paint(out, Ink::OneOf(0), &visible(&row.place.to_string()));
+    let place = visible(&row.place.to_string());
+    let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(LEAST_PLACE));
+    style.paint(out, Ink::OneOf(0), &cut(&place, room));
     if let Some(value) = row.value {
         style.paint(out, Ink::Faint, &format!("  (then {})", number(value)));
     }

@@ -325,11 +325,12 @@ fn trace_events_nest_and_stand_in_their_threads() {
 #[test]
 fn what_can_not_be_converted_is_said() {
     let door = Door::new();
-    pmux(["convert", "--to", "firefix"]).run().bad(125, &["'firefox'", "a similar value exists"]);
-    pmux(["convert"]).run().bad(125, &["--to <FORMAT>"]);
+    pmux(["convert", "-f", "firefix"]).run().bad(125, &["'firefox'", "a similar value exists"]);
+    pmux(["convert", "--to", "firefix"]).run().bad(125, &["'firefix' is no time", "no format either: firefox, pprof"]);
+    pmux(["convert"]).run().bad(125, &["say what to make with --format: firefox, pprof"]);
     pmux(["convert", "--to", "folded", "--since", "2", "--until", "1"])
         .run()
-        .bad(125, &["--until must be later than --since"]);
+        .bad(125, &["--to must be later than --from"]);
     let empty = door.path("empty");
     std::fs::write(&empty, "").unwrap();
     for format in ["firefox", "pprof", "speedscope", "folded", "perfetto", "chrome"] {

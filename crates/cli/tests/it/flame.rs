@@ -109,3 +109,31 @@ fn part_of_a_recording_is_drawn() {
         .bad(125, &["there is no event cycles in it; it has page-faults:u"]);
     pmux(["flame", "--no-inline", "-i", name, "-o", "/dev/null/x"]).run().bad(125, &["can't write to /dev/null/x"]);
 }
+
+/// What another program wrote is not lost to a wrong name; what pmux wrote is replaced.
+#[test]
+fn files_of_another_kind_are_not_replaced() {
+    skip_unless!(kernel());
+    let door = Door::new();
+    let (file, notes) = (door.path("perf.data"), door.path("notes.txt"));
+    record(&file, "touch:100");
+    std::fs::write(&notes, "of mine\n").unwrap();
+    for words in [&["flame"][..], &["timeline"], &["convert", "-f", "firefox"], &["convert", "-f", "pprof"]]
+        .into_iter()
+        .chain([
+            &["convert", "--format", "speedscope"][..],
+            &["convert", "-f", "folded"],
+            &["convert", "-f", "perfetto"],
+        ])
+        .chain([&["convert", "--to", "chrome"][..]])
+    {
+        let write = |to: &Path| pmux(words).args([&file]).args(["-o"]).args([to]).run();
+        write(&notes).bad(125, &["notes.txt is there and is not ", "it is not replaced", "-o"]);
+        assert_eq!(std::fs::read(&notes).unwrap(), b"of mine\n");
+        let (plain, packed) = (door.path(&words.join("")), door.path(&format!("{}.gz", words.join(""))));
+        std::fs::write(&plain, "").unwrap();
+        for to in [&plain, &plain, &packed, &packed] {
+            write(to).good();
+        }
+    }
+}

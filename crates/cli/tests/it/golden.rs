@@ -306,14 +306,15 @@ fn every_command_reads_every_recording() {
         let folded = run(&["convert", "--to", "folded", "-e", &named(first), "-i", file]).good().text();
         let weights = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
         assert_eq!(Some(weights.sum()), first["period"].as_u64(), "{name}: folded");
-        let speedscope = run(&["convert", "--to", "speedscope", "-i", file]).good().text();
+        let speedscope = run(&["convert", "-f", "speedscope", "-i", file]).good().text();
         let speedscope: serde_json::Value = serde_json::from_str(&speedscope).unwrap();
         let profiles = speedscope["profiles"].as_array().unwrap();
         let lists = |list: &str| profiles.iter().map(|one| one[list].as_array().unwrap().len() as u64).sum::<u64>();
         assert_eq!((lists("samples"), lists("weights")), (count, count), "{name}: speedscope");
         // One after the other: each format is made of several recordings.
         let format = ["firefox", "pprof", "perfetto", "chrome"][index % 4];
-        run(&["convert", "--to", format, "-o", &out, "-i", file]).good();
+        let out = format!("{out}.{format}");
+        run(&["convert", "-f", format, "-o", &out, "-i", file]).good();
         assert!(std::fs::metadata(&out).unwrap().len() > 0, "{name}: {format}");
         run(&["diff", file, file]).good();
     }

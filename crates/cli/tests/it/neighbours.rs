@@ -106,7 +106,8 @@ const MOUNT: &str = "{ [ -e /sys/kernel/tracing/uprobe_events ] || mount -t trac
 
 /// The command `pmux` where tracefs is mounted, or where it is not, whatever this machine has.
 fn where_tracefs_is(mounted: bool, words: &[&str]) -> Start {
-    let mount = if mounted { MOUNT } else { "mount -t tmpfs none /sys/kernel/tracing" };
+    // There pmux has no folder to mount it at.
+    let mount = if mounted { MOUNT } else { "mount -t tmpfs none /sys/kernel" };
     let line = format!("mount -t tmpfs none /sys/kernel/debug && {mount} && exec \"$0\" \"$@\"");
     start("unshare", ["-m", "sh", "-c", &line, PMUX]).args(words)
 }
@@ -115,6 +116,23 @@ fn where_tracefs_is(mounted: bool, words: &[&str]) -> Start {
 fn left_in_tracefs() -> String {
     let line = format!("{MOUNT} && {{ grep -a pmux/ /sys/kernel/tracing/uprobe_events; true; }}");
     start("unshare", ["-m", "sh", "-c", &line]).run().good().text()
+}
+
+/// Where no tracefs is mounted, root has it mounted as by perf; another user is told what root would do.
+#[test]
+fn tracefs_is_mounted_where_it_is_not() {
+    skip_unless!(root() && program("unshare") && program("setpriv"));
+    let nowhere = "umount -a -t tracefs,debugfs; grep -q tracefs /proc/self/mounts && exit 9";
+    let listed = format!("{nowhere}; \"$0\" list sched:sched_switch && grep tracefs /proc/self/mounts");
+    let ran = start("unshare", ["-m", "sh", "-c", &listed, PMUX]).run();
+    if !needs("root", "tracefs, mounted by a test", ran.code() == 0) {
+        return;
+    }
+    let text = ran.text();
+    assert!(text.contains("sched:sched_switch") && text.contains("/sys/kernel/tracing"), "{text}");
+    let listed = format!("{nowhere}; setpriv --reuid 65534 --clear-groups -- \"$0\" list sched:sched_switch");
+    let ran = start("unshare", ["-m", "sh", "-c", &listed, PMUX]).run();
+    ran.bad(125, &["no tracefs is mounted", "this process may not mount it", "mount -t tracefs"]);
 }
 
 /// Programs with probes of tracefs wait for each other: a test looks at what is left there.

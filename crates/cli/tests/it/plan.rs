@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
 
 fn plan(arguments: &[&str]) -> Start {
-    pmux(["plan"]).args(arguments)
+    pmux(["plan"]).args(arguments).env("LC_ALL", "C")
 }
 
 fn data(ran: &Ran) -> Value {

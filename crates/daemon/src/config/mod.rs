@@ -288,7 +288,7 @@ pub enum Level {
     Error,
     /// A client is cut off, or something is not as it should be.
     Warning,
-    /// Who comes, who goes, who was refused what.
+    /// Clients when they go, and what was refused.
     #[default]
     Info,
     /// Every request.

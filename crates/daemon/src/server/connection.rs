@@ -54,8 +54,10 @@ pub(super) struct Connection {
     pub(super) status: Option<Box<StatusJob>>,
     /// A request, by its number, that waits for an opener; nothing more is read before its answer.
     pub(super) parked: Option<(u32, Request)>,
-    /// How often its opens were written to the log.
-    pub(super) logged: u32,
+    /// How many events it has opened.
+    pub(super) opened: u64,
+    /// How many of its requests were refused.
+    pub(super) refused: u64,
     pub(super) who: String,
 }
 
@@ -90,7 +92,8 @@ impl Connection {
             ready: None,
             status: None,
             parked: None,
-            logged: 0,
+            opened: 0,
+            refused: 0,
             who: who(number, asker),
         }
     }

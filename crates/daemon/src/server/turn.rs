@@ -19,8 +19,6 @@ const REQUESTS: usize = 16;
 const TURN_NS: u64 = MILLISECOND_NS;
 /// All turns together last so long before everything else is looked at, and one turn longer.
 const TURNS_NS: u64 = 4 * MILLISECOND_NS;
-/// Opens of one client that are worth a line each; later ones are for those who look closely.
-const LOGGED_OPENS: u32 = 16;
 /// Slow clients are looked for as often as this part of the time that they may take.
 const LOOKS: u64 = 4;
 
@@ -276,8 +274,12 @@ impl Server {
         let Some(connection) = self.connections.remove(&id).map(Connection::without_answers) else { return };
         self.counters.session().openers().end(RequestId(id.0));
         let events = self.service.gone(id);
-        let level = if connection.greeted && events > 0 { Level::Info } else { Level::Debug };
-        let text = format_args!("{} has gone; {events} events of it are closed", connection.who);
+        let (opened, refused) = (connection.opened, connection.refused);
+        let level = if opened + refused > 0 { Level::Info } else { Level::Debug };
+        let text = format_args!(
+            "{} has gone: opened {opened} events, of which {events} were open; {refused} of its requests were refused",
+            connection.who
+        );
         say_of(&self.log, &mut self.flood, connection.user, level, text);
         if connection.waits == Waits::Turn {
             self.paused.retain(|&(_, of)| of != id);
@@ -324,13 +326,12 @@ const fn needs_rights(request: &Request) -> bool {
     )
 }
 
+/// Counts what a client has done, for the line when it goes; says how much a note matters.
 fn level(connection: &mut Connection, note: &Note) -> Level {
     match note {
-        Note::Welcomed | Note::Closed(_) => Level::Debug,
-        Note::Refused(_) => Level::Info,
-        Note::Opened(..) | Note::Subscribed(..) => {
-            connection.logged += 1;
-            if connection.logged <= LOGGED_OPENS { Level::Info } else { Level::Debug }
-        }
+        Note::Opened(_, names, _) | Note::Subscribed(_, names, _) => connection.opened += names.len() as u64,
+        Note::Refused(_) => connection.refused += 1,
+        Note::Welcomed | Note::Closed(_) => {}
     }
+    if matches!(note, Note::Refused(_)) { Level::Info } else { Level::Debug }
 }

@@ -2,6 +2,7 @@
 //!
 //! What it is: one error type that tells *it isn't there* from *you may not look*.
 
+use crate::sys::Errno;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub enum CatalogError {
     NoTracefs {
         /// Every place that was looked at.
         places: Vec<PathBuf>,
+        /// Why it could not be mounted; `None` where that was not tried.
+        refused: Option<Errno>,
     },
     /// Tracefs is there, but has no such tracepoint.
     NoSuchTracepoint {
@@ -90,12 +93,20 @@ impl fmt::Display for CatalogError {
             Self::NoSuchEvent { pmu, event } => {
                 write!(f, "the PMU '{pmu}' has no event named '{event}'")
             }
-            Self::NoTracefs { places } => {
+            Self::NoTracefs { places, refused } => {
                 write!(f, "no tracefs is mounted (looked at")?;
                 for place in places {
                     write!(f, " {}", place.display())?;
                 }
-                write!(f, "); 'mount -t tracefs nodev /sys/kernel/tracing' mounts it")
+                match refused {
+                    None => write!(f, "); 'mount -t tracefs nodev /sys/kernel/tracing' mounts it"),
+                    Some(Errno::ENODEV) => write!(f, "), and this kernel has none (CONFIG_TRACING)"),
+                    Some(errno) => write!(
+                        f,
+                        "), and this process may not mount it ({errno}); root does with 'mount -t tracefs nodev \
+                         /sys/kernel/tracing'"
+                    ),
+                }
             }
             Self::NoSuchTracepoint { system, name } => {
                 write!(f, "this kernel has no tracepoint '{system}:{name}'")

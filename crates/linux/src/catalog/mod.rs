@@ -24,8 +24,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub use error::CatalogError;
 pub use format::{ConfigWord, Format, ValueTooLarge};
 pub use pmu::{Alias, AliasExtent, AliasKind, AliasValue, Pmu, PmuCpus, PmuRole};
-use tracepoint::Tracefs;
+pub(crate) use tracepoint::TRACEFS;
 pub use tracepoint::TracingFiles;
+use tracepoint::{Mount, Tracefs};
 
 /// The PMUs and tracepoints of a machine, read as they are asked for and kept.
 ///
@@ -40,10 +41,11 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The catalog of this machine. Reads nothing yet.
+    /// The catalog of this machine. Reads nothing yet. Where no tracefs is mounted when tracepoints are asked for, it mounts it at
+    /// `/sys/kernel/tracing`, if this process may.
     #[must_use]
     pub fn system() -> Self {
-        Self::at(Path::new("/sys"))
+        Self::new(Path::new("/sys"), Mount::IfMissing)
     }
 
     /// A catalog of the tree at `root`, which stands for `/sys`. Reads nothing yet.
@@ -51,12 +53,16 @@ impl Catalog {
     /// Tracefs is looked for at `kernel/tracing`, then at `kernel/debug/tracing`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
+        Self::new(root, Mount::Never)
+    }
+
+    fn new(root: &Path, mount: Mount) -> Self {
         let places = vec![root.join("kernel/tracing"), root.join("kernel/debug/tracing")];
         Self {
             devices: root.join("bus/event_source/devices"),
             names: OnceLock::new(),
             pmus: Mutex::default(),
-            tracefs: Tracefs::new(places),
+            tracefs: Tracefs::new(places, mount),
         }
     }
 

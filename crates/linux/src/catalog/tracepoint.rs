@@ -1,17 +1,32 @@
 //! Tracepoints as tracefs shows them.
 //!
-//! **Invariant:** it only reads; nothing in tracefs is ever switched on from here.
+//! **Invariant:** nothing in tracefs is ever switched on from here. Where none is mounted, it is, as by `perf`, if this process may.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::{CatalogError, files};
+use crate::sys::Errno;
+use std::ffi::CStr;
+
+/// Where tracefs belongs.
+pub(crate) const TRACEFS: &CStr = c"/sys/kernel/tracing";
 
 /// The `events` directory of a tracefs, looked for at the first question.
 #[derive(Debug)]
 pub(super) struct Tracefs {
     places: Vec<PathBuf>,
+    mount: Mount,
     events: OnceLock<Result<PathBuf, CatalogError>>,
+}
+
+/// What is done where no tracefs is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mount {
+    /// It is mounted at its usual place, if this process may.
+    IfMissing,
+    /// Nothing.
+    Never,
 }
 
 /// Files of tracefs, as a parser of raw data wants them.
@@ -28,27 +43,35 @@ pub struct TracingFiles {
 }
 
 impl Tracefs {
-    pub(super) fn new(places: Vec<PathBuf>) -> Self {
-        Self { places, events: OnceLock::new() }
+    pub(super) fn new(places: Vec<PathBuf>, mount: Mount) -> Self {
+        Self { places, mount, events: OnceLock::new() }
     }
 
     /// The directory that holds the systems, from the first place that has one.
     pub(super) fn events(&self) -> Result<&Path, CatalogError> {
-        let found = self.events.get_or_init(|| {
-            let mut denied = None;
-            for place in &self.places {
-                let events = place.join("events");
-                match std::fs::read_dir(&events) {
-                    Ok(_) => return Ok(events),
-                    Err(error) => match CatalogError::from_io(&events, &error) {
-                        refused @ CatalogError::Denied { .. } => denied = denied.or(Some(refused)),
-                        _ => continue,
-                    },
-                }
+        let found = self.events.get_or_init(|| match (self.look(None), self.mount) {
+            (Err(CatalogError::NoTracefs { .. }), Mount::IfMissing) => {
+                self.look(crate::sys::mount_tracefs(TRACEFS).err())
             }
-            Err(denied.unwrap_or_else(|| CatalogError::NoTracefs { places: self.places.clone() }))
+            (found, _) => found,
         });
         found.as_deref().map_err(Clone::clone)
+    }
+
+    /// Looks for it; `refused` is why it could not be mounted.
+    fn look(&self, refused: Option<Errno>) -> Result<PathBuf, CatalogError> {
+        let mut denied = None;
+        for place in &self.places {
+            let events = place.join("events");
+            match std::fs::read_dir(&events) {
+                Ok(_) => return Ok(events),
+                Err(error) => match CatalogError::from_io(&events, &error) {
+                    refused @ CatalogError::Denied { .. } => denied = denied.or(Some(refused)),
+                    _ => continue,
+                },
+            }
+        }
+        Err(denied.unwrap_or_else(|| CatalogError::NoTracefs { places: self.places.clone(), refused }))
     }
 
     /// The number of a tracepoint, for the `config` of an attribute.

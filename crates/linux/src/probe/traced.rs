@@ -14,8 +14,9 @@
 //! Source: `inherit_event` and `perf_uprobe_event_init` (kernel/events/core.c, Linux 6.18), `Documentation/trace/uprobetracer.rst`.
 
 use super::{AT_RETURN, ProbePmu, path_at};
+use crate::catalog::TRACEFS;
 use crate::procfs::Proc;
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -233,15 +234,21 @@ impl Place {
 
 /// The first tracefs whose file of probes can be written, and that file.
 fn events_file(pmu: ProbePmu) -> io::Result<(PathBuf, File)> {
-    let mut refused = None;
-    for place in PLACES.map(Path::new) {
-        match append(&place.join(pmu.file())) {
-            Ok(file) => return Ok((place.to_owned(), file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => refused = Some(error),
+    let find = || {
+        let mut refused = None;
+        for place in PLACES.map(Path::new) {
+            match append(&place.join(pmu.file())) {
+                Ok(file) => return Ok((place.to_owned(), file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => refused = Some(error),
+            }
         }
+        Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)))
+    };
+    match find() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && sys::mount_tracefs(TRACEFS).is_ok() => find(),
+        found => found,
     }
-    Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)))
 }
 
 /// Opened in any other way, the file would lose the probes of all programs.

@@ -40,8 +40,8 @@ pub use epoll::{Interest, Poll, Ready, Token};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, Gate, GateReport, fork_gated, open_gate, read_report};
 pub(crate) use file::{
-    Access, News, PollEntry, accessible, has_attribute, is_open, open_above, open_below, open_by_number, open_name,
-    page_bytes, pipe, ppoll, read, with_file_mode, write,
+    Access, News, PollEntry, accessible, has_attribute, is_open, mount_tracefs, open_above, open_below, open_by_number,
+    open_name, page_bytes, pipe, ppoll, read, with_file_mode, write,
 };
 pub(crate) use held_close::fork_holder;
 pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};

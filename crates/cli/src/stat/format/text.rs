@@ -7,23 +7,7 @@ use pmux::date::{Date, date};
 use std::fmt::Write as _;
 
 pub(super) use crate::say::visible;
-
-/// Returns the number of columns of a text, taking one for each character.
-pub(super) fn columns(text: &str) -> usize {
-    text.chars().count()
-}
-
-/// Cuts a text to a number of columns; an ellipsis shows that something is missing.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if columns(text) <= width {
-        return text.to_owned();
-    }
-    let mut out: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width > 0 {
-        out.push('…');
-    }
-    out
-}
+pub(super) use pmux_ui::text::{columns, cut};
 
 /// Appends a JSON string with its quotes.
 pub(super) fn push_json(out: &mut String, text: &str) {
@@ -61,14 +45,6 @@ pub(super) fn calendar(unix_seconds: u64, utc_offset_s: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cutting_counts_characters() {
-        assert_eq!(cut("grüße", 5), "grüße");
-        assert_eq!(cut("grüße", 4), "grü…");
-        assert_eq!(cut("abc", 1), "…");
-        assert_eq!(cut("abc", 0), "");
-    }
 
     #[test]
     fn known_dates() {
