@@ -10,11 +10,11 @@ use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, 
 use crate::service::{Asks, Counting, Published, Refused, Target, Who};
 use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
-use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Place as ValuePlace, Totals};
+use pmux::serving::shared::wire::{CgroupName, Handle, PassedFile, TimedTotals, Totals, ValueIndex};
 use pmux::serving::{
-    ActError, Acting, Action, Asker, Breadth, Cgroups, Closing, Connected, Credentials, EventTarget, Found,
-    NamedCgroup, Place, Question, ReadError, Reader, Seen, Selinux, ServeError, ServedGroup, SharedFile, Streams,
-    TargetKind, Whose,
+    ActError, Acting, Action, Breadth, Cgroups, Closing, Credentials, EventTarget, Found, NamedCgroup, Peer, PeerCred,
+    Place, Question, ReadError, ReaderIds, Seen, Selinux, ServeError, ServedGroup, SharedFile, Streams, TargetKind,
+    Whose,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -112,10 +112,10 @@ impl Counters {
     }
 
     /// With whose rights a client's events are opened.
-    pub(crate) fn acting(&self, asker: &Asker) -> Result<Acting, Denied> {
-        Ok(match rights::access(asker, self.own.as_ref())? {
+    pub(crate) fn acting(&self, peer: &Peer) -> Result<Acting, Denied> {
+        Ok(match rights::access(peer, self.own.as_ref())? {
             Access::AsService => Acting::default(),
-            Access::AsClient(credentials) => self.session.act_for(asker.connected.process, credentials),
+            Access::AsClient(credentials) => self.session.act_for(peer.connected.process, credentials),
         })
     }
 
@@ -162,19 +162,19 @@ impl Counters {
     }
 
     /// A client may look into its own process where others of its user may not.
-    fn or_its_own(asker: &Asker, target: Target, refused: Refused) -> Refused {
+    fn or_its_own(peer: &Peer, target: Target, refused: Refused) -> Refused {
         let denied = matches!(&refused, Refused::Rights(failed) if failed.errno == EACCES);
-        let own = target.task().is_some_and(|task| asker.process.is_some_and(|own| own.cast_unsigned() == task));
+        let own = target.task().is_some_and(|task| peer.process.is_some_and(|own| own.cast_unsigned() == task));
         if denied && own { Refused::Denied(0, Denied::OwnProcess) } else { refused }
     }
 
     /// What a group of the configuration allows its members: to count on a CPU what only the setting of the machine forbids them.
-    fn group_allows(&self, asker: &Asker, attrs: &[Attr], cpu: u32) -> Result<(), Refused> {
+    fn group_allows(&self, peer: &Peer, attrs: &[Attr], cpu: u32) -> Result<(), Refused> {
         for (index, attr) in attrs.iter().enumerate() {
             if rights::group_rule(attr) == GroupRule::Allowed {
                 continue;
             }
-            let acting = self.acting(asker).map_err(|denied| Refused::Denied(index, denied))?;
+            let acting = self.acting(peer).map_err(|denied| Refused::Denied(index, denied))?;
             let milder = Attr { flags: attr.flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV, ..*attr };
             match acting.check(&milder, EventTarget { task: None, cpu: Some(cpu) }) {
                 Err(error) if error.errno().raw() != EACCES => {
@@ -187,7 +187,7 @@ impl Counters {
     }
 
     /// What the service's own rules say about events of a target.
-    fn may_count(&mut self, asker: &Asker, attrs: &[Attr], target: Target) -> Result<(), Refused> {
+    fn may_count(&mut self, peer: &Peer, attrs: &[Attr], target: Target) -> Result<(), Refused> {
         let breadth = match target {
             Target::Cpu(_) | Target::Cgroup(_) => Breadth::WholeCpu,
             Target::Task(_) | Target::TaskOnCpu(..) => Breadth::Task,
@@ -195,7 +195,7 @@ impl Counters {
         for (index, attr) in attrs.iter().enumerate() {
             let pmu = self.pmu(attr.kind);
             let may =
-                rights::may_count(asker, attr, pmu, breadth).and_then(|()| self.module_allows(asker, attr, breadth));
+                rights::may_count(peer, attr, pmu, breadth).and_then(|()| self.module_allows(peer, attr, breadth));
             may.map_err(|denied| Refused::Denied(index, denied))?;
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Counters {
     /// allows that.
     fn grant(
         &self,
-        Who { asker, membership }: Who<'_>,
+        Who { peer, membership }: Who<'_>,
         attrs: &[Attr],
         target: Target,
     ) -> Result<(Acting, Grant), Refused> {
@@ -216,16 +216,16 @@ impl Counters {
         };
         let on = EventTarget { task: target.task(), cpu: target.cpu() };
         let whole = target.task().is_none();
-        let acted = self.acting(asker).map_err(|denied| Refused::Denied(0, denied));
+        let acted = self.acting(peer).map_err(|denied| Refused::Denied(0, denied));
         let acted = acted.and_then(|acting| {
             let checked = self.check_target(&acting, attrs, (on, kind));
-            checked.map_err(|refused| Self::or_its_own(asker, target, refused))?;
+            checked.map_err(|refused| Self::or_its_own(peer, target, refused))?;
             Ok(acting)
         });
         match (acted, target.cpu().filter(|_| whole && membership == Membership::Named)) {
             (Ok(acting), _) => Ok((acting, Grant::AsKernel)),
             (Err(Refused::Rights(_) | Refused::Denied(_, Denied::NotKnown)), Some(cpu)) => {
-                self.group_allows(asker, attrs, cpu).map(|()| (Acting::default(), Grant::ByGroup))
+                self.group_allows(peer, attrs, cpu).map(|()| (Acting::default(), Grant::ByGroup))
             }
             (Err(Refused::Rights(mut failed)), None) if whole && failed.errno == EACCES => {
                 failed.text += ", or a group that the service's configuration names in `system_wide`";
@@ -247,14 +247,14 @@ impl Counters {
     }
 
     /// Whether a security module lets an asker have an event.
-    pub(crate) fn module_allows(&mut self, asker: &Asker, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
-        allowed_by(self.module(asker), attr, breadth)
+    pub(crate) fn module_allows(&mut self, peer: &Peer, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
+        allowed_by(self.module(peer), attr, breadth)
     }
 
     /// What a security module has to say about an asker.
-    fn module(&mut self, asker: &Asker) -> Module {
+    fn module(&mut self, peer: &Peer) -> Module {
         let Some(selinux) = &self.selinux else { return Module::None };
-        let label = asker.connected.label.as_deref().unwrap_or_default();
+        let label = peer.connected.label.as_deref().unwrap_or_default();
         match self.modules.get(label) {
             Some((module, asked)) if asked.elapsed() < SETTING_AGE => *module,
             _ => {
@@ -288,21 +288,21 @@ const fn totals(count: &Count) -> Totals {
     Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 }
 }
 
-const fn moment(count: &Count, time_ns: u64) -> Moment {
-    Moment { totals: totals(count), time_ns }
+const fn moment(count: &Count, time_ns: u64) -> TimedTotals {
+    TimedTotals { totals: totals(count), time_ns }
 }
 
 impl Counting for Counters {
     type Group = OpenGroup;
     type Page = PageWriter;
 
-    fn may_count_cpus(&mut self, Who { asker, membership }: Who<'_>) -> bool {
+    fn may_count_cpus(&mut self, Who { peer, membership }: Who<'_>) -> bool {
         // Of what counts least.
         let attr = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
         let named = membership == Membership::Named;
-        let as_service = rights::access(asker, self.own.as_ref()) == Ok(Access::AsService);
-        self.module_allows(asker, &attr, Breadth::WholeCpu).is_ok()
-            && (named || as_service || rights::is_privileged(asker) || self.paranoid() <= 0)
+        let as_service = rights::access(peer, self.own.as_ref()) == Ok(Access::AsService);
+        self.module_allows(peer, &attr, Breadth::WholeCpu).is_ok()
+            && (named || as_service || rights::is_privileged(peer) || self.paranoid() <= 0)
     }
 
     fn is_waiting(&self) -> bool {
@@ -313,10 +313,10 @@ impl Counting for Counters {
         &mut self,
         who: Who<'_>,
         target: Target,
-        cgroup: Option<(&CgroupName, &Asker)>,
+        cgroup: Option<(&CgroupName, &Peer)>,
         attrs: &[Attr],
     ) -> Result<(OpenGroup, Grant), Refused> {
-        self.may_count(who.asker, attrs, target)?;
+        self.may_count(who.peer, attrs, target)?;
         let (acting, grant) = self.grant(who, attrs, target)?;
         let id = |tid: u32| i32::try_from(tid).unwrap_or(-1);
         let place = match (target, cgroup) {
@@ -326,8 +326,8 @@ impl Counting for Counters {
             (Target::Cgroup(cpu), Some((cgroup, by))) => {
                 let failed = |error| ServeError { index: 0, errno: NO_CGROUP, text: format!("{error}") };
                 let named = NamedCgroup { device: cgroup.device, inode: cgroup.inode, path: &cgroup.path };
-                let Connected { user, group, groups, .. } = &by.connected;
-                let by = Reader { user: *user, group: *group, groups };
+                let PeerCred { user, group, groups, .. } = &by.connected;
+                let by = ReaderIds { user: *user, group: *group, groups };
                 Place::Cgroup(self.cgroups.named(&named, by).map_err(failed)?, cpu)
             }
             (Target::Cgroup(_), None) => {
@@ -353,7 +353,7 @@ impl Counting for Counters {
 
     fn modify(&mut self, who: Who<'_>, group: &mut OpenGroup, index: usize, attr: &Attr) -> Result<(), Refused> {
         let target = group.target;
-        self.may_count(who.asker, std::slice::from_ref(attr), target)?;
+        self.may_count(who.peer, std::slice::from_ref(attr), target)?;
         let (acting, _) = self.grant(who, std::slice::from_ref(attr), target)?;
         let served = &mut group.served;
         if !acting.is_like(served.acting()) {
@@ -366,7 +366,7 @@ impl Counting for Counters {
         group.served.control(index, action)
     }
 
-    fn read(&mut self, group: &OpenGroup, indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
+    fn read(&mut self, group: &OpenGroup, indices: &[usize], out: &mut Vec<Result<TimedTotals, i32>>) {
         let served = &group.served;
         let tell =
             |reading: Reading| reading.map(|count| moment(&count, served.now_ns())).map_err(|error| error.errno());
@@ -396,7 +396,7 @@ impl Counting for Counters {
         group.passed = files.iter().map(|file| file.number).collect();
         group.moved = Moved::No;
         let describe = |SharedFile { file, number, read_format, values, places }: SharedFile| {
-            let place = |(event, value): (usize, usize)| ValuePlace { event: event as u32, value: value as u32 };
+            let place = |(event, value): (usize, usize)| ValueIndex { event: event as u32, value: value as u32 };
             let places = places.into_iter().map(place).collect();
             (PassedFile { number, read_format, values: values as u32, places }, file)
         };
@@ -445,7 +445,7 @@ impl Counting for Counters {
             // What can't be read now can be asked for, with its error.
             let (count, found) = seen.map_or((Count::default(), Found::Nowhere), |seen| (seen.count, seen.found));
             let base = match found {
-                Found::Standing(count) => Base::Standing(totals(&count)),
+                Found::Standing(count) => Base::Stopped(totals(&count)),
                 Found::InFile(number, less) if passed.contains(&number) => Base::File(number, totals(&less)),
                 Found::InFile(..) => {
                     if !passed.is_empty() && *moved == Moved::No {
@@ -455,7 +455,7 @@ impl Counting for Counters {
                 }
                 Found::Nowhere => Base::Ask,
             };
-            page.write(entry, &Entry { handle, moment: Moment { totals: totals(&count), time_ns }, base });
+            page.write(entry, &Entry { handle, moment: TimedTotals { totals: totals(&count), time_ns }, base });
         }
     }
 

@@ -11,7 +11,7 @@
 //! Source: Linux 6.18, `kernel/events/core.c` (`perf_event_open`), `kernel/ptrace.c` (`ptrace_may_access`).
 
 use pmux::serving::abi::{Attr, EventType};
-use pmux::serving::{Asker, Breadth, Credentials, Namespace, PerfPermission, counting_part_of_records, only_counts};
+use pmux::serving::{Breadth, Credentials, Peer, PerfPermission, PidNamespace, counting_part_of_records, only_counts};
 use std::fmt;
 
 mod module;
@@ -132,16 +132,16 @@ impl fmt::Display for Denied {
 
 /// Whether the kernel would let a client count anything.
 #[must_use]
-pub fn is_privileged(asker: &Asker) -> bool {
-    asker.capabilities() & (PERFMON | SYS_ADMIN) != 0
+pub fn is_privileged(peer: &Peer) -> bool {
+    peer.capabilities() & (PERFMON | SYS_ADMIN) != 0
 }
 
 /// With which credentials a client's events are opened; `own` are the service's.
 ///
 /// # Errors
 /// [`Denied::NotKnown`].
-pub fn access(asker: &Asker, own: Option<&Credentials>) -> Result<Access, Denied> {
-    let credentials = asker.credentials.ok_or(Denied::NotKnown)?;
+pub fn access(peer: &Peer, own: Option<&Credentials>) -> Result<Access, Denied> {
+    let credentials = peer.credentials.ok_or(Denied::NotKnown)?;
     match own {
         Some(own) if credentials.cover(own) => Ok(Access::AsService),
         _ => Ok(Access::AsClient(credentials)),
@@ -153,7 +153,7 @@ pub fn access(asker: &Asker, own: Option<&Credentials>) -> Result<Access, Denied
 /// # Errors
 /// Checked in this order: [`Denied::NotCounting`], [`Denied::Probe`], of a task [`Denied::OtherNamespace`]. What a security module
 /// says is asked apart: [`allowed_by`].
-pub fn may_count(asker: &Asker, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> Result<(), Denied> {
+pub fn may_count(peer: &Peer, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> Result<(), Denied> {
     if !only_counts(attr) {
         return Err(Denied::NotCounting);
     }
@@ -161,7 +161,7 @@ pub fn may_count(asker: &Asker, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> 
     if pmu == PmuKind::Probe {
         return Err(Denied::Probe);
     }
-    if breadth == Breadth::Task && asker.task_ids != Namespace::Ours {
+    if breadth == Breadth::Task && peer.task_ids != PidNamespace::Ours {
         return Err(Denied::OtherNamespace);
     }
     Ok(())
@@ -171,9 +171,9 @@ pub fn may_count(asker: &Asker, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> 
 ///
 /// # Errors
 /// Checked in this order: [`Denied::OwnRecords`], [`Denied::OtherNamespace`], then as [`may_count`].
-pub fn may_record(asker: &Asker, attr: &Attr, pmu: PmuKind) -> Result<(), Denied> {
+pub fn may_record(peer: &Peer, attr: &Attr, pmu: PmuKind) -> Result<(), Denied> {
     let counting = counting_part_of_records(attr).ok_or(Denied::OwnRecords)?;
-    may_count(asker, &counting, pmu, Breadth::Task)
+    may_count(peer, &counting, pmu, Breadth::Task)
 }
 
 /// What the kernel has to say before a group of the configuration allows a client to count an event on a CPU.

@@ -9,7 +9,7 @@ use crate::rights;
 use crate::service::{Counting as _, Flow, Refused, Streaming, Subscription};
 use pmux::serving::shared::wire::{EventNumber, Scope};
 use pmux::serving::{
-    Acting, Asker, Breadth, EventTarget, Left, ServeError, StreamId, StreamQuestion, StreamScope, Streams, TargetKind,
+    Acting, Breadth, EventTarget, Left, Peer, ServeError, StreamId, StreamQuestion, StreamScope, Streams, TargetKind,
     Whose,
 };
 use std::os::fd::OwnedFd;
@@ -45,17 +45,17 @@ impl Counters {
 impl Counters {
     /// With whose rights a client is given records, if it may have them. The kernel decides once more when they are opened; here it is
     /// asked also where equal ones are open already.
-    fn may_record(&mut self, asker: &Asker, wanted: &Subscription) -> Result<Acting, Refused> {
+    fn may_record(&mut self, peer: &Peer, wanted: &Subscription) -> Result<Acting, Refused> {
         let breadth = match wanted.scope {
             Scope::Cpus(_) => Breadth::WholeCpu,
             Scope::Tasks(_) => Breadth::Task,
         };
         for (index, attr) in wanted.attrs.iter().enumerate() {
             let pmu = self.pmu(attr.kind);
-            let may = rights::may_record(asker, attr, pmu).and_then(|()| self.module_allows(asker, attr, breadth));
+            let may = rights::may_record(peer, attr, pmu).and_then(|()| self.module_allows(peer, attr, breadth));
             may.map_err(|denied| Refused::Denied(index, denied))?;
         }
-        let acting = self.acting(asker).map_err(|denied| Refused::Denied(0, denied))?;
+        let acting = self.acting(peer).map_err(|denied| Refused::Denied(0, denied))?;
         match &wanted.scope {
             Scope::Cpus(_) => {
                 let cpu = self.session().online().iter().next().unwrap_or_default();
@@ -101,18 +101,18 @@ impl Streaming for Counters {
         self.streams.kernel_bytes()
     }
 
-    fn locked_bytes(&mut self, asker: &Asker) -> u64 {
-        if asker.capabilities() & IPC_LOCK != 0 || self.paranoid() <= -1 {
+    fn locked_bytes(&mut self, peer: &Peer) -> u64 {
+        if peer.capabilities() & IPC_LOCK != 0 || self.paranoid() <= -1 {
             return u64::MAX;
         }
-        let process = asker.process.map_or(0, pmux::serving::locked_memory_of);
+        let process = peer.process.map_or(0, pmux::serving::locked_memory_of);
         pmux::serving::ring_memory_per_cpu()
             .saturating_mul(self.session().online().len() as u64)
             .saturating_add(process)
     }
 
-    fn subscribe(&mut self, asker: &Asker, wanted: &Subscription) -> Result<(StreamId, Vec<OwnedFd>), Refused> {
-        let acting = self.may_record(asker, wanted)?;
+    fn subscribe(&mut self, peer: &Peer, wanted: &Subscription) -> Result<(StreamId, Vec<OwnedFd>), Refused> {
+        let acting = self.may_record(peer, wanted)?;
         let scope = match &wanted.scope {
             Scope::Cpus(cpus) if cpus.is_empty() => StreamScope::AllCpus,
             Scope::Cpus(cpus) => StreamScope::Cpus(cpus.iter().copied().collect()),

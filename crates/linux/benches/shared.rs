@@ -16,14 +16,14 @@
 #[path = "../tests/it/served/fake.rs"]
 mod fake;
 
-use fake::{Fake, Manner};
+use fake::{Fake, FakeBehavior};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, hw, sw};
 use pmux_engine::engine::{GroupHandle, GroupReading};
 use pmux_engine::{EventId, GroupSpec, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
-use pmux_linux::shared::client::{Place, Service};
+use pmux_linux::shared::client::{Service, SocketPath};
 use pmux_linux::shared::page::{Base, Entry, Page, PageWriter};
-use pmux_linux::shared::wire::{Handle, Moment, Totals};
+use pmux_linux::shared::wire::{Handle, TimedTotals, Totals};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::Read as _;
@@ -52,8 +52,9 @@ fn reading(sleeper: &Sleeper, events: usize, rounds: usize, times: u64) -> bool 
     let plain = engine();
     plain.host().let_files_be_passed();
     let Some(own) = open(plain, sleeper.target(), events) else { return false };
-    let (mut with_files, _first) = shared(Manner::default(), sleeper, events);
-    let (mut without_files, _second) = shared(Manner { no_files: true, ..Manner::default() }, sleeper, events);
+    let (mut with_files, _first) = shared(FakeBehavior::default(), sleeper, events);
+    let (mut without_files, _second) =
+        shared(FakeBehavior { no_files: true, ..FakeBehavior::default() }, sleeper, events);
     let file = own.engine.host().passable(own.engine.lease(own.first).unwrap()).unwrap();
     let mut file = File::from(file.as_fd().try_clone_to_owned().unwrap());
     let mut bytes = [0; 64];
@@ -74,7 +75,7 @@ fn page(rounds: usize, times: u64) {
     let (mut writer, file) = PageWriter::make(64).unwrap();
     let page = Page::map(&file, 64).unwrap();
     let totals = Totals { value: 1, enabled_ns: 2, running_ns: 3 };
-    let entry = Entry { handle: Handle(7), moment: Moment { totals, time_ns: 4 }, base: Base::File(2, totals) };
+    let entry = Entry { handle: Handle(7), moment: TimedTotals { totals, time_ns: 4 }, base: Base::File(2, totals) };
     for index in 0..64 {
         writer.write(index, &entry);
     }
@@ -98,7 +99,7 @@ fn page(rounds: usize, times: u64) {
 /// Opening and closing: by oneself, and by asking a service that opens it for this client alone.
 fn opening(sleeper: &Sleeper, rounds: usize, times: u64) {
     let own = engine();
-    let fake = Scene::new(Manner::default());
+    let fake = Scene::new(FakeBehavior::default());
     let served = fake.engine();
     let open_and_close = |engine: &LinuxEngine| {
         let opened = engine.open(&GroupSpec::single(KERNEL, faults()), sleeper.target()).unwrap();
@@ -203,14 +204,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(manner: Manner) -> Self {
+    fn new(behavior: FakeBehavior) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let fake = Fake::start(&folder.path().join("s.sock"), manner);
+        let fake = Fake::start(&folder.path().join("s.sock"), behavior);
         Self { folder, _fake: fake }
     }
 
     fn engine(&self) -> LinuxEngine {
-        let place = Place::Named(self.folder.path().join("s.sock"));
+        let place = SocketPath::Named(self.folder.path().join("s.sock"));
         let service = Service::connect(place, Duration::from_secs(30)).unwrap();
         let engine = engine();
         assert!(engine.host().share_with(Arc::new(service)).is_ok());
@@ -241,8 +242,8 @@ impl Group {
 }
 
 /// An engine over a service, with a group that is open.
-fn shared(manner: Manner, sleeper: &Sleeper, events: usize) -> (Group, Scene) {
-    let scene = Scene::new(manner);
+fn shared(behavior: FakeBehavior, sleeper: &Sleeper, events: usize) -> (Group, Scene) {
+    let scene = Scene::new(behavior);
     let engine = scene.engine();
     (open(engine, sleeper.target(), events).unwrap(), scene)
 }

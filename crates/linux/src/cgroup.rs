@@ -19,7 +19,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 pub use counts::CpuUsage;
-pub use named::{CgroupInode, NamedCgroup, Reader};
+pub use named::{CgroupInode, NamedCgroup, ReaderIds};
 
 /// Cgroups inside one another are followed up to so many.
 const DEEPEST: usize = 256;

@@ -13,7 +13,7 @@
 //! **Invariant:** an opener never has more capabilities than this process, and its credentials never change once it has taken them.
 
 use crate::host::FileCount;
-use crate::sys::opener::{CGROUP_FILE, GROUP_FILE, Op, Order};
+use crate::sys::opener::{CGROUP_FILE, GROUP_FILE, OpenerOp, OpenerOrder};
 use crate::sys::{self, Errno, Poll, PollEntry};
 use pmux_engine::Cred;
 use std::collections::VecDeque;
@@ -26,8 +26,8 @@ mod request;
 mod state;
 
 pub use request::RequestId;
-use request::{Answer, Key, Request, Todo};
-use state::{Asker, State};
+use request::{OpenRequest, OrderKey, OrderResult, Todo};
+use state::{OpenerState, ReplyTo};
 
 /// What is opened outside of a request is waited for so long; in tests longer, which run beside others.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 200 });
@@ -135,7 +135,7 @@ pub struct EventTarget {
 /// Processes that have taken the credentials of others, and the sets of credentials that are registered.
 #[derive(Default)]
 pub struct Openers {
-    state: Mutex<State>,
+    state: Mutex<OpenerState>,
     /// Readable when an opener has answered; made when the first request is about to come.
     poll: OnceLock<Poll>,
     files: Arc<FileCount>,
@@ -184,7 +184,7 @@ impl Openers {
     #[must_use]
     pub fn begin(&self, id: RequestId, user: u32) -> bool {
         let mut state = self.state();
-        let request = state.requests.entry(id).or_insert_with(|| Request::new(user));
+        let request = state.requests.entry(id).or_insert_with(|| OpenRequest::new(user));
         if request.is_at_work() {
             return false;
         }
@@ -257,30 +257,30 @@ impl Openers {
         cgroup: Option<BorrowedFd<'_>>,
     ) -> Result<OwnedFd, ActError> {
         let beside = group.map_or(0, |_| GROUP_FILE) | cgroup.map_or(0, |_| CGROUP_FILE);
-        let order = order(Op::Open, attr, target)?.with_words([beside, 0, 0, 0, 0]);
+        let order = order(OpenerOp::Open, attr, target)?.with_words([beside, 0, 0, 0, 0]);
         self.ask(cred, &order, (group, cgroup))?.ok_or(ActError::Late)
     }
 
     fn check(&self, cred: Cred, attr: &[u8], target: EventTarget) -> Result<(), ActError> {
-        self.ask(cred, &order(Op::Check, attr, target)?, (None, None)).map(drop)
+        self.ask(cred, &order(OpenerOp::Check, attr, target)?, (None, None)).map(drop)
     }
 
     /// Changes what a breakpoint waits for, with registered credentials.
     pub(crate) fn modify(&self, cred: Cred, event: BorrowedFd<'_>, attr: &[u8]) -> Result<(), ActError> {
-        let order = order(Op::Modify, attr, EventTarget { task: None, cpu: None })?;
+        let order = order(OpenerOp::Modify, attr, EventTarget { task: None, cpu: None })?;
         self.ask(cred, &order, (Some(event), None)).map(drop)
     }
 
     /// Gives an order, with an event and a cgroup beside it. In a request that is tried it is [`ActError::Late`] until its answer has come.
-    fn ask(&self, cred: Cred, order: &Order, files: Files<'_>) -> Answer {
-        let key = Key::new(cred, order, files)?;
+    fn ask(&self, cred: Cred, order: &OpenerOrder, files: OrderFiles<'_>) -> OrderResult {
+        let key = OrderKey::new(cred, order, files)?;
         let mut state = self.state();
         let user = state.credentials(cred)?.user;
         let Some(id) = state.tries() else {
             drop(state);
             return self.ask_and_wait(user, || Todo::new(&key, files));
         };
-        let State { requests, lines, .. } = &mut *state;
+        let OpenerState { requests, lines, .. } = &mut *state;
         let Some(request) = requests.get_mut(&id) else { return Err(ActError::Late) };
         if let Some(known) = request.answer(&key) {
             return known;
@@ -298,7 +298,7 @@ impl Openers {
     }
 
     /// The same outside of a request. An opener that was killed while it had nothing to do is replaced.
-    fn ask_and_wait(&self, user: u32, todo: impl Fn() -> Result<Todo, ActError>) -> Answer {
+    fn ask_and_wait(&self, user: u32, todo: impl Fn() -> Result<Todo, ActError>) -> OrderResult {
         if !self.state().is_waited_for(user) {
             return Err(ActError::Late);
         }
@@ -310,7 +310,7 @@ impl Openers {
             let mut state = self.state();
             state.orders += 1;
             let ticket = state.orders;
-            state.give(poll, Asker::Thread(ticket), todo)?;
+            state.give(poll, ReplyTo::Thread(ticket), todo)?;
             let mut file = state.socket_of(cred);
             drop(state);
             // The opener has gone when it has no socket.
@@ -344,7 +344,7 @@ impl Openers {
     }
 
     /// Goes on with the requests of users about whose openers something has changed, and closes what has no use.
-    fn work(&self, state: &mut State) {
+    fn work(&self, state: &mut OpenerState) {
         while let Some(user) = state.stalled.pop() {
             state.drive(self.poll.get(), user);
         }
@@ -352,7 +352,7 @@ impl Openers {
     }
 
     /// A panic elsewhere leaves processes that are checked with each order.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OpenerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -393,7 +393,7 @@ impl Drop for OnBehalf {
     }
 }
 
-fn order(op: Op, attr: &[u8], target: EventTarget) -> Result<Order, ActError> {
+fn order(op: OpenerOp, attr: &[u8], target: EventTarget) -> Result<OpenerOrder, ActError> {
     let number = |number: Option<u32>, errno| match number {
         None => Ok(-1),
         Some(number) => i32::try_from(number).map_err(|_| ActError::Refused(errno)),
@@ -403,12 +403,12 @@ fn order(op: Op, attr: &[u8], target: EventTarget) -> Result<Order, ActError> {
         return Err(ActError::Refused(Errno::ESRCH));
     }
     sys::perf::check_stated_size(attr).map_err(ActError::Refused)?;
-    let order = Order::new(op).with_attr(attr).ok_or(ActError::Refused(Errno::E2BIG))?;
+    let order = OpenerOrder::new(op).with_attr(attr).ok_or(ActError::Refused(Errno::E2BIG))?;
     Ok(order.about(number(target.task, Errno::ESRCH)?, number(target.cpu, Errno::EINVAL)?))
 }
 
 /// An event and a cgroup beside an order.
-type Files<'f> = (Option<BorrowedFd<'f>>, Option<BorrowedFd<'f>>);
+type OrderFiles<'f> = (Option<BorrowedFd<'f>>, Option<BorrowedFd<'f>>);
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 
 use crate::ring::Ring;
 use crate::sys::Errno;
-use crate::sys::perf::{self, Subject};
+use crate::sys::perf::{self, TargetTask};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, sw};
 use pmux_abi::record::{Record, SampleId, SampleLayout, decode_record};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,10 +26,10 @@ pub(crate) fn open(attr: &Attr, tid: i32, cpu: u32, output: Option<&OwnedFd>) ->
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
     let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
-    let subject = Subject::Task(tid.unsigned_abs());
+    let target_task = TargetTask::Task(tid.unsigned_abs());
     match output {
-        Some(output) => perf::open_into(bytes, subject, cpu, output.as_fd()),
-        None => perf::open(bytes, subject, Some(cpu), None),
+        Some(output) => perf::open_into(bytes, target_task, cpu, output.as_fd()),
+        None => perf::open(bytes, target_task, Some(cpu), None),
     }
 }
 

@@ -9,11 +9,11 @@
 //! sysfs or to a cgroup; only [`probe`] writes to tracefs.
 //!
 //! **Invariant:** every event that counts is opened by a bank of [`host`]. Past the engine, [`lineage`] and [`execs`] open events
-//! that count nothing, and [`bare`] opens events that measure the kernel's own price.
+//! that count nothing, and [`raw_perf_event`] opens events that measure the kernel's own price.
 #![deny(unsafe_code)]
 
 pub mod affinity;
-pub mod bare;
+pub mod bench_threads;
 pub mod bpf;
 pub mod build_id;
 pub mod capacity;
@@ -22,7 +22,6 @@ pub mod cgroup;
 pub mod cgroup_counts;
 pub mod cpus;
 pub mod credentials;
-pub mod crowd;
 pub mod diagnose;
 mod dummies;
 pub mod execs;
@@ -35,6 +34,7 @@ pub mod plain_file;
 pub mod pressure;
 pub mod probe;
 pub mod procfs;
+pub mod raw_perf_event;
 pub mod ring;
 pub mod selinux;
 pub mod shared;

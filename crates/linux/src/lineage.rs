@@ -24,7 +24,7 @@ const RING_PAGES: u32 = 16;
 
 /// When a mark is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Moment {
+pub enum MarkTime {
     /// Before the events.
     Before,
     /// After them.
@@ -49,9 +49,9 @@ pub struct Lineage {
     rings: DummyRings,
     marks: HashMap<i32, Vec<OwnedFd>>,
     /// Whose mark an id is.
-    ids: HashMap<u64, (i32, Moment)>,
+    ids: HashMap<u64, (i32, MarkTime)>,
     /// The task that runs with a mark, whose mark that is, and which.
-    told: HashSet<(i32, i32, Moment)>,
+    carriers: HashSet<(i32, i32, MarkTime)>,
 }
 
 impl Lineage {
@@ -61,15 +61,15 @@ impl Lineage {
     /// Those of `perf_event_open(2)` and `mmap(2)`.
     pub fn open(cpus: impl IntoIterator<Item = u32>) -> Result<Self, Errno> {
         let rings = DummyRings::open(&dummy(AttrFlags::empty()), current_tid(), cpus, RING_PAGES)?;
-        let (marks, ids, told) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Ok(Self { rings, marks, ids, told })
+        let (marks, ids, carriers) = (HashMap::new(), HashMap::new(), HashSet::new());
+        Ok(Self { rings, marks, ids, carriers })
     }
 
     /// Marks a thread.
     ///
     /// # Errors
     /// `ESRCH` where it has ended; otherwise those of `perf_event_open(2)`.
-    pub fn mark(&mut self, tid: i32, moment: Moment) -> Result<(), Errno> {
+    pub fn mark(&mut self, tid: i32, moment: MarkTime) -> Result<(), Errno> {
         let attr = dummy(AttrFlags::INHERIT | AttrFlags::CONTEXT_SWITCH);
         let marks = self.marks.entry(tid).or_default();
         for (cpu, output) in self.rings.outputs() {
@@ -82,12 +82,12 @@ impl Lineage {
 
     /// Takes in what marks have told.
     pub fn follow(&mut self) {
-        let Self { rings, ids, told, .. } = self;
+        let Self { rings, ids, carriers, .. } = self;
         rings.drain(&mut |record, id| {
             let (Record::Switch(_), Some(id)) = (record, id) else { return };
             let mark = id.event_id().and_then(|id| ids.get(&id));
             if let (Some(task), Some(&(of, moment))) = (id.task, mark) {
-                told.insert((task.tid.cast_signed(), of, moment));
+                carriers.insert((task.tid.cast_signed(), of, moment));
             }
         });
     }
@@ -95,9 +95,9 @@ impl Lineage {
     /// What a task has of the events of other threads that were marked, as of the last [`Lineage::follow`].
     #[must_use]
     pub fn inherited(&self, tid: i32) -> Inherited {
-        let others = || self.told.iter().filter(|(task, of, _)| *task == tid && *of != tid);
-        let has = |of: i32, moment| self.told.contains(&(tid, of, moment));
-        if others().any(|&(_, of, _)| has(of, Moment::Before) && !has(of, Moment::After)) {
+        let others = || self.carriers.iter().filter(|(task, of, _)| *task == tid && *of != tid);
+        let has = |of: i32, moment| self.carriers.contains(&(tid, of, moment));
+        if others().any(|&(_, of, _)| has(of, MarkTime::Before) && !has(of, MarkTime::After)) {
             return Inherited::Perhaps;
         }
         if others().next().is_some() { Inherited::Everything } else { Inherited::Nothing }
@@ -149,9 +149,9 @@ mod tests {
             told.recv().unwrap()
         };
         let early = born();
-        lineage.mark(parent_tid, Moment::Before).unwrap();
+        lineage.mark(parent_tid, MarkTime::Before).unwrap();
         let between = born();
-        lineage.mark(parent_tid, Moment::After).unwrap();
+        lineage.mark(parent_tid, MarkTime::After).unwrap();
         let late = born();
         lineage.follow();
         let all = [early, between, late, parent_tid].map(|tid| lineage.inherited(tid));

@@ -1,7 +1,7 @@
 //! What `/proc` tells about a client of a service.
 //!
-//! What it is: [`Asker`], above all with the [`Credentials`] that events are opened with for it.
-//! Read first: [`Asker::gather`], for what is believed and why.
+//! What it is: [`Peer`], above all with the [`Credentials`] that events are opened with for it.
+//! Read first: [`Peer::gather`], for what is believed and why.
 //!
 //! **Invariant:** plain facts, no decision. What can't be known for sure is taken as the least: no capability, not our
 //! namespace, not dumpable.
@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Who connected, as the kernel noted it at that moment (`SO_PEERCRED`, `SO_PEERGROUPS`, `SO_PEERSEC`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Connected {
+pub struct PeerCred {
     /// The process; 0 where this process can't see it.
     pub process: i32,
     /// The effective user.
@@ -29,7 +29,7 @@ pub struct Connected {
 
 /// Whether two processes see the same ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Namespace {
+pub enum PidNamespace {
     /// They do.
     Ours,
     /// They do not, or nothing tells.
@@ -39,23 +39,23 @@ pub enum Namespace {
 
 /// A client that asks, as far as it is safe to believe.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Asker {
+pub struct Peer {
     /// Who connected.
-    pub connected: Connected,
+    pub connected: PeerCred,
     /// The process, where it is sure that its number still means the one that connected.
     pub process: Option<i32>,
     /// What the kernel decides by about it; `None` where that is not sure: it has exited, or its users differ from each other or from
     /// the one that connected.
     pub credentials: Option<Credentials>,
     /// Whether numbers of tasks mean the same to both sides.
-    pub task_ids: Namespace,
+    pub task_ids: PidNamespace,
     /// The name of its program, for people.
     pub command: String,
     /// Its cgroup of version 2, as a path from the root.
     pub cgroup: Option<String>,
 }
 
-impl Asker {
+impl Peer {
     /// Looks at a process that has connected, as it is now. `handle` is the pidfd of the connection (`SO_PEERPIDFD`), or before Linux
     /// 6.5 of the process that had its number when the connection was accepted; `user_namespace` says in which user namespace a process
     /// is.
@@ -67,14 +67,14 @@ impl Asker {
     #[must_use]
     pub fn gather(
         proc: &Proc,
-        connected: Connected,
+        connected: PeerCred,
         handle: Option<BorrowedFd<'_>>,
         user_namespace: impl FnOnce(i32) -> Option<u64>,
     ) -> Self {
         let pid = connected.process;
-        let mut asker = Self { connected, ..Self::default() };
-        let Ok(status) = proc.status(pid) else { return asker };
-        let (user, group) = (asker.connected.user, asker.connected.group);
+        let mut peer = Self { connected, ..Self::default() };
+        let Ok(status) = proc.status(pid) else { return peer };
+        let (user, group) = (peer.connected.user, peer.connected.group);
         let dumpable = proc.is_dumpable(pid, user);
         let again = proc.status(pid);
         let users = user_namespace(pid);
@@ -84,19 +84,19 @@ impl Asker {
         let cgroup = proc.cgroup(pid).unwrap_or_default();
         // Asked last: all that was read so far was this process's.
         let alive = handle.is_some_and(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) != Err(sys::Errno::ESRCH));
-        asker.command = command;
+        peer.command = command;
         if !alive {
-            return asker;
+            return peer;
         }
-        asker.process = Some(pid);
-        asker.cgroup = cgroup;
+        peer.process = Some(pid);
+        peer.cgroup = cgroup;
         // As it is now: what it has given up doesn't count.
-        asker.connected.groups.retain(|group| status.further_groups.contains(group));
+        peer.connected.groups.retain(|group| status.further_groups.contains(group));
         if status.pid_namespaces == 1 && numbers_are_ours(proc) {
-            asker.task_ids = Namespace::Ours;
+            peer.task_ids = PidNamespace::Ours;
         }
-        if asker.connected.label.as_ref().is_some_and(|known| known.as_bytes() != trimmed(&label)) {
-            asker.connected.label = None;
+        if peer.connected.label.as_ref().is_some_and(|known| known.as_bytes() != trimmed(&label)) {
+            peer.connected.label = None;
         }
         let unchanged = again.is_ok_and(|again| again.permitted_capabilities == status.permitted_capabilities)
             && status.users.are_all(user)
@@ -108,9 +108,9 @@ impl Asker {
         };
         if let (true, Some(inode)) = (unchanged, users) {
             let user_namespace = (!ours).then_some(inode);
-            asker.credentials = Some(Credentials { user, group, permitted, effective, user_namespace });
+            peer.credentials = Some(Credentials { user, group, permitted, effective, user_namespace });
         }
-        asker
+        peer
     }
 
     /// Its effective capabilities in this process's user namespace.
@@ -148,13 +148,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn own() -> Connected {
+    fn own() -> PeerCred {
         let status = Proc::system().own_status().unwrap();
-        Connected {
+        PeerCred {
             process: status.process,
             user: status.users.effective,
             group: status.groups.effective,
-            ..Connected::default()
+            ..PeerCred::default()
         }
     }
 
@@ -163,44 +163,44 @@ mod tests {
         let proc = Proc::system();
         let status = proc.own_status().unwrap();
         let handle = sys::pidfd_open(status.process).unwrap();
-        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), user_namespace_of);
-        assert_eq!(asker.process, Some(status.process));
-        assert_eq!(asker.task_ids, Namespace::Ours);
-        assert_eq!(asker.credentials, Credentials::own());
+        let peer = Peer::gather(&proc, own(), Some(handle.as_fd()), user_namespace_of);
+        assert_eq!(peer.process, Some(status.process));
+        assert_eq!(peer.task_ids, PidNamespace::Ours);
+        assert_eq!(peer.credentials, Credentials::own());
         // What is not known is not ours.
-        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), |_| None);
-        assert_eq!((asker.credentials, asker.capabilities()), (None, 0));
-        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), |_| Some(1));
-        assert_eq!(asker.credentials.and_then(|credentials| credentials.user_namespace), Some(1));
-        assert_eq!(asker.capabilities(), 0);
+        let peer = Peer::gather(&proc, own(), Some(handle.as_fd()), |_| None);
+        assert_eq!((peer.credentials, peer.capabilities()), (None, 0));
+        let peer = Peer::gather(&proc, own(), Some(handle.as_fd()), |_| Some(1));
+        assert_eq!(peer.credentials.and_then(|credentials| credentials.user_namespace), Some(1));
+        assert_eq!(peer.capabilities(), 0);
     }
 
     #[test]
     fn without_a_handle_nothing_is_believed() {
-        let asker = Asker::gather(&Proc::system(), own(), None, user_namespace_of);
-        assert_eq!((asker.process, asker.credentials), (None, None));
-        assert_eq!(asker.task_ids, Namespace::Other);
+        let peer = Peer::gather(&Proc::system(), own(), None, user_namespace_of);
+        assert_eq!((peer.process, peer.credentials), (None, None));
+        assert_eq!(peer.task_ids, PidNamespace::Other);
     }
 
     #[test]
     fn who_is_not_who_connected_has_no_capabilities() {
         let handle = sys::pidfd_open(std::process::id().cast_signed()).unwrap();
-        let other = Connected { user: own().user + 1, ..own() };
-        let asker = Asker::gather(&Proc::system(), other, Some(handle.as_fd()), user_namespace_of);
-        assert_eq!(asker.credentials, None);
-        let other = Connected { group: own().group + 1, ..own() };
-        assert_eq!(Asker::gather(&Proc::system(), other, Some(handle.as_fd()), user_namespace_of).credentials, None);
+        let other = PeerCred { user: own().user + 1, ..own() };
+        let peer = Peer::gather(&Proc::system(), other, Some(handle.as_fd()), user_namespace_of);
+        assert_eq!(peer.credentials, None);
+        let other = PeerCred { group: own().group + 1, ..own() };
+        assert_eq!(Peer::gather(&Proc::system(), other, Some(handle.as_fd()), user_namespace_of).credentials, None);
     }
 
     #[test]
-    fn who_has_ended_is_nobody() {
+    fn an_ended_process_has_no_credentials() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = child.id().cast_signed();
         let handle = sys::pidfd_open(process).unwrap();
         child.wait().unwrap();
-        let asker =
-            Asker::gather(&Proc::system(), Connected { process, ..own() }, Some(handle.as_fd()), user_namespace_of);
-        assert_eq!((asker.process, asker.credentials), (None, None));
+        let peer =
+            Peer::gather(&Proc::system(), PeerCred { process, ..own() }, Some(handle.as_fd()), user_namespace_of);
+        assert_eq!((peer.process, peer.credentials), (None, None));
     }
 
     #[test]

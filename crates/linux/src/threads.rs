@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(in_a_row(pid, 5), None);
         cat.kill().unwrap();
         cat.wait().unwrap();
-        assert_eq!(in_a_row(pid, 1), None, "nobody is there any more");
+        assert_eq!(in_a_row(pid, 1), None, "no thread is left");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::spawn::Child;
-use crate::sys::{self, Errno, News, PollEntry, SignalDoor};
+use crate::sys::{self, Errno, PollEntry, PollEvent, SignalPipe};
 
 pub use crate::sys::Token;
 
@@ -35,9 +35,9 @@ pub enum Wake {
 /// waiters in a process don't disturb each other; each is for one thread at a time.
 #[derive(Debug, Default)]
 pub struct Waiter {
-    fds: Vec<(Token, RawFd, News)>,
+    fds: Vec<(Token, RawFd, PollEvent)>,
     child: Option<Watched>,
-    signals: Option<SignalDoor>,
+    signals: Option<SignalPipe>,
     // Kept for its memory.
     entries: Vec<PollEntry>,
 }
@@ -46,7 +46,7 @@ pub struct Waiter {
 enum Watched {
     Pidfd(RawFd),
     /// By the signal that the end of any child sends.
-    Pid(i32, SignalDoor),
+    Pid(i32, SignalPipe),
 }
 
 /// The signals that ask a program to end: what [`Waiter::with_signals`] receives.
@@ -78,7 +78,7 @@ impl Waiter {
     ///
     /// Errors: also `EINVAL` for a number that isn't a signal or can't be received.
     pub fn with_these_signals(signals: &[i32]) -> Result<Self, Errno> {
-        Ok(Self { signals: Some(SignalDoor::open(signals, &STAY_IGNORED)?), ..Self::default() })
+        Ok(Self { signals: Some(SignalPipe::open(signals, &STAY_IGNORED)?), ..Self::default() })
     }
 
     /// Watches for the end of a child, instead of the one watched before.
@@ -88,19 +88,19 @@ impl Waiter {
     pub fn watch_child(&mut self, child: &Child) -> Result<(), Errno> {
         self.child = Some(match child.pidfd() {
             Some(fd) => Watched::Pidfd(fd.as_raw_fd()),
-            None => Watched::Pid(child.pid().cast_signed(), SignalDoor::open(&[libc::SIGCHLD], &[])?),
+            None => Watched::Pid(child.pid().cast_signed(), SignalPipe::open(&[libc::SIGCHLD], &[])?),
         });
         Ok(())
     }
 
     /// Watches a descriptor; one token may stand for several.
     pub fn watch(&mut self, fd: impl AsFd, token: Token) {
-        self.fds.push((token, fd.as_fd().as_raw_fd(), News::Data));
+        self.fds.push((token, fd.as_fd().as_raw_fd(), PollEvent::Data));
     }
 
     /// As [`Waiter::watch`], for a file that has urgent news now and then and can be read at any time: see [`crate::pressure`].
     pub fn watch_urgent(&mut self, fd: impl AsFd, token: Token) {
-        self.fds.push((token, fd.as_fd().as_raw_fd(), News::Urgent));
+        self.fds.push((token, fd.as_fd().as_raw_fd(), PollEvent::Urgent));
     }
 
     /// Stops watching all descriptors of a token.
@@ -122,7 +122,7 @@ impl Waiter {
         loop {
             self.list_entries();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            // The signal of a child that had ended before it was watched reached no door.
+            // The signal of a child that had ended before it was watched reached no pipe.
             let sleep = if self.child_ended_unseen()? { Some(Duration::ZERO) } else { left };
             match sys::ppoll(&mut self.entries, sleep) {
                 Ok(_) => {}
@@ -141,13 +141,13 @@ impl Waiter {
     fn list_entries(&mut self) {
         let child = match &self.child {
             Some(Watched::Pidfd(fd)) => *fd,
-            Some(Watched::Pid(_, door)) => door.fd().as_raw_fd(),
+            Some(Watched::Pid(_, signal_pipe)) => signal_pipe.fd().as_raw_fd(),
             None => -1,
         };
-        let signals = self.signals.as_ref().map_or(-1, |door| door.fd().as_raw_fd());
+        let signals = self.signals.as_ref().map_or(-1, |signal_pipe| signal_pipe.fd().as_raw_fd());
         self.entries.clear();
         self.entries.extend([child, signals].map(PollEntry::new));
-        self.entries.extend(self.fds.iter().map(|&(_, fd, news)| PollEntry { news, ..PollEntry::new(fd) }));
+        self.entries.extend(self.fds.iter().map(|&(_, fd, event)| PollEntry { event, ..PollEntry::new(fd) }));
     }
 
     fn child_ended_unseen(&self) -> Result<bool, Errno> {
@@ -162,9 +162,9 @@ impl Waiter {
         let ready = |entry: &PollEntry| entry.readable || entry.hangup;
         let ended = match &self.child {
             Some(Watched::Pidfd(_)) => self.entries.first().is_some_and(ready),
-            Some(Watched::Pid(pid, door)) => {
+            Some(Watched::Pid(pid, signal_pipe)) => {
                 // Emptied before asking: a child that ends in between leaves its byte for the next look.
-                door.take();
+                signal_pipe.take();
                 sys::has_exited(*pid)?
             }
             None => false,
@@ -173,8 +173,8 @@ impl Waiter {
             self.child = None;
             wakes.push(Wake::Child);
         }
-        if let Some(door) = &self.signals {
-            let mut seen = door.take();
+        if let Some(signal_pipe) = &self.signals {
+            let mut seen = signal_pipe.take();
             while seen != 0 {
                 wakes.push(Wake::Signal(seen.trailing_zeros().cast_signed()));
                 seen &= seen - 1;
@@ -261,7 +261,7 @@ pub const CRASHES: [i32; 7] =
 
 /// Signals as something to wait for among other things, for a loop that has a [`crate::shared::poll::Poll`].
 #[derive(Debug)]
-pub struct Signals(SignalDoor);
+pub struct Signals(SignalPipe);
 
 impl Signals {
     /// From now on these signals come here, instead of doing what they did before; also those that the process was started
@@ -270,7 +270,7 @@ impl Signals {
     /// # Errors
     /// As [`Waiter::with_these_signals`].
     pub fn receive(signals: &[i32]) -> Result<Self, Errno> {
-        SignalDoor::open(signals, &[]).map(Self)
+        SignalPipe::open(signals, &[]).map(Self)
     }
 
     /// Takes those that have come since the last call, by number, each kind once.

@@ -12,7 +12,7 @@
 
 use pmux::exact::{ExactGroup, Manner, Place};
 use pmux::{Counter, Error, Event, Session, Sharing, Target};
-use pmux_linux::bare;
+use pmux_linux::raw_perf_event;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -111,7 +111,7 @@ fn one(rounds: usize, times: usize) -> Result<(), Error> {
     let (first, alone) = (open(&session)?, open(&own)?);
     first.enable_all()?;
     alone.enable_all()?;
-    let plain = bare::Read::open(&event[0].attr).unwrap();
+    let plain = raw_perf_event::ReadableEvent::open(&event[0].attr).unwrap();
     let mut kept = Vec::with_capacity(times);
     let mut opening = f64::INFINITY;
     for _ in 0..rounds {

@@ -16,7 +16,7 @@ use pmux::event::Access;
 use pmux::watch::{Detail, Spot, Watch, WatchOptions};
 use pmux::{Error, Event, Options, Session, Target};
 use pmux_abi::attr::{AttrFlags, SampleFormat, Sampling};
-use pmux_linux::bare;
+use pmux_linux::raw_perf_event;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,11 +129,11 @@ fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error>
         let (mut bare_work, mut work) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let tids = crowd.threads();
-            let (took, cpu, open) = timed(session, || bare::open_all(&attr, &tids, on).unwrap())?;
+            let (took, cpu, open) = timed(session, || raw_perf_event::open_all(&attr, &tids, on).unwrap())?;
             bare_times.push(took);
             bare_work.push(cpu);
             drop(open);
-            let (took, _, disabled) = timed(session, || bare::open_all(&off, &tids, on).unwrap())?;
+            let (took, _, disabled) = timed(session, || raw_perf_event::open_all(&off, &tids, on).unwrap())?;
             off_times.push(took);
             drop(disabled);
             let (took, cpu, watch) = timed(session, || Watch::open(session, vec![spot()], &target, options(detail)))?;
@@ -270,7 +270,7 @@ fn main() {
     let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
     let lock = std::fs::File::open(&path).or_else(|_| std::fs::File::create(&path)).unwrap();
     lock.lock().unwrap();
-    if let Err(errno) = bare::opens(&Event::breakpoint(spot().address, 8, Access::WRITE).attr) {
+    if let Err(errno) = raw_perf_event::can_open(&Event::breakpoint(spot().address, 8, Access::WRITE).attr) {
         println!("skipped: needs debug registers ({errno})");
         return;
     }

@@ -7,7 +7,7 @@
 //! **Invariant:** the ways differ in the session only: the same events, the same calls, the same program.
 
 use pmux::exact::{ExactGroup, Manner, Place};
-use pmux::serving::shared::client::{Place as At, Service};
+use pmux::serving::shared::client::{Service, SocketPath};
 use pmux::serving::shared::wire::Detail;
 use pmux::{Command, Count, Event, Nanos, Session, Sharing};
 use std::error::Error;
@@ -140,7 +140,7 @@ fn ask_a_service(socket: &str, clients: usize, command: &[String]) -> Result<Tol
             return Err("a client was not ready".into());
         }
     }
-    let status = Service::connect(At::Named(socket.into()), Duration::from_secs(60))?.status(Detail::Summary);
+    let status = Service::connect(SocketPath::Named(socket.into()), Duration::from_secs(60))?.status(Detail::Summary);
     let kernel_events =
         number_of(&status.map_err(|error| format!("{error:?}"))?, "kernel").ok_or("no number of events")?;
     held.release(&[])?.wait(&Session::new()?)?;

@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::session::Session;
 use pmux_engine::engine::Exec;
 use pmux_linux::host::LinuxHost;
-use pmux_linux::spawn::{Child, ExitedChild, Gated, Output, SpawnOptions};
+use pmux_linux::spawn::{Child, ExitedChild, HeldChild, Output, SpawnOptions};
 use std::ffi::OsString;
 
 /// A command that is held before its exec. Dropped without a release, it is killed.
 #[derive(Debug)]
 pub struct Command {
-    gated: Gated,
+    held: HeldChild,
     words: Vec<OsString>,
 }
 
@@ -36,24 +36,24 @@ impl Command {
         let words: Vec<_> = words.into_iter().map(Into::into).collect();
         let mut options = SpawnOptions::default();
         options.output = output;
-        let gated = Gated::spawn(&words, options).map_err(Error::Spawn)?;
-        Ok(Self { gated, words })
+        let held = HeldChild::spawn(&words, options).map_err(Error::Spawn)?;
+        Ok(Self { held, words })
     }
 
     /// Its process number.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        self.gated.pid().cast_signed()
+        self.held.pid().cast_signed()
     }
 
     /// Whether this user may read the program's file: the kernel ends the events of a task that executes one it may not.
     pub(crate) fn is_readable(&self) -> bool {
-        self.gated.is_readable()
+        self.held.is_readable()
     }
 
     /// The child at its gate, and the words that started it.
-    pub(crate) fn into_parts(self) -> (Gated, Vec<OsString>) {
-        (self.gated, self.words)
+    pub(crate) fn into_parts(self) -> (HeldChild, Vec<OsString>) {
+        (self.held, self.words)
     }
 
     /// Lets it execute its program; counters that were opened with [`crate::Start::OnExec`] count from then on.
@@ -63,7 +63,7 @@ impl Command {
     pub fn release(self, counters: &[&Counters]) -> Result<Running, Error> {
         let task = LinuxHost::task(self.pid());
         let child = hold_turns(counters, || {
-            let child = self.gated.release().map_err(Error::Spawn);
+            let child = self.held.release().map_err(Error::Spawn);
             for counters in counters {
                 counters.let_go();
                 if let Ok(child) = &child {

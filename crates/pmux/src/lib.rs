@@ -153,7 +153,7 @@ pub use overflow::{Overflow, OverflowCounter};
 pub use pmux_engine::engine::{Census, Disagreements};
 pub use pmux_engine::system_wide::CpuCoverage;
 pub use pmux_engine::{Count, CpuId, Estimate, Nanos, Sharing};
-pub use pmux_linux::capacity::EventRoom;
+pub use pmux_linux::capacity::EventCapacity;
 pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError, CpuSource};
 pub use pmux_linux::diagnose::ReasonKind;

@@ -57,7 +57,7 @@ impl Refusal {
     /// A group that takes turns as a whole needs more counters than run at once.
     pub(crate) fn too_few_counters(session: &Session, pmu: PmuId, events: usize) -> Self {
         let name = session.pmu_name(pmu).unwrap_or_else(|| "its PMU".to_owned());
-        let limit = session.engine().host().room(pmu).map_or(0, |room| room.limit);
+        let limit = session.engine().host().capacity(pmu).map_or(0, |room| room.limit);
         let summary =
             format!("its group needs counters for {events} events of {name} at once, and {limit} run at once");
         let mut refusal = Self::new(summary, ReasonKind::NoResource);
@@ -242,7 +242,7 @@ impl Session {
             let attr = Attr::default();
             let target = TargetKind::Task(diagnose::Whose::Own);
             let (errno, role) = (libc_errno::EMFILE, GroupRole::Leader);
-            diagnose::explain(&diagnose::Refusal { errno, attr: &attr, target, role, facts: self.facts() })
+            diagnose::explain(&diagnose::RefusedRequest { errno, attr: &attr, target, role, facts: self.facts() })
         };
         Error::Refused(vec![Refusal::out_of_files(needed, facts)])
     }
@@ -262,7 +262,7 @@ pub(crate) fn of_kernel(error: OpenError, attr: &Attr, target: TargetKind, facts
         | OpenError::CpuOffline { .. }
         | OpenError::Parse { .. } => {
             let role = if error.index().is_some_and(|index| index > 0) { GroupRole::Member } else { GroupRole::Leader };
-            diagnose::explain(&diagnose::Refusal { errno, attr, target, role, facts })
+            diagnose::explain(&diagnose::RefusedRequest { errno, attr, target, role, facts })
         }
         other => Reason { summary: other.to_string(), help: Vec::new(), kind: ReasonKind::Invalid },
     };

@@ -17,7 +17,7 @@ use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as Engine
 use pmux_linux::cpus::{CpuList, CpuSource, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, SleepLock};
-use pmux_linux::shared::client::{Place, Service, Terms};
+use pmux_linux::shared::client::{Service, SocketPath, Terms};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ impl Session {
             SharedChoice::Never => Ok(()),
             _ if backend == BackendChoice::Usage => Ok(()),
             SharedChoice::Auto => {
-                let place = Place::of_environment();
+                let place = SocketPath::of_environment();
                 if kernel {
                     self.engine().host().share_if_possible(place, AUTO_PATIENCE);
                 } else if let Ok(service) = Service::connect(place, AUTO_PATIENCE)
@@ -222,11 +222,11 @@ impl Session {
                 }
                 Ok(())
             }
-            SharedChoice::Always => self.share_at(Place::of_environment()),
+            SharedChoice::Always => self.share_at(SocketPath::of_environment()),
         }
     }
 
-    fn share_at(&mut self, place: Place) -> Result<(), Error> {
+    fn share_at(&mut self, place: SocketPath) -> Result<(), Error> {
         self.share_through(Service::connect(place, PATIENCE).map_err(Error::Service)?);
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Session {
     /// As [`Session::new`]; [`Error::Service`] where no service is there.
     pub fn with_service_at(path: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
         let mut session = Self::with_shared(SharedChoice::Never)?;
-        session.share_at(Place::Named(path.into()))?;
+        session.share_at(SocketPath::Named(path.into()))?;
         Ok(session)
     }
 

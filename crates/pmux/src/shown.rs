@@ -19,7 +19,7 @@ impl Session {
         let host = self.engine().host();
         host.service()?;
         let SlotView { lease, raw, count, state, .. } = self.engine().slot_view(event).ok()?;
-        let moment = host.shown(lease?)?;
+        let moment = host.cached(lease?)?;
         if state != EventState::Active || moment.time_ns <= after.0 {
             return None;
         }

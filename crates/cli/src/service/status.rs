@@ -9,7 +9,7 @@ use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
 use crate::say::complain;
 use crate::style::Style;
-use pmux::serving::shared::client::{AskError, Place, Service};
+use pmux::serving::shared::client::{AskError, Service, SocketPath};
 use pmux::serving::shared::wire::Detail;
 use pmux_ui::text::in_locale;
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub(crate) fn status(options: &StatusOptions) -> u8 {
 /// Who holds debug registers through the service, a line each, as far as this user may know; nothing without a service.
 pub(crate) fn breakpoint_holders() -> Vec<String> {
     let status = || {
-        let service = Service::connect(Place::of_environment(), SHORT_PATIENCE).ok()?;
+        let service = Service::connect(SocketPath::of_environment(), SHORT_PATIENCE).ok()?;
         ask(&service).ok()
     };
     let holders = status().map(|status| status["breakpoint_holders"].clone()).unwrap_or_default();
@@ -40,7 +40,7 @@ pub(crate) fn breakpoint_holders() -> Vec<String> {
 }
 
 fn show(options: &StatusOptions) -> Result<u8, String> {
-    let place = options.socket.as_ref().map_or_else(Place::of_environment, |path| Place::Named(path.clone()));
+    let place = options.socket.as_ref().map_or_else(SocketPath::of_environment, |path| SocketPath::Named(path.clone()));
     let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
     let style = Style::of_stdout(options.color);
     let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };

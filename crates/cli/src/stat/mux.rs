@@ -85,10 +85,10 @@ fn cause(fewer: &[PmuRoom], holders: &[Holder], watchdog: bool) -> Note {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmux::EventRoom;
+    use pmux::EventCapacity;
 
     fn seven() -> PmuRoom {
-        let room = |alone, own| EventRoom { alone, own };
+        let room = |alone, own| EventCapacity { alone, own };
         PmuRoom {
             pmu: "cores".to_owned(),
             counters: 7,

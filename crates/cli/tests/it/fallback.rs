@@ -5,7 +5,7 @@
 use crate::common;
 use crate::common::{Door, Ran, kernel, program, role, root, start, stat, words};
 use pmux_linux::Errno;
-use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
+use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions};
 use std::ffi::OsString;
 
 /// `pmux stat` with the fallback that is asked for.
@@ -28,7 +28,7 @@ fn refused_with(variable: &str, errno: Errno, arguments: &[&str]) -> Ran {
     command.extend(arguments.iter().map(OsString::from));
     let mut options = SpawnOptions::default();
     options.perf_events = PerfEvents::Refused(errno);
-    let exited = Gated::spawn(&command, options).unwrap().release().unwrap().wait().unwrap();
+    let exited = HeldChild::spawn(&command, options).unwrap().release().unwrap().wait().unwrap();
     Ran {
         status: exited.status,
         out: std::fs::read(door.path("out")).unwrap(),

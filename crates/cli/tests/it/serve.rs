@@ -132,7 +132,7 @@ fn a_passed_file_says_the_same_as_the_service() {
     let (handle, entry) = (opened.handles[0], opened.entries[0]);
     let [described] = &opened.files[..] else { panic!("{opened:?}") };
     let mut file = std::fs::File::from(answer.files.pop().unwrap());
-    assert!(matches!(page.read(entry, handle).unwrap().entry.base, Base::Standing(totals) if totals.value == 0));
+    assert!(matches!(page.read(entry, handle).unwrap().entry.base, Base::Stopped(totals) if totals.value == 0));
     late.does(handle, Verb::Enable);
     for _ in 0..20 {
         let before = late.read(&[handle])[0].totals;
@@ -154,7 +154,7 @@ fn a_passed_file_says_the_same_as_the_service() {
     assert!(less.value > 0);
     late.does(handle, Verb::Disable);
     let stands = late.read(&[handle])[0].totals;
-    assert_eq!(page.read(entry, handle).unwrap().entry.base, Base::Standing(stands));
+    assert_eq!(page.read(entry, handle).unwrap().entry.base, Base::Stopped(stands));
 }
 
 #[test]

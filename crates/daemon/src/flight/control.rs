@@ -8,10 +8,10 @@
 use super::ask::Question;
 use super::place::{Called, Folder, remove_lock};
 use crate::payer::Payers;
-use pmux::serving::shared::channel::{Channel, PacketBuffer, Peer, Received, Sent};
+use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent, SocketPeer};
 use pmux::serving::shared::listener::{ListenError, Listener};
 use pmux::serving::shared::wire::PACKET_BYTES;
-use pmux::serving::{Connected, Proc, user_namespace_of};
+use pmux::serving::{PeerCred, Proc, user_namespace_of};
 use pmux::wait::{Token, Waiter, Wake};
 use serde_json::{Value, json};
 use std::fmt;
@@ -174,13 +174,13 @@ impl Control {
         }
     }
 
-    fn may_ask(&self, peer: &Peer) -> bool {
+    fn may_ask(&self, peer: &SocketPeer) -> bool {
         let grouped = |groups: &[u32]| groups.contains(&peer.gid) || peer.groups.iter().any(|of| groups.contains(of));
         let credentials = || {
-            let Peer { pid: process, uid: user, gid: group, .. } = *peer;
-            let connected = Connected { process, user, group, ..Connected::default() };
+            let SocketPeer { pid: process, uid: user, gid: group, .. } = *peer;
+            let connected = PeerCred { process, user, group, ..PeerCred::default() };
             let process = peer.process.as_ref().map(AsFd::as_fd);
-            pmux::serving::Asker::gather(&Proc::system(), connected, process, user_namespace_of).credentials
+            pmux::serving::Peer::gather(&Proc::system(), connected, process, user_namespace_of).credentials
         };
         self.payers.is_trusted(peer.uid, credentials) || matches!(&self.may, Askers::Groups(groups) if grouped(groups))
     }

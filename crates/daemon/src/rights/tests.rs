@@ -3,21 +3,21 @@
 
 use super::*;
 use pmux::serving::abi::{AttrFlags, SampleFormat, Sampling};
-use pmux::serving::{Connected, PerfRights};
+use pmux::serving::{PeerCred, PerfRights};
 
-fn user(id: u32) -> Asker {
+fn user(id: u32) -> Peer {
     able(id, 0)
 }
 
-fn able(id: u32, capabilities: u64) -> Asker {
+fn able(id: u32, capabilities: u64) -> Peer {
     let credentials =
         Credentials { user: id, group: id, permitted: capabilities, effective: capabilities, user_namespace: None };
-    Asker {
-        connected: Connected { process: 100, user: id, group: id, ..Connected::default() },
+    Peer {
+        connected: PeerCred { process: 100, user: id, group: id, ..PeerCred::default() },
         process: Some(100),
         credentials: Some(credentials),
-        task_ids: Namespace::Ours,
-        ..Asker::default()
+        task_ids: PidNamespace::Ours,
+        ..Peer::default()
     }
 }
 
@@ -29,8 +29,8 @@ fn in_user_mode() -> Attr {
     event(EventType::HARDWARE, AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV)
 }
 
-fn ask(asker: &Asker, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
-    may_count(asker, attr, PmuKind::Other, breadth)
+fn ask(peer: &Peer, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
+    may_count(peer, attr, PmuKind::Other, breadth)
 }
 
 /// Only a client that has every right of the service is served with the service's own credentials.
@@ -38,14 +38,14 @@ fn ask(asker: &Asker, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
 fn a_client_with_fewer_rights_than_the_service_is_served_with_its_own() {
     let all = !0 >> 23;
     let root = able(0, all).credentials.unwrap();
-    let as_service = |asker: &Asker| access(asker, Some(&root)) == Ok(Access::AsService);
+    let as_service = |peer: &Peer| access(peer, Some(&root)) == Ok(Access::AsService);
     assert!(as_service(&able(0, all)));
     for capability in [PERFMON, SYS_ADMIN, all & !PERFMON, all & !1] {
         assert!(!as_service(&able(0, capability)), "root without some capability");
     }
     // One capability is not all of them, and another user is not root.
-    for asker in [able(7, PERFMON), able(7, all), user(7), user(0)] {
-        assert_eq!(access(&asker, Some(&root)), Ok(Access::AsClient(asker.credentials.unwrap())));
+    for peer in [able(7, PERFMON), able(7, all), user(7), user(0)] {
+        assert_eq!(access(&peer, Some(&root)), Ok(Access::AsClient(peer.credentials.unwrap())));
     }
     // Permitted is not effective.
     let mut asleep = able(0, all);
@@ -60,17 +60,17 @@ fn a_client_with_fewer_rights_than_the_service_is_served_with_its_own() {
     let own = user(7).credentials.unwrap();
     assert_eq!(access(&user(7), Some(&own)), Ok(Access::AsService));
     let other_group = Credentials { group: 8, ..own };
-    let asker = Asker { credentials: Some(other_group), ..user(7) };
-    assert_eq!(access(&asker, Some(&own)), Ok(Access::AsClient(other_group)));
+    let peer = Peer { credentials: Some(other_group), ..user(7) };
+    assert_eq!(access(&peer, Some(&own)), Ok(Access::AsClient(other_group)));
     // A client of which nothing is known has no rights.
-    assert_eq!(access(&Asker { credentials: None, ..able(0, all) }, Some(&root)), Err(Denied::NotKnown));
+    assert_eq!(access(&Peer { credentials: None, ..able(0, all) }, Some(&root)), Err(Denied::NotKnown));
     assert!(matches!(access(&able(0, all), None), Ok(Access::AsClient(_))));
 }
 
 #[test]
 fn what_is_more_than_counting_is_not_shared() {
-    let asker = able(0, !0);
-    let refused = |attr: Attr| ask(&asker, &attr, Breadth::WholeCpu) == Err(Denied::NotCounting);
+    let peer = able(0, !0);
+    let refused = |attr: Attr| ask(&peer, &attr, Breadth::WholeCpu) == Err(Denied::NotCounting);
     for flag in AttrFlags::all().iter() {
         let attr = event(EventType::SOFTWARE, flag);
         assert_eq!(refused(attr), !only_counts(&attr), "{flag:?}");
@@ -80,7 +80,7 @@ fn what_is_more_than_counting_is_not_shared() {
     assert!(refused(Attr { sampling: Sampling::Period(1), ..Attr::default() }));
     assert!(refused(Attr { sampling: Sampling::Frequency(1), ..Attr::default() }));
     assert!(refused(Attr { aux_action: 1, ..Attr::default() }));
-    assert_eq!(ask(&asker, &in_user_mode(), Breadth::WholeCpu), Ok(()));
+    assert_eq!(ask(&peer, &in_user_mode(), Breadth::WholeCpu), Ok(()));
 }
 
 /// The name of a probe is an address in the memory of the process that asks.
@@ -94,12 +94,12 @@ fn probes_are_for_their_own_process() {
 
 #[test]
 fn numbers_of_tasks_from_elsewhere_mean_nothing() {
-    let asker = Asker { task_ids: Namespace::Other, ..able(0, !0) };
-    assert_eq!(ask(&asker, &in_user_mode(), Breadth::Task), Err(Denied::OtherNamespace));
-    assert_eq!(ask(&asker, &in_user_mode(), Breadth::WholeCpu), Ok(()));
+    let peer = Peer { task_ids: PidNamespace::Other, ..able(0, !0) };
+    assert_eq!(ask(&peer, &in_user_mode(), Breadth::Task), Err(Denied::OtherNamespace));
+    assert_eq!(ask(&peer, &in_user_mode(), Breadth::WholeCpu), Ok(()));
     // Records tell numbers of tasks of the service's namespace.
     let plain = sampling(SampleFormat::empty());
-    assert_eq!(may_record(&asker, &plain, PmuKind::Other), Err(Denied::OtherNamespace));
+    assert_eq!(may_record(&peer, &plain, PmuKind::Other), Err(Denied::OtherNamespace));
 }
 
 #[test]

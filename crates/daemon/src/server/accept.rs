@@ -7,10 +7,10 @@ use super::start::membership;
 use super::{ACCEPTS, FIRST_CLIENT, NO_FILES_NS, SAY_AGAIN_NS, Server, say_of};
 use crate::config::Level;
 use crate::service::{ClientId, Counting as _, errno};
-use pmux::serving::shared::channel::{Channel, Peer};
+use pmux::serving::shared::channel::{Channel, SocketPeer};
 use pmux::serving::shared::poll::{Interest, Token};
 use pmux::serving::shared::wire::{Refusal, RefusalKind, Reply, encode_reply};
-use pmux::serving::{Asker, Connected, user_namespace_of};
+use pmux::serving::{Peer, PeerCred, user_namespace_of};
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Server {
@@ -37,20 +37,20 @@ impl Server {
     }
 
     fn take_in(&mut self, channel: Channel, now: u64) {
-        let Ok(Peer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
-        let connected = Connected { process: pid, user, group, groups, label };
+        let Ok(SocketPeer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
+        let connected = PeerCred { process: pid, user, group, groups, label };
         // Before anything is read about it, but for those that could be exempt: a client without a place costs little.
         let mut gathered = None;
         let payer = self.payers.payer(user, || {
-            let asker = gathered.insert(self.gather(connected.clone(), process.as_ref()));
-            asker.credentials
+            let peer = gathered.insert(self.gather(connected.clone(), process.as_ref()));
+            peer.credentials
         });
         if let Err(refusal) = self.service.has_place(payer) {
             let text = format_args!("user {user}, process {pid}, is turned away: {}", refusal.text);
             say_of(&self.log, &mut self.flood, payer, Level::Warning, text);
             return turn_away(&channel, refusal);
         }
-        let asker = gathered.unwrap_or_else(|| self.gather(connected, process.as_ref()));
+        let peer = gathered.unwrap_or_else(|| self.gather(connected, process.as_ref()));
         // Where the kernel tells it again, it is not kept: it would be one more file for each client.
         let process = process.filter(|_| channel.process().is_err());
         let kept_back = self.service.rules().files_kept_back(payer);
@@ -65,10 +65,10 @@ impl Server {
             }
             return;
         }
-        match self.service.connect((asker.clone(), payer), membership(&asker, &self.system_wide), now) {
+        match self.service.connect((peer.clone(), payer), membership(&peer, &self.system_wide), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;
-                let connection = Connection::new((channel, process), (&asker, payer), id.0, queue, now);
+                let connection = Connection::new((channel, process), (&peer, payer), id.0, queue, now);
                 if self.poll.add(&connection.channel, Token(id.0 + FIRST_CLIENT), Interest::Read).is_err() {
                     self.service.gone(id);
                     return;
@@ -78,7 +78,7 @@ impl Server {
                 self.plan_look(now);
             }
             Err(refusal) => {
-                let (user, process) = (asker.connected.user, asker.connected.process);
+                let (user, process) = (peer.connected.user, peer.connected.process);
                 let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
                 say_of(&self.log, &mut self.flood, payer, Level::Warning, who);
                 turn_away(&channel, refusal);
@@ -86,8 +86,8 @@ impl Server {
         }
     }
 
-    fn gather(&self, connected: Connected, process: Option<&OwnedFd>) -> Asker {
-        Asker::gather(&self.proc, connected, process.map(AsFd::as_fd), user_namespace_of)
+    fn gather(&self, connected: PeerCred, process: Option<&OwnedFd>) -> Peer {
+        Peer::gather(&self.proc, connected, process.map(AsFd::as_fd), user_namespace_of)
     }
 
     /// Brings what is known of a client up to date, because its rights decide about what it asks for: it may have given some up, or
@@ -99,15 +99,15 @@ impl Server {
             let process = connection.process.as_ref().or(again.as_ref().ok());
             Some(server.gather(connection.connected.clone(), process))
         };
-        let Some(mut asker) = look(self) else { return };
-        if asker.credentials.is_none() {
+        let Some(mut peer) = look(self) else { return };
+        if peer.credentials.is_none() {
             // To look needs files, also where none is left.
             self.reserve.give_up();
-            asker = look(self).unwrap_or(asker);
+            peer = look(self).unwrap_or(peer);
             self.reserve.refill(&self.listener);
         }
-        let membership = membership(&asker, &self.system_wide);
-        self.service.set_asker(id, asker, membership);
+        let membership = membership(&peer, &self.system_wide);
+        self.service.set_peer(id, peer, membership);
     }
 }
 

@@ -8,7 +8,7 @@ use pmux::serving::shared::channel::Channel;
 use pmux::serving::shared::poll::{Interest, Ready};
 use pmux::serving::shared::wire::{Notice, Reply, Request, encode_reply};
 use pmux::serving::shared::{Flushed, Outbox, OutboxError};
-use pmux::serving::{Asker, Connected};
+use pmux::serving::{Peer, PeerCred};
 use std::os::fd::{AsFd, OwnedFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl Waits {
 pub(super) struct Connection {
     pub(super) channel: Channel,
     /// Who connected, as the kernel noted it then.
-    pub(super) connected: Connected,
+    pub(super) connected: PeerCred,
     /// The process that did, whatever its number means now; `None` where the connection itself tells (Linux 6.5).
     pub(super) process: Option<OwnedFd>,
     outbox: Outbox,
@@ -73,14 +73,14 @@ pub(super) enum Fate {
 impl Connection {
     pub(super) fn new(
         (channel, process): (Channel, Option<OwnedFd>),
-        (asker, payer): (&Asker, u32),
+        (peer, payer): (&Peer, u32),
         number: u64,
         queue_bytes: usize,
         now_ns: u64,
     ) -> Self {
         Self {
             channel,
-            connected: asker.connected.clone(),
+            connected: peer.connected.clone(),
             process,
             outbox: Outbox::new(queue_bytes),
             waits: Waits::Request,
@@ -94,7 +94,7 @@ impl Connection {
             parked: None,
             opened: 0,
             refused: 0,
-            who: who(number, asker),
+            who: who(number, peer),
         }
     }
 
@@ -188,8 +188,8 @@ impl Connection {
     }
 }
 
-fn who(number: u64, asker: &Asker) -> String {
-    let connected = &asker.connected;
-    let name = if asker.command.is_empty() { "?" } else { &asker.command };
+fn who(number: u64, peer: &Peer) -> String {
+    let connected = &peer.connected;
+    let name = if peer.command.is_empty() { "?" } else { &peer.command };
     format!("client {number} (user {}, process {}, {name})", connected.user, connected.process)
 }

@@ -451,7 +451,7 @@ impl Server {
                 return;
             }
         };
-        for (id, notice) in self.service.set_memberships(&mut self.counters, |asker| membership(asker, &system_wide)) {
+        for (id, notice) in self.service.set_memberships(&mut self.counters, |peer| membership(peer, &system_wide)) {
             self.tell(id, &notice);
         }
         self.system_wide = system_wide;

@@ -7,7 +7,7 @@ use crate::payer::own_user;
 use crate::rights::Membership;
 use crate::service::Rules;
 use pmux::Multiplexing;
-use pmux::serving::Asker;
+use pmux::serving::Peer;
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use std::fmt;
 use std::path::PathBuf;
@@ -89,8 +89,8 @@ pub(super) fn epoch(now_ns: u64) -> u64 {
 }
 
 /// Whether one of the groups that the configuration names is a client's.
-pub(super) fn membership(asker: &Asker, system_wide: &[u32]) -> Membership {
-    let connected = &asker.connected;
+pub(super) fn membership(peer: &Peer, system_wide: &[u32]) -> Membership {
+    let connected = &peer.connected;
     let named = |group: &u32| system_wide.contains(group);
     let named = named(&connected.group) || connected.groups.iter().any(named);
     if named { Membership::Named } else { Membership::None }

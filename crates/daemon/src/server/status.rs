@@ -326,9 +326,9 @@ impl Server {
     /// Whether a client may know what all others ask; if not, the user who pays for it.
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
         let Some(account) = self.service.account(of) else { return (false, None) };
-        let asker = account.asker;
-        let named = super::membership(asker, &self.system_wide) == Membership::Named;
-        let everything = is_privileged(asker) || named || !self.service.rules().binds(account.payer);
+        let peer = account.peer;
+        let named = super::membership(peer, &self.system_wide) == Membership::Named;
+        let everything = is_privileged(peer) || named || !self.service.rules().binds(account.payer);
         (everything, Some(account.payer))
     }
 }
@@ -399,7 +399,7 @@ fn question(question: &SharedQuestion) -> Value {
 }
 
 fn client(id: ClientId, account: &Account<'_, Counters>, asked: Asked, counters: &Counters) -> Value {
-    let connected = &account.asker.connected;
+    let connected = &account.peer.connected;
     let questions: Vec<_> = asked
         .into_iter()
         .map(|((events, of, cpu), times)| json!({ "events": events, "of": of, "cpu": cpu, "times": times }))
@@ -407,7 +407,7 @@ fn client(id: ClientId, account: &Account<'_, Counters>, asked: Asked, counters:
     json!({
         "id": id.0,
         "name": account.name,
-        "command": account.asker.command,
+        "command": account.peer.command,
         "process": connected.process,
         "user": connected.user,
         "events": account.charge.events,
@@ -433,12 +433,12 @@ fn subscription(held: &HeldStream<Counters>, counters: &Counters) -> Value {
 
 /// A client that watches an address.
 fn holder(id: ClientId, account: &Account<'_, Counters>, event: &str, of: &str) -> Value {
-    let connected = &account.asker.connected;
+    let connected = &account.peer.connected;
     json!({
         "client": id.0,
         "user": connected.user,
         "process": connected.process,
-        "command": account.asker.command,
+        "command": account.peer.command,
         "event": event,
         "of": of,
     })

@@ -8,7 +8,7 @@ use super::streaming::Subscription;
 use crate::rights::{Grant, Membership};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
-use pmux::serving::{Action, Asker};
+use pmux::serving::{Action, Peer};
 use std::collections::BTreeMap;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -83,7 +83,7 @@ pub struct HeldStream<C: Counting> {
 /// What a client looks like from outside.
 pub struct Account<'a, C: Counting> {
     /// Who it is.
-    pub asker: &'a Asker,
+    pub peer: &'a Peer,
     /// The user on whose account it is.
     pub payer: u32,
     /// What it calls itself; empty before it has said so.
@@ -129,7 +129,7 @@ impl<C: Counting> Left<C> {
 }
 
 pub(super) struct Client<C: Counting> {
-    pub(super) asker: Asker,
+    pub(super) peer: Peer,
     /// The user on whose account it is.
     pub(super) payer: u32,
     /// Whether the configuration names a group of it.
@@ -148,9 +148,9 @@ pub(super) struct Client<C: Counting> {
 }
 
 impl<C: Counting> Client<C> {
-    pub(super) fn new((asker, payer): (Asker, u32), membership: Membership, per_second: u32, now_ns: u64) -> Self {
+    pub(super) fn new((peer, payer): (Peer, u32), membership: Membership, per_second: u32, now_ns: u64) -> Self {
         Self {
-            asker,
+            peer,
             payer,
             membership,
             name: None,
@@ -166,7 +166,7 @@ impl<C: Counting> Client<C> {
 
     pub(super) fn account(&self) -> Account<'_, C> {
         Account {
-            asker: &self.asker,
+            peer: &self.peer,
             payer: self.payer,
             name: self.name.as_deref().unwrap_or_default(),
             charge: self.charge,
@@ -176,12 +176,12 @@ impl<C: Counting> Client<C> {
         }
     }
 
-    pub(super) const fn asker(&self) -> &Asker {
-        &self.asker
+    pub(super) const fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     pub(super) const fn who(&self) -> Who<'_> {
-        Who { asker: &self.asker, membership: self.membership }
+        Who { peer: &self.peer, membership: self.membership }
     }
 
     /// The leaders of the groups that only a group of the configuration allows.

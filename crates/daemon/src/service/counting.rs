@@ -5,8 +5,8 @@
 use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
 use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Refusal, RefusalKind};
-use pmux::serving::{Action, Asker, Closing, ServeError};
+use pmux::serving::shared::wire::{CgroupName, Handle, PassedFile, Refusal, RefusalKind, TimedTotals};
+use pmux::serving::{Action, Closing, Peer, ServeError};
 use std::fmt;
 
 /// Whose events a client asks for.
@@ -57,7 +57,7 @@ impl fmt::Display for Target {
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
     /// What is known of it now.
-    pub asker: &'a Asker,
+    pub peer: &'a Peer,
     /// Whether a group of it is named in the configuration.
     pub membership: Membership,
 }
@@ -122,7 +122,7 @@ pub trait Counting: Streaming {
         &mut self,
         who: Who<'_>,
         target: Target,
-        cgroup: Option<(&CgroupName, &Asker)>,
+        cgroup: Option<(&CgroupName, &Peer)>,
         attrs: &[Attr],
     ) -> Result<(Self::Group, Grant), Refused>;
 
@@ -139,7 +139,7 @@ pub trait Counting: Streaming {
     fn control(&mut self, group: &mut Self::Group, index: usize, action: Action) -> Result<(), ServeError>;
 
     /// Reads events of a group, at one moment where there are several; added to `out`.
-    fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<Moment, i32>>);
+    fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<TimedTotals, i32>>);
 
     /// What the thread that closes events has been given, and what it has closed of it.
     fn closing(&self) -> Closing;

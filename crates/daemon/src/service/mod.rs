@@ -30,7 +30,7 @@ use client::Client;
 use pmux::serving::shared::wire::{
     Handle, Limits, Notice, OpenCgroup, REQUEST_HANDLES, Refusal, RefusalKind, Reply, Request, Scope,
 };
-use pmux::serving::{Asker, Closing};
+use pmux::serving::{Closing, Peer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
@@ -178,13 +178,13 @@ impl<C: Counting> Service<C> {
     pub fn set_memberships(
         &mut self,
         counting: &mut C,
-        membership: impl Fn(&Asker) -> Membership,
+        membership: impl Fn(&Peer) -> Membership,
     ) -> Vec<(ClientId, Reply)> {
         let mut told = Vec::new();
         let ids: Vec<_> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
-            client.membership = membership(client.asker());
+            client.membership = membership(client.peer());
             let over = if client.membership == Membership::None { client.granted_by_group() } else { Vec::new() };
             for handles in over.chunks(REQUEST_HANDLES) {
                 // They are its own: none is refused.
@@ -198,16 +198,16 @@ impl<C: Counting> Service<C> {
     }
 
     /// What is known of a client now.
-    pub fn set_asker(&mut self, id: ClientId, asker: Asker, membership: Membership) {
+    pub fn set_peer(&mut self, id: ClientId, peer: Peer, membership: Membership) {
         if let Some(client) = self.clients.get_mut(&id) {
-            (client.asker, client.membership) = (asker, membership);
+            (client.peer, client.membership) = (peer, membership);
         }
     }
 
     /// What was known of a client when it asked for something last that its rights decide about.
     #[must_use]
-    pub fn asker(&self, id: ClientId) -> Option<&Asker> {
-        self.clients.get(&id).map(Client::asker)
+    pub fn peer(&self, id: ClientId) -> Option<&Peer> {
+        self.clients.get(&id).map(Client::peer)
     }
 
     /// The rules.
@@ -296,7 +296,7 @@ impl<C: Counting> Service<C> {
     /// As [`Service::has_place`].
     pub fn connect(
         &mut self,
-        (asker, payer): (Asker, u32),
+        (peer, payer): (Peer, u32),
         membership: Membership,
         now_ns: u64,
     ) -> Result<ClientId, Refusal> {
@@ -305,7 +305,7 @@ impl<C: Counting> Service<C> {
         self.next_client += 1;
         self.tallies.clients += 1;
         self.users.entry(payer).or_insert_with(|| User::new(&self.rules, now_ns)).clients += 1;
-        let client = Client::new((asker, payer), membership, self.rules.limits.requests_per_second, now_ns);
+        let client = Client::new((peer, payer), membership, self.rules.limits.requests_per_second, now_ns);
         self.clients.insert(id, client);
         Ok(id)
     }

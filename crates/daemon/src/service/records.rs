@@ -33,7 +33,7 @@ impl<C: Counting> Service<C> {
         if wanted.kernel_ring_bytes == 0 {
             return Err(locked_out());
         }
-        let (stream, files) = counting.subscribe(self.client(id)?.asker(), &wanted)?;
+        let (stream, files) = counting.subscribe(self.client(id)?.peer(), &wanted)?;
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         let user = self.client(id)?.payer;
@@ -61,7 +61,7 @@ impl<C: Counting> Service<C> {
         let account = self.client(id)?.account();
         let (subscriptions, own_bytes) = (account.streams.len(), account.charge.ring_bytes);
         let own_in_kernel = account.charge.kernel_ring_bytes;
-        let asker = account.asker.clone();
+        let peer = account.peer.clone();
         let full = |text: String| Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
         let most = limits.subscriptions_per_client;
         if subscriptions >= most as usize {
@@ -81,7 +81,7 @@ impl<C: Counting> Service<C> {
         let user = self.client(id)?.payer;
         if self.rules.binds(user) {
             let of_user = self.users.get(&user).map_or(0, |account| account.charge.kernel_ring_bytes);
-            let left = counting.locked_bytes(&asker).saturating_sub(of_user);
+            let left = counting.locked_bytes(&peer).saturating_sub(of_user);
             wanted.kernel_ring_bytes = ring_within(left, events, kernel_ring_bytes).unwrap_or(0);
         } else {
             wanted.kernel_ring_bytes = kernel_ring_bytes;

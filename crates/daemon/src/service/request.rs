@@ -10,10 +10,10 @@ use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PACKET_FILES, Refusal,
-    RefusalKind, Reply, Rights, ServedPage, Verb, Welcome, Wish,
+    CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn, PACKET_FILES,
+    Refusal, RefusalKind, Reply, Rights, ServedPage, Verb, Welcome,
 };
-use pmux::serving::{Action, Namespace};
+use pmux::serving::{Action, PidNamespace};
 
 pub(super) type Answered = Result<(), Refusal>;
 
@@ -40,11 +40,11 @@ impl<C: Counting> Service<C> {
         }
         let page = if entries > 0 { counting.page(entries) } else { None };
         let (page, file) = page.unzip();
-        let asker = client.asker();
+        let peer = client.peer();
         let rights = Rights {
-            files: may_have_files(files, is_privileged(asker)) && page.is_some(),
+            files: may_have_files(files, is_privileged(peer)) && page.is_some(),
             system_wide: counting.may_count_cpus(client.who()),
-            tasks: asker.task_ids == Namespace::Ours,
+            tasks: peer.task_ids == PidNamespace::Ours,
         };
         let served = page.as_ref().map(|_| ServedPage { entries, refresh_ms });
         client.greet(hello.name.clone(), page, entries);
@@ -70,20 +70,20 @@ impl<C: Counting> Service<C> {
         self.has_room(id, counting, charge)?;
         let client = self.client(id)?;
         let user = client.payer;
-        let cgroup = cgroup.map(|cgroup| (cgroup, client.asker()));
+        let cgroup = cgroup.map(|cgroup| (cgroup, client.peer()));
         let (group, grant) = counting.open(client.who(), target, cgroup, &attrs)?;
         // A process that holds a file can stop its counter: those that share it have the same credentials.
-        let files = open.files == Wish::Wanted
-            && open.entries == Wish::Wanted
+        let files = open.files == OptIn::Wanted
+            && open.entries == OptIn::Wanted
             && grant == Grant::AsKernel
-            && may_have_files(policy, is_privileged(client.asker()));
+            && may_have_files(policy, is_privileged(client.peer()));
         let leader = self.next_handle;
         self.next_handle += u64::from(charge.events);
         self.charge(user, charge);
         self.tallies.opened += u64::from(charge.events);
         let client = self.client(id)?;
         client.take_in(leader, HeldGroup::new(group, target, attrs.clone(), grant));
-        if open.entries == Wish::Wanted {
+        if open.entries == OptIn::Wanted {
             client.give_entries(leader);
         }
         let (reply, passed) = self.opened(id, counting, leader, files)?;
@@ -136,7 +136,7 @@ impl<C: Counting> Service<C> {
             return Ok(());
         }
         let client = self.client(id)?;
-        let (asker, membership) = (client.asker().clone(), client.membership);
+        let (peer, membership) = (client.peer().clone(), client.membership);
         let Some((leader, index, held)) = client.find(handle) else { return Err(unknown(0)) };
         let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
         if whole && index > 0 {
@@ -151,7 +151,7 @@ impl<C: Counting> Service<C> {
             Verb::DisableGroup => Action::DisableGroup,
             Verb::Modify(bytes) => {
                 let wanted = decode(std::slice::from_ref(bytes))?[0];
-                counting.modify(Who { asker: &asker, membership }, &mut held.group, index, &wanted)?;
+                counting.modify(Who { peer: &peer, membership }, &mut held.group, index, &wanted)?;
                 if let Some(known) = held.attrs.get_mut(index) {
                     *known = wanted;
                 }

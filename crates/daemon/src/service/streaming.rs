@@ -5,7 +5,7 @@
 use super::counting::Refused;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{EventNumber, Scope};
-use pmux::serving::{Asker, ServeError};
+use pmux::serving::{Peer, ServeError};
 
 /// Whether a stream gets records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,13 +46,13 @@ pub trait Streaming {
 
     /// How many bytes the kernel lets this user lock for rings of events (`perf_mmap` in kernel/events/core.c): all of them where the
     /// limit does not hold.
-    fn locked_bytes(&mut self, asker: &Asker) -> u64;
+    fn locked_bytes(&mut self, peer: &Peer) -> u64;
 
     /// Opens a stream for a client with the client's rights, off; with the files of its ring and its bell.
     ///
     /// # Errors
     /// [`Refused`]: then nothing is open.
-    fn subscribe(&mut self, asker: &Asker, wanted: &Subscription) -> Result<(Self::Stream, Vec<Self::File>), Refused>;
+    fn subscribe(&mut self, peer: &Peer, wanted: &Subscription) -> Result<(Self::Stream, Vec<Self::File>), Refused>;
 
     /// Lets a stream get records, or no more of them.
     ///

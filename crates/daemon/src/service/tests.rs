@@ -11,10 +11,10 @@ use crate::config::{Files, LimitsConfig};
 use crate::rights::{Denied, Grant};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    CgroupName, Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals,
-    Verb, Wish,
+    CgroupName, Context, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, OptIn, PassedFile, TimedTotals,
+    Totals, ValueIndex, Verb,
 };
-use pmux::serving::{Action, Connected, Credentials, Namespace, ServeError};
+use pmux::serving::{Action, Credentials, PeerCred, PidNamespace, ServeError};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_EVENTS: u32 = 8;
@@ -39,7 +39,7 @@ struct List {
     moves: bool,
     rounds: u64,
     /// For which users groups were opened.
-    askers: Vec<u32>,
+    peers: Vec<u32>,
     modified: u32,
     streams: records::Streamed,
     closing: Closing,
@@ -73,7 +73,7 @@ impl Counting for List {
         &mut self,
         who: Who<'_>,
         _: Target,
-        _: Option<(&CgroupName, &Asker)>,
+        _: Option<(&CgroupName, &Peer)>,
         attrs: &[Attr],
     ) -> Result<((u64, usize), Grant), Refused> {
         self.decide()?;
@@ -84,7 +84,7 @@ impl Counting for List {
             return Err(ServeError { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() }.into());
         }
         self.next += 1;
-        self.askers.push(who.asker.connected.user);
+        self.peers.push(who.peer.connected.user);
         self.open.insert(self.next, vec![false; attrs.len()]);
         Ok(((self.next, attrs.len()), self.grant.unwrap_or(Grant::AsKernel)))
     }
@@ -108,11 +108,11 @@ impl Counting for List {
         Ok(())
     }
 
-    fn read(&mut self, group: &(u64, usize), indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
+    fn read(&mut self, group: &(u64, usize), indices: &[usize], out: &mut Vec<Result<TimedTotals, i32>>) {
         let on = &self.open[&group.0];
         for &index in indices {
             let totals = Totals { value: group.0, enabled_ns: u64::from(on[index]), running_ns: index as u64 };
-            out.push(Ok(Moment { totals, time_ns: 0 }));
+            out.push(Ok(TimedTotals { totals, time_ns: 0 }));
         }
     }
 
@@ -132,7 +132,7 @@ impl Counting for List {
 
     fn files(&mut self, group: &mut (u64, usize)) -> Option<Vec<(PassedFile, &'static str)>> {
         let values = group.1 as u32;
-        let places = (0..values).map(|event| Place { event, value: event }).collect();
+        let places = (0..values).map(|event| ValueIndex { event, value: event }).collect();
         Some(vec![(PassedFile { number: group.0, read_format: 11, values, places }, "fd")])
     }
 
@@ -181,8 +181,8 @@ fn rules() -> Rules {
     Rules { limits, files: Files::Own, refresh_ms: 100, kernel_ring_bytes, most_files, own_user }
 }
 
-fn asker(user: u32) -> Asker {
-    Asker { connected: Connected { user, ..Connected::default() }, task_ids: Namespace::Ours, ..Asker::default() }
+fn peer(user: u32) -> Peer {
+    Peer { connected: PeerCred { user, ..PeerCred::default() }, task_ids: PidNamespace::Ours, ..Peer::default() }
 }
 
 struct Scene {
@@ -197,7 +197,7 @@ impl Scene {
     }
 
     fn connect(&mut self, user: u32) -> ClientId {
-        self.service.connect((asker(user), user), Membership::None, self.now).unwrap()
+        self.service.connect((peer(user), user), Membership::None, self.now).unwrap()
     }
 
     fn greeted(&mut self, user: u32) -> ClientId {
@@ -284,8 +284,8 @@ fn open(events: usize) -> Request {
         context: Context::Task(1),
         narrowing: Narrowing::Everything,
         attrs: vec![bytes[..size].to_vec(); events],
-        files: Wish::Wanted,
-        entries: Wish::Wanted,
+        files: OptIn::Wanted,
+        entries: OptIn::Wanted,
     })
 }
 
@@ -351,12 +351,12 @@ fn limits_hold_and_are_given_back() {
     scene.opened(other, 5);
     // Users, and all together.
     scene.connect(1);
-    let full = scene.service.connect((asker(1), 1), Membership::None, 0).unwrap_err();
+    let full = scene.service.connect((peer(1), 1), Membership::None, 0).unwrap_err();
     assert!(full.text.contains("user 1"), "{}", full.text);
     scene.connect(3);
-    assert_eq!(scene.service.connect((asker(4), 4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
+    assert_eq!(scene.service.connect((peer(4), 4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
     assert_eq!(scene.gone(one), 3);
-    assert!(scene.service.connect((asker(4), 4), Membership::None, 0).is_ok());
+    assert!(scene.service.connect((peer(4), 4), Membership::None, 0).is_ok());
 }
 
 #[test]

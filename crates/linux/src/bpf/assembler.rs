@@ -34,12 +34,12 @@ pub struct Assembler<'m> {
 
 /// Assembled instructions, with the maps that they name.
 #[derive(Clone, Debug)]
-pub struct Code<'m> {
+pub struct Bytecode<'m> {
     bytes: Vec<[u8; 8]>,
     maps: PhantomData<&'m Map>,
 }
 
-impl Code<'_> {
+impl Bytecode<'_> {
     /// How many instructions there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -155,7 +155,7 @@ impl<'m> Assembler<'m> {
     /// The code, with all jumps led to their labels; `None` where one leads to a label that stands nowhere, or further than 32,767
     /// instructions.
     #[must_use]
-    pub fn finish(mut self) -> Option<Code<'m>> {
+    pub fn finish(mut self) -> Option<Bytecode<'m>> {
         for (at, label) in self.jumps {
             let place = self.places.get(label.0).copied().flatten()?;
             // From the instruction behind the jump; neither is larger than a vector can be.
@@ -166,6 +166,6 @@ impl<'m> Assembler<'m> {
             }
         }
         let bytes = self.instructions.into_iter().map(Instruction::bytes).collect();
-        Some(Code { bytes, maps: PhantomData })
+        Some(Bytecode { bytes, maps: PhantomData })
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::sys::Errno;
 use crate::sys::ReadableWords;
-use crate::sys::bpf::{Batch, MapFd, MapKind, Update};
+use crate::sys::bpf::{MapBatch, MapFd, MapKind, Update};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 
@@ -17,14 +17,14 @@ pub struct Map(MapFd);
 
 /// All entries of a map, as they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entries {
+pub struct MapEntries {
     keys: Vec<u8>,
     values: Vec<u8>,
     key_bytes: usize,
     entry_bytes: usize,
 }
 
-impl Entries {
+impl MapEntries {
     /// Walks over them: key and value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.keys.chunks_exact(self.key_bytes.max(1)).zip(self.values.chunks_exact(self.entry_bytes.max(1)))
@@ -124,10 +124,10 @@ impl Map {
     ///
     /// # Errors
     /// `EOPNOTSUPP` or `EINVAL` for a kind whose values can't be read; `ENOMEM`.
-    pub fn entries(&self) -> Result<Entries, Errno> {
+    pub fn entries(&self) -> Result<MapEntries, Errno> {
         let (key_bytes, entry_bytes) = (self.0.key_bytes(), self.0.entry_bytes());
-        let mut all = Entries { keys: Vec::new(), values: Vec::new(), key_bytes, entry_bytes };
-        let (mut batch, mut most) = (Batch::default(), BATCH);
+        let mut all = MapEntries { keys: Vec::new(), values: Vec::new(), key_bytes, entry_bytes };
+        let (mut batch, mut most) = (MapBatch::default(), BATCH);
         loop {
             match self.0.lookup_batch(most, &mut batch) {
                 Ok(more) => {
@@ -145,9 +145,9 @@ impl Map {
         }
     }
 
-    fn entries_one_by_one(&self) -> Result<Entries, Errno> {
+    fn entries_one_by_one(&self) -> Result<MapEntries, Errno> {
         let (key_bytes, entry_bytes) = (self.0.key_bytes(), self.0.entry_bytes());
-        let mut all = Entries { keys: Vec::new(), values: Vec::new(), key_bytes, entry_bytes };
+        let mut all = MapEntries { keys: Vec::new(), values: Vec::new(), key_bytes, entry_bytes };
         let (mut key, mut value): (Option<Vec<u8>>, _) = (None, vec![0; entry_bytes]);
         loop {
             let mut next = vec![0; key_bytes];

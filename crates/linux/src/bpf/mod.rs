@@ -16,9 +16,9 @@ mod program;
 mod support;
 
 pub use crate::sys::bpf::{MapKind, Update};
-pub use assembler::{Assembler, Code, Label};
+pub use assembler::{Assembler, Bytecode, Label};
 pub use code::{Alu, Compare, Helper, Operand, Reg, Size};
-pub use map::{Entries, Map, Values};
+pub use map::{Map, MapEntries, Values};
 pub use program::{Attached, EventContext, LoadError, Program, ProgramKind};
 pub use support::why_not;
 

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what the verifier refuses comes with its words.
 
-use super::assembler::Code;
+use super::assembler::Bytecode;
 use crate::sys::{self, Errno};
 use std::ffi::CString;
 use std::fmt;
@@ -92,7 +92,7 @@ impl Program {
     ///
     /// # Errors
     /// [`LoadError`]: `EPERM` without the right (see [`super::why_not`]); otherwise what the verifier says.
-    pub fn load(kind: ProgramKind, code: &Code<'_>, name: &str) -> Result<Self, LoadError> {
+    pub fn load(kind: ProgramKind, code: &Bytecode<'_>, name: &str) -> Result<Self, LoadError> {
         match sys::bpf::load(kind.number(), code.bytes(), name, &mut []) {
             Ok(fd) => Ok(Self { fd }),
             Err(errno @ (Errno::EPERM | Errno::ENOSYS)) => Err(LoadError { errno, log: String::new() }),

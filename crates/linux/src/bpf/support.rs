@@ -3,7 +3,7 @@
 //! **Invariant:** the kernel is asked; facts only explain what it answered.
 
 use super::{Assembler, Program, ProgramKind, Reg};
-use crate::diagnose::{Capability, Facts, Lockdown, Namespace, Roots};
+use crate::diagnose::{Capability, Facts, Lockdown, Roots, UserNamespace};
 use crate::procfs::SeccompMode;
 use crate::sys::Errno;
 
@@ -28,7 +28,7 @@ pub(super) fn explain(errno: Errno, facts: &Facts) -> String {
         Errno::EPERM | Errno::EACCES if facts.lockdown == Lockdown::Confidentiality => {
             ("the kernel is locked down for confidentiality", "boot without `lockdown=confidentiality`")
         }
-        Errno::EPERM | Errno::EACCES if facts.namespace == Namespace::Nested => {
+        Errno::EPERM | Errno::EACCES if facts.namespace == UserNamespace::Nested => {
             ("BPF programs need capabilities outside of this user namespace", "run it outside of the container")
         }
         Errno::EPERM | Errno::EACCES if facts.seccomp == SeccompMode::Filter && may_load(facts) => {
@@ -70,7 +70,7 @@ mod unit {
             (Errno::EPERM, facts(1 << 38 | 1 << 39), "security module"),
             (Errno::EPERM, Facts { seccomp: SeccompMode::Filter, ..facts(all) }, "seccomp"),
             (Errno::EPERM, Facts { lockdown: Lockdown::Confidentiality, ..facts(all) }, "locked down"),
-            (Errno::EPERM, Facts { namespace: Namespace::Nested, ..facts(0) }, "user namespace"),
+            (Errno::EPERM, Facts { namespace: UserNamespace::Nested, ..facts(0) }, "user namespace"),
             (Errno::ENOMEM, facts(all), "ENOMEM"),
         ] {
             let text = explain(errno, &facts);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::sys::Errno;
-use crate::sys::perf::{self, Subject};
+use crate::sys::perf::{self, TargetTask};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, breakpoint};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,7 +145,7 @@ fn watching() -> Option<OwnedFd> {
     };
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
-    let own = Subject::Task(crate::current_tid().unsigned_abs());
+    let own = TargetTask::Task(crate::current_tid().unsigned_abs());
     match perf::open(&bytes[..size], own, None, None) {
         Ok(fd) => Some(fd),
         Err(errno) => {

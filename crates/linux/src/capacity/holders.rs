@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(found, [(4, "program-4".to_owned()), (30, "program-30".to_owned())]);
     }
     #[test]
-    fn tracers_are_found_by_whom_they_trace() {
+    fn tracers_are_found_by_their_tracees() {
         let root = tempfile::tempdir().unwrap();
         let task = |pid: u32, tid: u32, tracer: u32| {
             let dir = root.path().join(format!("{pid}/task/{tid}"));

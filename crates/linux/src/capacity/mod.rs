@@ -1,8 +1,8 @@
 //! How many events of a PMU run at once.
 //!
-//! What it is: [`Capacity`], found by trying: events are added one by one until one does not run any more. Nothing is
+//! What it is: [`ProbedCapacity`], found by trying: events are added one by one until one does not run any more. Nothing is
 //! assumed of how many counters there are, which of them are fixed, or who holds some.
-//! Read first: [`Capacity::find`]; how the kernel is asked is in [`probe`].
+//! Read first: [`ProbedCapacity::find`]; how the kernel is asked is in [`probe`].
 //!
 //! # What is found, and what can't be
 //!
@@ -41,7 +41,7 @@ pub trait Trial {
 
 /// What is known of one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EventRoom {
+pub struct EventCapacity {
     /// How many copies of it run at once.
     pub alone: u8,
     /// How many counters only it can use.
@@ -50,14 +50,14 @@ pub struct EventRoom {
 
 /// How many events of a PMU run at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Capacity {
+pub struct ProbedCapacity {
     /// All events together, as many copies of each as run.
     pub counters: u8,
     /// Event by event.
-    pub events: Vec<EventRoom>,
+    pub events: Vec<EventCapacity>,
 }
 
-impl Capacity {
+impl ProbedCapacity {
     /// Finds it for events with the numbers from 0 to `events - 1`.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Capacity {
             // Where another event alone fills all counters, none is left for this one only.
             let none = counters >= PLENTY || others().any(|other| alone[other] >= counters);
             let own = if none { 0 } else { counters.saturating_sub(most(trial, others())?) };
-            found.push(EventRoom { alone: alone[event], own: own.min(alone[event]) });
+            found.push(EventCapacity { alone: alone[event], own: own.min(alone[event]) });
         }
         Ok(Self { counters, events: found })
     }

@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** everything is opened through the engine, and closed when this returns.
 
-use super::{Capacity, Trial};
+use super::{ProbedCapacity, Trial};
 use crate::affinity::{CpuVisitor, Placement};
 use crate::current_tid;
 use crate::host::{KERNEL, LinuxEngine, LinuxHost};
@@ -19,7 +19,7 @@ use pmux_engine::{CpuId, GroupSpec, OpenError, ReadError, Target};
 
 /// Where events are tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place<'a> {
+pub enum TrialTarget<'a> {
     /// On the calling thread, wherever it runs.
     Thread,
     /// On the calling thread, on one of these CPUs: others have another PMU.
@@ -41,14 +41,16 @@ pub enum ProbeError {
 ///
 /// # Errors
 /// [`ProbeError::OutOfReach`]; [`ProbeError::Open`] where an event can't be opened any more.
-pub fn probe(engine: &LinuxEngine, events: &[Attr], place: Place<'_>) -> Result<Capacity, ProbeError> {
-    at(place, |target| Capacity::find(&mut KernelTrial { engine, events, target, open: Vec::new() }, events.len()))?
-        .map_err(ProbeError::Open)
+pub fn probe(engine: &LinuxEngine, events: &[Attr], place: TrialTarget<'_>) -> Result<ProbedCapacity, ProbeError> {
+    at(place, |target| {
+        ProbedCapacity::find(&mut KernelTrial { engine, events, target, open: Vec::new() }, events.len())
+    })?
+    .map_err(ProbeError::Open)
 }
 
 /// An attribute as it can be tried: as it is, or in user mode only where more is not permitted; `None` where it does not
 /// open here at all.
-pub fn openable(engine: &LinuxEngine, event: &Attr, place: Place<'_>) -> Option<Attr> {
+pub fn openable(engine: &LinuxEngine, event: &Attr, place: TrialTarget<'_>) -> Option<Attr> {
     let opens = |attr: &Attr| {
         at(place, |target| {
             let opened = engine.open_in(Domain::ALONE, &GroupSpec::single(KERNEL, *attr), target)?;
@@ -68,16 +70,16 @@ pub fn openable(engine: &LinuxEngine, event: &Attr, place: Place<'_>) -> Option<
 }
 
 /// Runs `f` with the target of a place.
-fn at<R>(place: Place<'_>, f: impl FnOnce(Target) -> R) -> Result<R, ProbeError> {
+fn at<R>(place: TrialTarget<'_>, f: impl FnOnce(Target) -> R) -> Result<R, ProbeError> {
     let own = Target::task(LinuxHost::task(current_tid()));
     match place {
-        Place::Thread => Ok(f(own)),
-        Place::ThreadOn(cpus) => {
+        TrialTarget::Thread => Ok(f(own)),
+        TrialTarget::ThreadOn(cpus) => {
             let mut visitor = CpuVisitor::new();
             let there = cpus.iter().any(|&cpu| visitor.visit(cpu) == Placement::Moved);
             if there { Ok(f(own)) } else { Err(ProbeError::OutOfReach) }
         }
-        Place::Cpu(cpu) => Ok(f(Target::cpu(CpuId(cpu)))),
+        TrialTarget::Cpu(cpu) => Ok(f(Target::cpu(CpuId(cpu)))),
     }
 }
 

@@ -159,7 +159,7 @@ fn unreadable_is_not_missing() {
     let as_root = fs::read_dir(&tracing).is_ok();
     fs::set_permissions(&tracing, fs::Permissions::from_mode(0o755)).unwrap();
     if as_root {
-        println!("skipped: needs a user whom file permissions can stop");
+        println!("skipped: needs a user that file permissions can stop");
         return;
     }
     assert!(matches!(answer.unwrap_err(), CatalogError::Denied { .. }));

@@ -30,7 +30,7 @@ pub struct NamedCgroup<'a> {
 
 /// The user and the groups of a process that names a cgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reader<'a> {
+pub struct ReaderIds<'a> {
     /// The user; root may read every folder.
     pub user: u32,
     /// The group.
@@ -39,7 +39,7 @@ pub struct Reader<'a> {
     pub groups: &'a [u32],
 }
 
-impl Reader<'_> {
+impl ReaderIds<'_> {
     pub(super) fn may_read(self, mode: u32, owner: u32, group: u32) -> bool {
         let in_group = self.group == group || self.groups.contains(&group);
         let bit = match self.user == owner {
@@ -58,7 +58,7 @@ impl Mounts {
     /// # Errors
     /// [`CgroupError::NoFileSystem`]; [`CgroupError::Io`] for the mount; [`CgroupError::NotCgroup`] for another file system;
     /// [`CgroupError::NotFound`] for what can't be opened by its number or its path; [`CgroupError::Denied`].
-    pub fn named(&self, named: &NamedCgroup<'_>, by: Reader<'_>) -> Result<(CgroupInode, Cgroup), CgroupError> {
+    pub fn named(&self, named: &NamedCgroup<'_>, by: ReaderIds<'_>) -> Result<(CgroupInode, Cgroup), CgroupError> {
         let home = self.for_events().ok_or(CgroupError::NoFileSystem)?;
         let mount = File::open(home).map_err(|error| io_error(home.to_owned(), &error))?;
         let seen = mount.metadata().map_err(|error| io_error(home.to_owned(), &error))?;

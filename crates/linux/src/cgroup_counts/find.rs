@@ -71,7 +71,7 @@ fn fits(pattern: &[String], names: &[&str]) -> bool {
 
 /// A cgroup that is there.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Found {
+pub struct FoundCgroup {
     /// Its path from the root, which is `/`. Bytes that are no text are written as `\xff`.
     pub name: String,
     /// Its folder, from the mount on.
@@ -84,7 +84,7 @@ pub struct Found {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FoundCgroups {
     /// The cgroups, by name; each once.
-    pub cgroups: Vec<Found>,
+    pub cgroups: Vec<FoundCgroup>,
     /// How many more there are than were wanted, or than can be told apart by name.
     pub left_out: usize,
 }
@@ -95,7 +95,7 @@ pub fn find(root: &Path, patterns: &[Pattern], most: usize) -> FoundCgroups {
     let mut cgroups = Vec::new();
     for pattern in patterns {
         if let Ok(folder) = fs::metadata(root) {
-            let here = Found { name: "/".to_owned(), folder: PathBuf::new(), inode: folder.ino() };
+            let here = FoundCgroup { name: "/".to_owned(), folder: PathBuf::new(), inode: folder.ino() };
             walk(root, here, &pattern.0, &mut cgroups);
         }
     }
@@ -109,7 +109,7 @@ pub fn find(root: &Path, patterns: &[Pattern], most: usize) -> FoundCgroups {
     FoundCgroups { cgroups, left_out }
 }
 
-fn walk(root: &Path, here: Found, names: &[String], out: &mut Vec<Found>) {
+fn walk(root: &Path, here: FoundCgroup, names: &[String], out: &mut Vec<FoundCgroup>) {
     let Some((name, rest)) = names.split_first() else { return out.push(here) };
     if name == "**" {
         for below in folders(root, &here) {
@@ -122,7 +122,7 @@ fn walk(root: &Path, here: Found, names: &[String], out: &mut Vec<Found>) {
         if let Ok(found) = fs::metadata(root.join(&folder))
             && found.is_dir()
         {
-            walk(root, Found { name: join(&here.name, name), folder, inode: found.ino() }, rest, out);
+            walk(root, FoundCgroup { name: join(&here.name, name), folder, inode: found.ino() }, rest, out);
         }
         return;
     }
@@ -134,13 +134,16 @@ fn walk(root: &Path, here: Found, names: &[String], out: &mut Vec<Found>) {
 }
 
 /// The cgroups right below one.
-fn folders(root: &Path, above: &Found) -> Vec<Found> {
+fn folders(root: &Path, above: &FoundCgroup) -> Vec<FoundCgroup> {
     let Ok(entries) = fs::read_dir(root.join(&above.folder)) else { return Vec::new() };
     let folder = |entry: fs::DirEntry| {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let name = entry.file_name();
-        let found =
-            || Found { name: join(&above.name, &text_of(&name)), folder: above.folder.join(&name), inode: entry.ino() };
+        let found = || FoundCgroup {
+            name: join(&above.name, &text_of(&name)),
+            folder: above.folder.join(&name),
+            inode: entry.ino(),
+        };
         is_folder.then(found)
     };
     entries.flatten().filter_map(folder).collect()

@@ -30,13 +30,13 @@ use program::{Shape, assemble};
 use std::collections::{HashMap, HashSet};
 use sums::Sums;
 
-pub use find::{Found, FoundCgroups, Pattern, PatternError, all, find};
+pub use find::{FoundCgroup, FoundCgroups, Pattern, PatternError, all, find};
 pub use sums::Sum;
 
 /// More events at once than anybody has counters for; the verifier's patience has an end.
 pub const MOST_EVENTS: usize = 32;
 /// Where counts go for which there is no room: no cgroup has this number.
-const NOBODY: u64 = 0;
+const NO_CGROUP: u64 = 0;
 /// The tracepoint that runs the program.
 const SWITCH: &str = "sched_switch";
 
@@ -81,7 +81,7 @@ impl Maps {
             zeros: Map::new(MapKind::Array, 4, sum_bytes, 1, "pmux_cg_zeros")?,
         };
         let nothing = vec![0; maps.sums.entry_bytes()];
-        maps.sums.set(&NOBODY.to_ne_bytes(), &nothing, Update::Set)?;
+        maps.sums.set(&NO_CGROUP.to_ne_bytes(), &nothing, Update::Set)?;
         Ok(maps)
     }
 }
@@ -192,8 +192,8 @@ impl CgroupCounts {
     ///
     /// # Errors
     /// As [`CgroupCounts::read`].
-    pub fn nobodys(&self) -> Result<CgroupSums, Errno> {
-        let value = self.maps.sums.get(&NOBODY.to_ne_bytes())?.unwrap_or_default();
+    pub fn unattributed(&self) -> Result<CgroupSums, Errno> {
+        let value = self.maps.sums.get(&NO_CGROUP.to_ne_bytes())?.unwrap_or_default();
         Ok(CgroupSums::of(&value))
     }
 
@@ -214,7 +214,7 @@ impl CgroupCounts {
     pub fn tidy(&mut self, alive: &HashSet<u64>) -> Result<(), Errno> {
         let entries = self.maps.sums.entries()?;
         let gone = entries.iter().map(|(key, value)| (number(key), value));
-        let gone = gone.filter(|&(id, _)| id != NOBODY && !alive.contains(&id));
+        let gone = gone.filter(|&(id, _)| id != NO_CGROUP && !alive.contains(&id));
         for id in self.sums.retire(gone, alive) {
             self.maps.sums.remove(&id.to_ne_bytes())?;
             self.maps.lineages.remove(&id.to_ne_bytes())?;

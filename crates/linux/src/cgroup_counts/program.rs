@@ -10,8 +10,8 @@
 //! **Invariant:** an event that can't be read is forgotten; the next reading of it is where its count begins. Nothing is given to a
 //! cgroup that another one may have counted.
 
-use super::{Maps, NOBODY};
-use crate::bpf::{Alu, Assembler, Code, Compare, Helper, Label, Operand, Reg, Size};
+use super::{Maps, NO_CGROUP};
+use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Operand, Reg, Size};
 
 /// How deep a cgroup may be and still be known to all above it: those deeper are given to the first so many.
 pub(super) const LEVELS: usize = 16;
@@ -61,7 +61,7 @@ const fn at(place: usize) -> i16 {
     place as i16
 }
 
-pub(super) fn assemble(shape: Shape, maps: &Maps) -> Option<Code<'_>> {
+pub(super) fn assemble(shape: Shape, maps: &Maps) -> Option<Bytecode<'_>> {
     let mut asm = Assembler::new();
     let (out, known) = (asm.label(), asm.label());
     asm.call(Helper::GetSmpProcessorId).set(Reg::R6, Reg::R0).store(Size::Word, Reg::R10, CPU, Reg::R6);
@@ -74,7 +74,7 @@ pub(super) fn assemble(shape: Shape, maps: &Maps) -> Option<Code<'_>> {
     asm.set_map(Reg::R1, &maps.sums);
     look_up(&mut asm, CGROUP).jump_if(Reg::R0, Compare::Unequal, 0, known);
     // There is no room for it.
-    nobody(&mut asm, maps, out);
+    load_unattributed(&mut asm, maps, out);
     asm.place(known).set(Reg::R8, Reg::R0).alu(Alu::Mul, Reg::R6, shape.read() as i32);
     see_switches(&mut asm, maps, shape.events, out);
     for event in 0..shape.events {
@@ -111,8 +111,8 @@ fn meet<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
 }
 
 /// `R0` = the sums of what belongs to no cgroup.
-fn nobody<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
-    asm.store(Size::Double, Reg::R10, CGROUP, NOBODY as i32).set_map(Reg::R1, &maps.sums);
+fn load_unattributed<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, out: Label) {
+    asm.store(Size::Double, Reg::R10, CGROUP, NO_CGROUP as i32).set_map(Reg::R1, &maps.sums);
     look_up(asm, CGROUP).jump_if(Reg::R0, Compare::Equal, 0, out);
 }
 
@@ -133,7 +133,7 @@ fn see_switches<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, event: usize, out: 
     asm.store(Size::Double, Reg::R7, last + 8, Reg::R3);
     asm.jump_if(Reg::R1, Compare::Equal, 0, seen).alu(Alu::Sub, Reg::R3, Reg::R4);
     asm.jump_if(Reg::R3, Compare::LessOrEqual, 1, seen);
-    nobody(asm, maps, out);
+    load_unattributed(asm, maps, out);
     asm.set(Reg::R8, Reg::R0).jump(seen);
     asm.place(none).store(Size::Double, Reg::R7, last, 0);
     asm.place(seen);

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** pure. What was counted by one that is gone stays with all that were above it.
 
-use super::{CgroupSums, NOBODY};
+use super::{CgroupSums, NO_CGROUP};
 use std::collections::{HashMap, HashSet};
 use std::ops::AddAssign;
 
@@ -47,7 +47,7 @@ impl Sums {
 
     /// Remembers who is above those that are new.
     pub(super) fn learn(&mut self, ids: impl Iterator<Item = u64>, lineage: impl Fn(u64) -> Vec<u64>) {
-        for id in ids.filter(|&id| id != NOBODY) {
+        for id in ids.filter(|&id| id != NO_CGROUP) {
             self.above.entry(id).or_insert_with(|| lineage(id));
         }
     }
@@ -66,7 +66,7 @@ impl Sums {
         let is_wanted = |id: &u64| wanted.contains(id);
         for (id, value) in entries {
             let above = self.above.get(&id).map(Vec::as_slice).unwrap_or_default();
-            let own = if id == NOBODY { self.root().unwrap_or_default() } else { id };
+            let own = if id == NO_CGROUP { self.root().unwrap_or_default() } else { id };
             for &of in above.iter().chain([&own]).filter(|of| is_wanted(of)) {
                 sums.entry(of).or_default().add(value);
             }

@@ -26,15 +26,15 @@ fn the_verifier_takes_it_with_any_number_of_events() {
 }
 
 #[test]
-fn without_events_nothing_is_counted_and_everybody_is_met() {
+fn without_events_nothing_is_counted_and_every_cgroup_is_met() {
     let Some(mut counts) = counts(2) else { return };
     let online: Vec<u32> = Cpus::system().online().unwrap().iter().collect();
     counts.catch_up(online);
     let all = counts.maps.sums.entries().unwrap();
-    assert!(all.len() > 1, "nobody, and at least this test's own cgroup");
+    assert!(all.len() > 1, "no cgroup, and at least this test's own");
     assert!(all.iter().all(|(_, value)| value.iter().all(|byte| *byte == 0)));
-    let everybody: HashSet<u64> = all.iter().map(|(key, _)| number(key)).collect();
-    let sums = counts.read(&everybody).unwrap();
+    let every_id: HashSet<u64> = all.iter().map(|(key, _)| number(key)).collect();
+    let sums = counts.read(&every_id).unwrap();
     assert!(sums.values().all(|sums| sums.total(1, 2) == Sum::default()));
     assert!(counts.sums.known() >= 1 && !counts.is_crowded().unwrap());
     // Those that are not there any more are forgotten when they have stopped to count, and come back when they run.
@@ -43,7 +43,7 @@ fn without_events_nothing_is_counted_and_everybody_is_met() {
     assert_eq!(counts.sums.known(), 0);
     let online = Cpus::system().online().unwrap();
     counts.catch_up(online.iter());
-    counts.read(&everybody).unwrap();
+    counts.read(&every_id).unwrap();
     assert!(counts.sums.known() >= 1);
     // All others are below one root.
     let root = counts.sums.above.values().find_map(|above| above.first().copied());

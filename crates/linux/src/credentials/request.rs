@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** each thing is asked once, however often the request is tried. Of equal ones the first of a try has the first answer.
 
-use super::{ActError, Files};
-use crate::sys::opener::Order;
+use super::{ActError, OrderFiles};
+use crate::sys::opener::OpenerOrder;
 use crate::sys::{self, Errno};
 use pmux_engine::Cred;
 use std::collections::{HashMap, VecDeque};
@@ -15,19 +15,19 @@ use std::os::unix::fs::MetadataExt as _;
 pub struct RequestId(pub u64);
 
 /// A file, where the order brings one.
-pub(super) type Answer = Result<Option<OwnedFd>, ActError>;
+pub(super) type OrderResult = Result<Option<OwnedFd>, ActError>;
 
 /// What is asked: with which credentials, what, and beside which event and cgroup.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Key {
+pub(super) struct OrderKey {
     pub(super) cred: Cred,
     order: Box<[u8]>,
     event: Option<u64>,
     cgroup: Option<u64>,
 }
 
-impl Key {
-    pub(super) fn new(cred: Cred, order: &Order, (event, cgroup): Files<'_>) -> Result<Self, ActError> {
+impl OrderKey {
+    pub(super) fn new(cred: Cred, order: &OpenerOrder, (event, cgroup): OrderFiles<'_>) -> Result<Self, ActError> {
         let event = event.map(sys::perf::id).transpose().map_err(ActError::Refused)?;
         let inode = |folder: BorrowedFd<'_>| {
             let file = std::fs::File::from(folder.try_clone_to_owned()?);
@@ -40,7 +40,7 @@ impl Key {
 
 /// An order that is still to be given.
 pub(super) struct Todo {
-    pub(super) key: Key,
+    pub(super) key: OrderKey,
     files: Vec<OwnedFd>,
     is_first_try: bool,
 }
@@ -50,7 +50,7 @@ impl Todo {
     ///
     /// # Errors
     /// `EMFILE`.
-    pub(super) fn new(key: &Key, (event, cgroup): Files<'_>) -> Result<Self, ActError> {
+    pub(super) fn new(key: &OrderKey, (event, cgroup): OrderFiles<'_>) -> Result<Self, ActError> {
         let files: Result<_, _> = event.iter().chain(&cgroup).map(BorrowedFd::try_clone_to_owned).collect();
         let files = files.map_err(|_| ActError::Refused(Errno::EMFILE))?;
         Ok(Self { key: key.clone(), files, is_first_try: true })
@@ -63,15 +63,15 @@ impl Todo {
 }
 
 #[derive(Default)]
-struct Known {
-    answers: Vec<Answer>,
+struct KnownAnswers {
+    answers: Vec<OrderResult>,
     /// How many of them this try has had.
     used: usize,
 }
 
-pub(super) struct Request {
+pub(super) struct OpenRequest {
     pub(super) user: u32,
-    known: HashMap<Key, Known>,
+    known: HashMap<OrderKey, KnownAnswers>,
     /// The credentials that it keeps registered.
     kept: Vec<Cred>,
     pub(super) todo: VecDeque<Todo>,
@@ -84,7 +84,7 @@ pub(super) struct Request {
     is_late: bool,
 }
 
-impl Request {
+impl OpenRequest {
     pub(super) fn new(user: u32) -> Self {
         let (known, kept, todo) = (HashMap::new(), Vec::new(), VecDeque::new());
         Self { user, known, kept, todo, in_flight: 0, waits: false, due_ns: None, is_late: false }
@@ -115,7 +115,7 @@ impl Request {
     }
 
     /// The answer, as far as it is known, or will never be.
-    pub(super) fn answer(&mut self, key: &Key) -> Option<Answer> {
+    pub(super) fn answer(&mut self, key: &OrderKey) -> Option<OrderResult> {
         let known = self.known.entry(key.clone()).or_default();
         let answer = match known.answers.get(known.used) {
             None if self.is_late => return Some(Err(ActError::Late)),
@@ -132,7 +132,7 @@ impl Request {
         answer
     }
 
-    pub(super) fn answered(&mut self, key: Key, answer: Answer) {
+    pub(super) fn answered(&mut self, key: OrderKey, answer: OrderResult) {
         self.in_flight -= 1;
         self.known.entry(key).or_default().answers.push(answer);
     }

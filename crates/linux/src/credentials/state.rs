@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** an opener answers in the order in which it was asked. No request works beside another one of its user.
 
-use super::request::{Answer, Key, Request, RequestId, Todo};
+use super::request::{OpenRequest, OrderKey, OrderResult, RequestId, Todo};
 use super::{ActError, Credentials};
-use crate::sys::opener::{Op, Order, Reply, fork_nursery};
+use crate::sys::opener::{OpenerOp, OpenerOrder, OpenerReply, fork_nursery};
 use crate::sys::{self, Errno, Interest, Poll, PollEntry, Reaping, Token};
 use pmux_engine::Cred;
 use std::collections::{HashMap, VecDeque};
@@ -30,17 +30,17 @@ const LATE_NS: u64 = 300_000_000;
 /// What a killed opener that has exited is reported as; no credentials have the number.
 const ENDED: Token = Token(0);
 /// Room for the longest answer, and one byte more.
-const REPLY_ROOM: usize = size_of::<Reply>() + 1;
+const REPLY_ROOM: usize = size_of::<OpenerReply>() + 1;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct OpenerState {
     pub(super) nursery: Option<Nursery>,
     pub(super) registered: HashMap<Cred, Registered>,
     pub(super) numbers: HashMap<Credentials, Cred>,
     pub(super) last_number: u64,
     /// Counts orders: what was used last has the highest number.
     pub(super) orders: u64,
-    pub(super) requests: HashMap<RequestId, Request>,
+    pub(super) requests: HashMap<RequestId, OpenRequest>,
     /// The requests of each user that wait for openers, in the order in which they came: the first is worked on.
     pub(super) lines: HashMap<u32, VecDeque<RequestId>>,
     /// The request that is tried now, by this thread.
@@ -50,7 +50,7 @@ pub(super) struct State {
     /// Requests that can be tried again.
     pub(super) ready: VecDeque<RequestId>,
     /// Answers to threads that wait.
-    pub(super) waited: HashMap<u64, Answer>,
+    pub(super) waited: HashMap<u64, OrderResult>,
     /// Openers that were killed, with their users, until they have exited: the kernel may keep them in a system call.
     pub(super) ended: Vec<(u32, OwnedFd)>,
     /// Files that have no use: answers to requests that are over.
@@ -63,13 +63,13 @@ pub(super) struct Registered {
     /// A process of the user namespace, where that is another.
     pub(super) process: i32,
     pub(super) users: usize,
-    pub(super) opener: Option<Opener>,
+    pub(super) opener: Option<OpenerProcess>,
     pub(super) used: u64,
 }
 
 /// What gets an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asker {
+pub(super) enum ReplyTo {
     Request(RequestId),
     /// A thread that waits, by the number of what it waits for.
     Thread(u64),
@@ -78,10 +78,10 @@ pub(super) enum Asker {
 /// What an opener has been given to do, and has not answered.
 pub(super) enum Work {
     Become,
-    Order(Asker, Todo),
+    Ordered(ReplyTo, Todo),
 }
 
-impl State {
+impl OpenerState {
     pub(super) fn credentials(&self, cred: Cred) -> Result<Credentials, ActError> {
         let registered = self.registered.get(&cred).ok_or(ActError::NotTaken(Errno::ESRCH))?;
         Ok(registered.credentials)
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// The same itself.
-    pub(super) fn tried(&mut self) -> Option<&mut Request> {
+    pub(super) fn tried(&mut self) -> Option<&mut OpenRequest> {
         self.requests.get_mut(&self.tries()?)
     }
 
@@ -142,14 +142,14 @@ impl State {
             };
             request.in_flight += 1;
             let key = todo.key.clone();
-            if let Err(error) = self.give(poll, Asker::Request(id), todo) {
-                self.answer(Asker::Request(id), key, Err(error));
+            if let Err(error) = self.give(poll, ReplyTo::Request(id), todo) {
+                self.answer(ReplyTo::Request(id), key, Err(error));
             }
         }
     }
 
     /// Gives an opener an order, which is made where there is none.
-    pub(super) fn give(&mut self, poll: Option<&Poll>, asker: Asker, todo: Todo) -> Result<(), ActError> {
+    pub(super) fn give(&mut self, poll: Option<&Poll>, reply_to: ReplyTo, todo: Todo) -> Result<(), ActError> {
         let cred = todo.key.cred;
         self.orders += 1;
         let orders = self.orders;
@@ -161,7 +161,7 @@ impl State {
             let Some(opener) = &mut registered.opener else { break };
             registered.used = orders;
             if todo.send_to(&opener.socket).is_ok() {
-                opener.work.push_back(Work::Order(asker, todo));
+                opener.work.push_back(Work::Ordered(reply_to, todo));
                 return Ok(());
             }
             // It was killed while it had nothing to do.
@@ -182,11 +182,11 @@ impl State {
         match received.and_then(|received| Some((received, opener.work.pop_front()?))) {
             // It has ended, or says what it was not asked.
             None => self.lose(poll, cred, ActError::Late),
-            Some((Received { errno: 0, .. }, Work::Become)) => {}
-            Some((Received { errno, .. }, Work::Become)) => {
+            Some((ReceivedReply { errno: 0, .. }, Work::Become)) => {}
+            Some((ReceivedReply { errno, .. }, Work::Become)) => {
                 self.lose(poll, cred, ActError::NotTaken(Errno::from_raw(errno)));
             }
-            Some((Received { errno, mut files, is_cut, .. }, Work::Order(asker, todo))) => {
+            Some((ReceivedReply { errno, mut files, is_cut, .. }, Work::Ordered(reply_to, todo))) => {
                 let answer = match Errno::from_raw(errno) {
                     _ if is_cut => Err(ActError::Refused(Errno::EMFILE)),
                     _ if errno == 0 => Ok(files.pop()),
@@ -194,18 +194,18 @@ impl State {
                     Errno::EMFILE => Err(ActError::Late),
                     errno => Err(ActError::Refused(errno)),
                 };
-                self.answer(asker, todo.key, answer);
+                self.answer(reply_to, todo.key, answer);
             }
         }
         true
     }
 
-    fn answer(&mut self, asker: Asker, key: Key, answer: Answer) {
-        match asker {
-            Asker::Thread(ticket) => {
+    fn answer(&mut self, reply_to: ReplyTo, key: OrderKey, answer: OrderResult) {
+        match reply_to {
+            ReplyTo::Thread(ticket) => {
                 self.waited.insert(ticket, answer);
             }
-            Asker::Request(id) => match self.requests.get_mut(&id) {
+            ReplyTo::Request(id) => match self.requests.get_mut(&id) {
                 Some(request) => {
                     request.answered(key, answer);
                     self.stalled.push(request.user);
@@ -222,7 +222,7 @@ impl State {
         if let Some(poll) = poll {
             let _ = poll.remove(&opener.socket);
         }
-        let Opener { pid: _, pidfd, socket: _, work } = opener;
+        let OpenerProcess { pid: _, pidfd, socket: _, work } = opener;
         // It may be stuck in a system call, where the end of its socket does not reach it.
         let _ = sys::pidfd_send_signal(pidfd.as_fd(), libc::SIGKILL);
         if let Some(poll) = poll {
@@ -233,15 +233,15 @@ impl State {
             match work {
                 Work::Become => {}
                 // The thread sees that it has gone.
-                Work::Order(Asker::Thread(_), _) if why == ActError::Late => {}
-                Work::Order(Asker::Request(id), todo) => match self.requests.get_mut(&id) {
+                Work::Ordered(ReplyTo::Thread(_), _) if why == ActError::Late => {}
+                Work::Ordered(ReplyTo::Request(id), todo) => match self.requests.get_mut(&id) {
                     Some(request) if why == ActError::Late && request.is_tried_again(&todo) => {
                         request.ask_again(todo);
                         self.stalled.push(request.user);
                     }
-                    _ => self.answer(Asker::Request(id), todo.key, Err(why)),
+                    _ => self.answer(ReplyTo::Request(id), todo.key, Err(why)),
                 },
-                Work::Order(asker, todo) => self.answer(asker, todo.key, Err(why)),
+                Work::Ordered(reply_to, todo) => self.answer(reply_to, todo.key, Err(why)),
             }
         }
     }
@@ -274,7 +274,7 @@ impl State {
             let Some(request) = self.requests.get_mut(&id) else { continue };
             request.give_up();
             self.stalled.push(request.user);
-            let is_for = |work: &Work| matches!(work, Work::Order(Asker::Request(of), _) if *of == id);
+            let is_for = |work: &Work| matches!(work, Work::Ordered(ReplyTo::Request(of), _) if *of == id);
             let works = |one: &Registered| one.opener.as_ref().is_some_and(|opener| opener.work.iter().any(is_for));
             let busy: Vec<_> = self.registered.iter().filter(|(_, one)| works(one)).map(|(&cred, _)| cred).collect();
             for cred in busy {
@@ -294,7 +294,7 @@ impl State {
         let mut opener = self.fork().map_err(ActError::NotTaken)?;
         let process = self.registered.get(&cred).map_or(0, |registered| registered.process);
         let words = [user.into(), group.into(), permitted, effective, user_namespace.unwrap_or_default()];
-        let order = Order::new(Op::Become).about(process, -1).with_words(words);
+        let order = OpenerOrder::new(OpenerOp::Become).about(process, -1).with_words(words);
         sys::send_packet(opener.socket.as_fd(), order.as_bytes(), &[]).map_err(|_| ActError::Late)?;
         opener.work.push_back(Work::Become);
         if let Some(poll) = poll {
@@ -335,7 +335,7 @@ impl State {
     }
 
     /// A new opener, with the credentials of this process so far.
-    fn fork(&mut self) -> Result<Opener, Errno> {
+    fn fork(&mut self) -> Result<OpenerProcess, Errno> {
         for _ in 0..2 {
             match self.nursery()?.fork() {
                 Ok(opener) => return Ok(opener),
@@ -401,17 +401,17 @@ pub(super) struct Nursery {
 }
 
 impl Nursery {
-    fn fork(&self) -> Result<Opener, Trouble> {
+    fn fork(&self) -> Result<OpenerProcess, Trouble> {
         sys::send_packet(self.socket.as_fd(), &[0], &[]).map_err(|_| Trouble::Dead)?;
         let mut entries = [PollEntry::new(self.socket.as_raw_fd())];
         while sys::ppoll(&mut entries, Some(NURSERY_PATIENCE)) == Err(Errno::EINTR) {}
-        let Received { errno, pid, mut files, .. } = receive(&self.socket, 2)?;
+        let ReceivedReply { errno, pid, mut files, .. } = receive(&self.socket, 2)?;
         // Where no process can be made, a new nursery can't either; the error is the same then.
         match (errno, files.pop(), files.pop()) {
             (0, Some(pidfd), Some(socket)) => {
                 // Orders go through it without blocking.
                 sys::set_nonblocking(socket.as_fd()).map_err(|_| Trouble::Dead)?;
-                Ok(Opener { pid, pidfd, socket, work: VecDeque::new() })
+                Ok(OpenerProcess { pid, pidfd, socket, work: VecDeque::new() })
             }
             _ => Err(Trouble::Dead),
         }
@@ -426,7 +426,7 @@ impl Drop for Nursery {
     }
 }
 
-pub(super) struct Opener {
+pub(super) struct OpenerProcess {
     #[cfg_attr(not(test), expect(dead_code, reason = "tests stop and kill it as its user would"))]
     pub(super) pid: i32,
     pidfd: OwnedFd,
@@ -435,7 +435,7 @@ pub(super) struct Opener {
     work: VecDeque<Work>,
 }
 
-struct Received {
+struct ReceivedReply {
     errno: i32,
     pid: i32,
     files: Vec<OwnedFd>,
@@ -444,13 +444,13 @@ struct Received {
 }
 
 /// Takes a reply that is there.
-fn receive(socket: &OwnedFd, most_files: usize) -> Result<Received, Trouble> {
+fn receive(socket: &OwnedFd, most_files: usize) -> Result<ReceivedReply, Trouble> {
     let mut bytes = [0; REPLY_ROOM];
     let packet = match sys::receive_packet(socket.as_fd(), &mut bytes, most_files) {
         Ok(packet) => packet,
         Err(Errno::EAGAIN | Errno::EINTR) => return Err(Trouble::Nothing),
         Err(_) => return Err(Trouble::Dead),
     };
-    let Reply { errno, pid } = bytes.get(..packet.bytes).and_then(Reply::decode).ok_or(Trouble::Dead)?;
-    Ok(Received { errno, pid, files: packet.files, is_cut: packet.cut })
+    let OpenerReply { errno, pid } = bytes.get(..packet.bytes).and_then(OpenerReply::decode).ok_or(Trouble::Dead)?;
+    Ok(ReceivedReply { errno, pid, files: packet.files, is_cut: packet.cut })
 }

@@ -51,8 +51,13 @@ fn of(user: u32) -> Credentials {
 fn can() -> bool {
     let root = Credentials::own().is_some_and(|own| own.user == 0);
     if !root
-        || sys::perf::open(&in_user_mode(), sys::perf::Subject::Task(crate::current_tid().unsigned_abs()), None, None)
-            .is_err()
+        || sys::perf::open(
+            &in_user_mode(),
+            sys::perf::TargetTask::Task(crate::current_tid().unsigned_abs()),
+            None,
+            None,
+        )
+        .is_err()
     {
         println!("skipped: needs root and performance events");
         return false;

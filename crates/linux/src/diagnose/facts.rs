@@ -27,7 +27,7 @@ pub enum Capability {
 
 /// In which user namespace the caller lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Namespace {
+pub enum UserNamespace {
     /// The first: its capabilities count everywhere.
     #[default]
     Initial,
@@ -49,7 +49,7 @@ pub enum Lockdown {
 
 /// What kind of machine it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Machine {
+pub enum MachineKind {
     /// Nothing tells.
     #[default]
     Unknown,
@@ -70,7 +70,7 @@ pub struct OpenFiles {
 
 /// Where a PMU can count.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Scope {
+pub enum PmuScope {
     /// For tasks and for CPUs.
     #[default]
     Anywhere,
@@ -80,18 +80,18 @@ pub enum Scope {
 
 /// A PMU as sysfs shows it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Pmu {
+pub struct PmuFacts {
     /// Its name.
     pub name: String,
     /// The number that stands in an attribute's type.
     pub number: u32,
     /// Where it can count.
-    pub scope: Scope,
+    pub scope: PmuScope,
     /// The highest precision of its samples, if it says so.
     pub max_precise: Option<u8>,
 }
 
-impl Pmu {
+impl PmuFacts {
     /// Whether it is the PMU of the CPU cores, which takes the generalised hardware events.
     #[must_use]
     pub fn is_core(&self) -> bool {
@@ -153,19 +153,19 @@ pub struct Facts {
     /// The effective capabilities, a bit for each.
     pub capabilities: u64,
     /// The user namespace.
-    pub namespace: Namespace,
+    pub namespace: UserNamespace,
     /// Whether system calls are filtered.
     pub seccomp: SeccompMode,
     /// What hints at a container, for the user to recognise it.
     pub container: Option<String>,
     /// The kind of machine.
-    pub machine: Machine,
+    pub machine: MachineKind,
     /// The architecture, as Rust names it.
     pub architecture: String,
     /// The kernel's version: major and minor.
     pub kernel: Option<(u32, u32)>,
     /// The PMUs; `None` where sysfs could not be read.
-    pub pmus: Option<Vec<Pmu>>,
+    pub pmus: Option<Vec<PmuFacts>>,
     /// The CPUs that run.
     pub online: CpuList,
     /// The CPUs that there could be.
@@ -192,7 +192,7 @@ impl Facts {
     /// Whether the caller has a capability that counts, that is, in the first user namespace.
     #[must_use]
     pub fn can(&self, capability: Capability) -> bool {
-        self.namespace == Namespace::Initial && self.capabilities & (1 << capability as u32) != 0
+        self.namespace == UserNamespace::Initial && self.capabilities & (1 << capability as u32) != 0
     }
 
     /// Whether `kernel.perf_event_paranoid` may be a level at which a distribution's kernel refuses everything to the caller.
@@ -220,14 +220,14 @@ impl Facts {
 
     /// The PMU with a number.
     #[must_use]
-    pub fn pmu(&self, number: u32) -> Option<&Pmu> {
+    pub fn pmu(&self, number: u32) -> Option<&PmuFacts> {
         self.pmus.iter().flatten().find(|pmu| pmu.number == number)
     }
 
     /// Whether it is known that the machine shows no PMU of its cores.
     #[must_use]
     pub fn lacks_core_pmu(&self) -> bool {
-        self.pmus.as_ref().is_some_and(|pmus| !pmus.iter().any(Pmu::is_core))
+        self.pmus.as_ref().is_some_and(|pmus| !pmus.iter().any(PmuFacts::is_core))
     }
 
     /// Whether the kernel is known to be older than this version.

@@ -7,11 +7,13 @@ use std::str::FromStr;
 
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 
-use super::facts::{CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, REFUSE_ALL, Scope};
-use crate::bare;
+use super::facts::{
+    CgroupEvents, Controllers, Facts, Lockdown, MachineKind, OpenFiles, PmuFacts, PmuScope, REFUSE_ALL, UserNamespace,
+};
 use crate::cgroup::Mounts;
 use crate::cpus::{CpuList, Cpus};
 use crate::procfs::{Proc, read_whole};
+use crate::raw_perf_event;
 use crate::selinux::{PerfRights, Selinux};
 
 /// Files whose presence hints at a container, and what it is then called.
@@ -105,7 +107,8 @@ impl Facts {
 /// Whether the least that can be asked for is opened.
 fn opens_least() -> bool {
     let flags = AttrFlags::DISABLED | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-    bare::opens(&Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, flags, ..Attr::default() }).is_ok()
+    raw_perf_event::can_open(&Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, flags, ..Attr::default() })
+        .is_ok()
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -125,10 +128,10 @@ fn selinux(roots: &Roots) -> Option<(String, Option<PerfRights>)> {
 }
 
 /// The first namespace maps every user to itself.
-fn namespace(uid_map: &Path) -> Namespace {
-    let Some(map) = text(uid_map) else { return Namespace::Initial };
+fn namespace(uid_map: &Path) -> UserNamespace {
+    let Some(map) = text(uid_map) else { return UserNamespace::Initial };
     let words: Vec<&str> = map.split_ascii_whitespace().collect();
-    if words == ["0", "0", "4294967295"] { Namespace::Initial } else { Namespace::Nested }
+    if words == ["0", "0", "4294967295"] { UserNamespace::Initial } else { UserNamespace::Nested }
 }
 
 fn container(files: &Path) -> Option<String> {
@@ -140,7 +143,7 @@ fn container(files: &Path) -> Option<String> {
 }
 
 /// x86 has a CPU flag for it; elsewhere the firmware's names give it away.
-fn machine(roots: &Roots) -> Machine {
+fn machine(roots: &Roots) -> MachineKind {
     const MAKERS: [&str; 8] =
         ["QEMU", "KVM", "VMware", "Xen", "innotek", "Microsoft Corporation", "Amazon EC2", "Google"];
     let flags = text(&roots.proc.join("cpuinfo")).unwrap_or_default();
@@ -155,9 +158,9 @@ fn machine(roots: &Roots) -> Machine {
     // Where CPUs have flags, a maker alone proves nothing: some of these sell bare machines as well.
     let has_flags = flags.lines().any(|line| line.starts_with("flags"));
     if flagged || (!has_flags && (made || named)) || roots.sys.join("hypervisor/type").exists() {
-        Machine::Virtual
+        MachineKind::Virtual
     } else {
-        Machine::Unknown
+        MachineKind::Unknown
     }
 }
 
@@ -208,17 +211,17 @@ fn cgroups(roots: &Roots) -> Option<CgroupEvents> {
     Some(CgroupEvents::V2 { mounted, below })
 }
 
-fn pmus(devices: &Path) -> Option<Vec<Pmu>> {
-    let mut pmus: Vec<Pmu> = std::fs::read_dir(devices)
+fn pmus(devices: &Path) -> Option<Vec<PmuFacts>> {
+    let mut pmus: Vec<PmuFacts> = std::fs::read_dir(devices)
         .ok()?
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let folder = entry.path();
             let mask = text(&folder.join("cpumask")).and_then(|mask| CpuList::parse_kernel(&mask).ok());
-            Some(Pmu {
+            Some(PmuFacts {
                 name: entry.file_name().to_str()?.to_owned(),
                 number: number(&folder.join("type"))?,
-                scope: mask.map_or(Scope::Anywhere, Scope::Shared),
+                scope: mask.map_or(PmuScope::Anywhere, PmuScope::Shared),
                 max_precise: number(&folder.join("caps/max_precise")),
             })
         })

@@ -2,7 +2,7 @@
 //!
 //! What it is: the kernel answers with one number for many causes. [`explain`] takes that number, the request and what
 //! is known about the machine, and names the cause.
-//! Read first: [`Refusal`], [`Reason`], [`Facts`].
+//! Read first: [`RefusedRequest`], [`Reason`], [`Facts`].
 //!
 //! **Invariant:** [`explain`] is pure: all that it knows about the machine is in [`Facts`]. Where it has to guess, its
 //! words say so.
@@ -20,7 +20,9 @@ use std::fmt;
 
 use pmux_abi::attr::Attr;
 
-pub use facts::{Capability, CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
+pub use facts::{
+    Capability, CgroupEvents, Controllers, Facts, Lockdown, MachineKind, OpenFiles, PmuFacts, PmuScope, UserNamespace,
+};
 pub use gather::Roots;
 pub(crate) use gather::version;
 
@@ -56,7 +58,7 @@ pub enum GroupRole {
 
 /// A refused request.
 #[derive(Clone, Copy, Debug)]
-pub struct Refusal<'a> {
+pub struct RefusedRequest<'a> {
     /// The error number.
     pub errno: i32,
     /// What was asked for.
@@ -134,7 +136,7 @@ pub const fn is_about_the_machine(errno: i32, target: TargetKind) -> bool {
 /// Causes were checked against kernel 6.18 where a machine could show them; the rest follows `perf_event_open(2)` and
 /// `Documentation/admin-guide/perf-security.rst`.
 #[must_use]
-pub fn explain(refusal: &Refusal<'_>) -> Reason {
+pub fn explain(refusal: &RefusedRequest<'_>) -> Reason {
     match refusal.errno {
         libc::EACCES | libc::EPERM => permission::denied(refusal),
         libc::ENOENT => support::no_such_event(refusal),

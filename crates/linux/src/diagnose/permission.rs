@@ -4,8 +4,8 @@
 
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, SampleFormat};
 
-use super::facts::{Capability, Facts, Lockdown, Namespace, Pmu};
-use super::{Reason, ReasonKind, Refusal, TargetKind, Whose};
+use super::facts::{Capability, Facts, Lockdown, PmuFacts, UserNamespace};
+use super::{Reason, ReasonKind, RefusedRequest, TargetKind, Whose};
 use crate::procfs::SeccompMode;
 use crate::selinux::PerfPermission;
 
@@ -59,8 +59,8 @@ impl Need {
     }
 }
 
-pub(super) fn denied(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { errno, attr, facts, .. } = *refusal;
+pub(super) fn denied(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { errno, attr, facts, .. } = *refusal;
     let kernel = attr.kind == EventType::BREAKPOINT && is_kernel_address(attr.config1) && errno == libc::EPERM;
     if kernel && !facts.can(Capability::SysAdmin) {
         return kernel_breakpoint(facts);
@@ -86,8 +86,8 @@ pub(super) fn denied(refusal: &Refusal<'_>) -> Reason {
 }
 
 /// What the request needs and the caller does not have.
-fn unmet(refusal: &Refusal<'_>) -> Vec<Need> {
-    let Refusal { attr, target, facts, .. } = *refusal;
+fn unmet(refusal: &RefusedRequest<'_>) -> Vec<Need> {
+    let RefusedRequest { attr, target, facts, .. } = *refusal;
     let mut needs = Vec::new();
     if facts.may_refuse_all() && !facts.can(Capability::SysAdmin) {
         // These patches ask for CAP_SYS_ADMIN in some kernels and take CAP_PERFMON in others.
@@ -125,8 +125,8 @@ fn strictest(needs: &[Need]) -> Option<Need> {
     needs.iter().copied().find(certain).or_else(by_level).or_else(|| needs.first().copied())
 }
 
-fn lacking(refusal: &Refusal<'_>, need: Need, unmet: &[Need]) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+fn lacking(refusal: &RefusedRequest<'_>, need: Need, unmet: &[Need]) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let what = need.what();
     let capability = capability_name(facts);
     let reason = match (need.level(), facts.paranoid) {
@@ -163,7 +163,7 @@ fn lacking(refusal: &Refusal<'_>, need: Need, unmet: &[Need]) -> Reason {
         reason = reason.help(format!("as root, until the next boot: `sysctl kernel.perf_event_paranoid={most}`"));
     }
     reason = reason.help(grant(facts)).help_if(grant_container(facts));
-    if facts.namespace == Namespace::Nested && facts.capabilities != 0 {
+    if facts.namespace == UserNamespace::Nested && facts.capabilities != 0 {
         reason = reason.help(
             "the capabilities that this process has do not count: they belong to a user namespace, as of a rootless container",
         );
@@ -191,7 +191,7 @@ fn user_mode_only(attr: &Attr, facts: &Facts) -> Option<UserMode> {
         EventType::TRACEPOINT => true,
         EventType::SOFTWARE => matches!(attr.config, 3 | 4 | 11),
         kind if kind >= EventType::FIRST_DYNAMIC => {
-            if !facts.pmu(kind.0).is_some_and(Pmu::is_core) {
+            if !facts.pmu(kind.0).is_some_and(PmuFacts::is_core) {
                 return None;
             }
             false
@@ -239,8 +239,8 @@ fn filtered(facts: &Facts) -> Reason {
 fn kernel_breakpoint(facts: &Facts) -> Reason {
     let reason = Reason::new(ReasonKind::NotPermitted, "a breakpoint on an address in the kernel needs CAP_SYS_ADMIN");
     reason.help(match facts.namespace {
-        Namespace::Initial => "run as root",
-        Namespace::Nested => "run as root outside of any user namespace",
+        UserNamespace::Initial => "run as root",
+        UserNamespace::Nested => "run as root outside of any user namespace",
     })
 }
 
@@ -263,8 +263,8 @@ fn withheld(label: &str, permission: PerfPermission, facts: &Facts) -> Reason {
 }
 
 /// Nothing that is known forbids it.
-fn unexplained(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+fn unexplained(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let modules: Vec<&str> = facts
         .security_modules
         .iter()

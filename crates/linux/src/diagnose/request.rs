@@ -7,8 +7,8 @@
 
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, ReadFormat, SampleFormat, Sampling};
 
-use super::facts::{Facts, Scope};
-use super::{GroupRole, Reason, ReasonKind, Refusal, TargetKind, support};
+use super::facts::{Facts, PmuScope};
+use super::{GroupRole, Reason, ReasonKind, RefusedRequest, TargetKind, support};
 
 /// Flags by the kernel that brought them. Source: `perf_event_open(2)`.
 const NEWER_FLAGS: [(AttrFlags, &str, (u32, u32)); 11] = [
@@ -25,8 +25,8 @@ const NEWER_FLAGS: [(AttrFlags, &str, (u32, u32)); 11] = [
     (AttrFlags::WRITE_BACKWARD, "write_backward", (4, 6)),
 ];
 
-pub(super) fn invalid(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+pub(super) fn invalid(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     target(refusal)
         .or_else(|| newer_than_kernel(attr, facts))
         .or_else(|| sampling(attr, facts))
@@ -41,7 +41,7 @@ fn because(summary: impl Into<String>) -> Reason {
     Reason::new(ReasonKind::Invalid, summary)
 }
 
-fn target(refusal: &Refusal<'_>) -> Option<Reason> {
+fn target(refusal: &RefusedRequest<'_>) -> Option<Reason> {
     let facts = refusal.facts;
     let TargetKind::Cpu(cpu) = refusal.target else { return None };
     if facts.possible.is_empty() || facts.online.contains(cpu) {
@@ -149,8 +149,8 @@ fn breakpoint(attr: &Attr, facts: &Facts) -> Option<Reason> {
     Some(reason)
 }
 
-fn pmu(refusal: &Refusal<'_>) -> Option<Reason> {
-    let Refusal { attr, target, facts, .. } = *refusal;
+fn pmu(refusal: &RefusedRequest<'_>) -> Option<Reason> {
+    let RefusedRequest { attr, target, facts, .. } = *refusal;
     if attr.kind == EventType::TRACEPOINT {
         return Some(
             because(format!("there is probably no tracepoint with the number {}", attr.config))
@@ -159,7 +159,7 @@ fn pmu(refusal: &Refusal<'_>) -> Option<Reason> {
     }
     let pmu = facts.pmu(attr.kind.0).filter(|pmu| attr.kind >= EventType::FIRST_DYNAMIC && !pmu.is_core())?;
     let name = &pmu.name;
-    if let Scope::Shared(cpus) = &pmu.scope
+    if let PmuScope::Shared(cpus) = &pmu.scope
         && !matches!(target, TargetKind::Cpu(_))
     {
         return Some(
@@ -194,8 +194,8 @@ fn pmu(refusal: &Refusal<'_>) -> Option<Reason> {
     )
 }
 
-fn group(refusal: &Refusal<'_>) -> Option<Reason> {
-    let Refusal { attr, role, facts, .. } = *refusal;
+fn group(refusal: &RefusedRequest<'_>) -> Option<Reason> {
+    let RefusedRequest { attr, role, facts, .. } = *refusal;
     if role != GroupRole::Member {
         return None;
     }
@@ -221,8 +221,8 @@ fn group(refusal: &Refusal<'_>) -> Option<Reason> {
 }
 
 /// Nothing in the request stands out.
-fn any(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+fn any(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let reason = because("the kernel found something wrong with the event and does not say what");
     let reason = match attr.kind {
         EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW => {
@@ -241,7 +241,7 @@ fn any(refusal: &Refusal<'_>) -> Reason {
     reason.help("leave out modifiers and options one by one to find the one at fault")
 }
 
-pub(super) fn call_chain_too_long(refusal: &Refusal<'_>) -> Reason {
+pub(super) fn call_chain_too_long(refusal: &RefusedRequest<'_>) -> Reason {
     let wanted = refusal.attr.sample_max_stack;
     match refusal.facts.max_stack {
         Some(most) => because(format!(
@@ -252,7 +252,7 @@ pub(super) fn call_chain_too_long(refusal: &Refusal<'_>) -> Reason {
     }
 }
 
-pub(super) fn bad_file(refusal: &Refusal<'_>) -> Reason {
+pub(super) fn bad_file(refusal: &RefusedRequest<'_>) -> Reason {
     match (refusal.target, refusal.role) {
         (TargetKind::Cgroup, _) => because("the folder is not a cgroup"),
         (_, GroupRole::Member) => because("the leader of the group is closed"),
@@ -260,7 +260,7 @@ pub(super) fn bad_file(refusal: &Refusal<'_>) -> Reason {
     }
 }
 
-pub(super) fn bad_address(refusal: &Refusal<'_>) -> Reason {
+pub(super) fn bad_address(refusal: &RefusedRequest<'_>) -> Reason {
     match refusal.facts.pmu(refusal.attr.kind.0) {
         Some(pmu) => because(format!("the PMU `{}` was given an address that cannot be read", pmu.name)),
         None => because("the event holds an address that cannot be read"),

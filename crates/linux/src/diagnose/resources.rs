@@ -5,9 +5,9 @@
 use pmux_abi::attr::{AttrFlags, EventType};
 
 use super::facts::Facts;
-use super::{Reason, ReasonKind, Refusal, TargetKind};
+use super::{Reason, ReasonKind, RefusedRequest, TargetKind};
 
-pub(super) fn gone(refusal: &Refusal<'_>) -> Reason {
+pub(super) fn gone(refusal: &RefusedRequest<'_>) -> Reason {
     match refusal.target {
         TargetKind::Task(_) => Reason::new(ReasonKind::Gone, "there is no such task: it has ended, or never was"),
         TargetKind::Cpu(_) | TargetKind::Cgroup => {
@@ -43,8 +43,8 @@ pub(super) fn too_many_files_of_all() -> Reason {
         .help("as root: raise `sysctl fs.file-max`; /proc/sys/fs/file-nr shows how many are in use")
 }
 
-pub(super) fn no_slot(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, target, .. } = *refusal;
+pub(super) fn no_slot(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, target, .. } = *refusal;
     if attr.kind != EventType::BREAKPOINT {
         return Reason::new(ReasonKind::NoResource, "the PMU has no room for one more event of this kind")
             .help("close other events on it, or open fewer at a time");
@@ -64,8 +64,8 @@ pub(super) fn no_slot(refusal: &Refusal<'_>) -> Reason {
         .help("breakpoints on a CPU take a slot from every task there: close those first")
 }
 
-pub(super) fn busy(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+pub(super) fn busy(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let name = facts.pmu(attr.kind.0).map(|pmu| format!(" `{}`", pmu.name)).unwrap_or_default();
     let reason = Reason::new(ReasonKind::NoResource, format!("another program holds the PMU{name} alone"));
     let reason = if attr.flags.intersects(AttrFlags::EXCLUSIVE | AttrFlags::PINNED) {

@@ -4,16 +4,16 @@
 
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, SampleFormat, Sampling};
 
-use super::facts::{CgroupEvents, Controllers, Facts, Machine};
-use super::{Reason, ReasonKind, Refusal, TargetKind};
+use super::facts::{CgroupEvents, Controllers, Facts, MachineKind};
+use super::{Reason, ReasonKind, RefusedRequest, TargetKind};
 use crate::probe::cannot_be_inherited;
 use crate::procfs::SeccompMode;
 
 /// How many generalised software events there are, and since which kernel the newest one.
 const SOFTWARE_EVENTS: u64 = 12;
 
-pub(super) fn no_such_event(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+pub(super) fn no_such_event(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let unsupported = |summary: String| Reason::new(ReasonKind::NotSupported, summary);
     match attr.kind {
         EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW if facts.lacks_core_pmu() => no_core_pmu(facts),
@@ -113,11 +113,11 @@ fn no_core_pmu(facts: &Facts) -> Reason {
         format!("this machine has no hardware PMU: there is no {expected} under /sys/bus/event_source/devices"),
     );
     let reason = match facts.machine {
-        Machine::Virtual => reason.help(
+        MachineKind::Virtual => reason.help(
             "this is a virtual machine, and its hypervisor shows it no counters; QEMU does with `-cpu host,pmu=on`, \
              clouds on metal or larger instance types",
         ),
-        Machine::Unknown => reason.help(
+        MachineKind::Unknown => reason.help(
             "in a virtual machine the hypervisor has to show the counters (QEMU: `-cpu host,pmu=on`); on a bare one, \
              look for `Performance Events` in `dmesg`",
         ),
@@ -130,8 +130,8 @@ fn known_pmus(facts: &Facts) -> String {
     format!("it has these: {}", names.join(", "))
 }
 
-pub(super) fn no_such_feature(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+pub(super) fn no_such_feature(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let unsupported = |summary: String| Reason::new(ReasonKind::NotSupported, summary);
     let name = pmu_name(attr, facts);
     if attr.precise > Precise::ArbitrarySkid && attr.sampling != Sampling::None {
@@ -166,7 +166,7 @@ pub(super) fn no_such_feature(refusal: &Refusal<'_>) -> Reason {
         .help("leave out modifiers one by one to find it")
 }
 
-fn core_or_named<'a>(attr: &Attr, facts: &'a Facts) -> Option<&'a super::Pmu> {
+fn core_or_named<'a>(attr: &Attr, facts: &'a Facts) -> Option<&'a super::PmuFacts> {
     facts.pmu(attr.kind.0).or_else(|| facts.pmus.iter().flatten().find(|pmu| pmu.is_core()))
 }
 
@@ -180,8 +180,8 @@ fn pmu_name(attr: &Attr, facts: &Facts) -> String {
     }
 }
 
-pub(super) fn no_such_call(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, facts, .. } = *refusal;
+pub(super) fn no_such_call(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, facts, .. } = *refusal;
     let unsupported = |summary: &str| Reason::new(ReasonKind::NotSupported, summary);
     if attr.sample.contains(SampleFormat::STACK_USER) && facts.paranoid.is_some() && facts.seccomp == SeccompMode::None
     {
@@ -202,8 +202,8 @@ pub(super) fn no_such_call(refusal: &Refusal<'_>) -> Reason {
     .help("times, faults and context switches come from wait4 and /proc meanwhile")
 }
 
-pub(super) fn no_such_device(refusal: &Refusal<'_>) -> Reason {
-    let Refusal { attr, target, facts, .. } = *refusal;
+pub(super) fn no_such_device(refusal: &RefusedRequest<'_>) -> Reason {
+    let RefusedRequest { attr, target, facts, .. } = *refusal;
     if let TargetKind::Cpu(cpu) = target
         && !facts.online.is_empty()
         && !facts.online.contains(cpu)
@@ -227,7 +227,7 @@ pub(super) fn offline(cpu: u32, facts: &Facts) -> Reason {
         .help(format!("as root: `echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`"))
 }
 
-pub(super) fn kernel_too_old(refusal: &Refusal<'_>) -> Reason {
+pub(super) fn kernel_too_old(refusal: &RefusedRequest<'_>) -> Reason {
     let version = match refusal.facts.kernel {
         Some((major, minor)) => format!(" (Linux {major}.{minor})"),
         None => String::new(),

@@ -19,8 +19,8 @@ const OWN: TargetKind = TargetKind::Task(Whose::Own);
 const USER: AttrFlags = AttrFlags::EXCLUDE_KERNEL.union(AttrFlags::EXCLUDE_HV);
 const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
 
-fn pmu(name: &str, number: u32) -> Pmu {
-    Pmu { name: name.into(), number, ..Pmu::default() }
+fn pmu(name: &str, number: u32) -> PmuFacts {
+    PmuFacts { name: name.into(), number, ..PmuFacts::default() }
 }
 
 /// A virtual machine without a hardware PMU.
@@ -28,7 +28,7 @@ fn machine(capabilities: u64, paranoid: i32) -> Facts {
     Facts {
         paranoid: Some(paranoid),
         capabilities,
-        machine: Machine::Virtual,
+        machine: MachineKind::Virtual,
         architecture: "x86_64".into(),
         kernel: Some((6, 18)),
         pmus: Some(vec![
@@ -52,14 +52,14 @@ fn root() -> Facts {
     machine(ALL_CAPABILITIES, 2)
 }
 
-fn nobody() -> Facts {
+fn unprivileged() -> Facts {
     machine(0, 2)
 }
 
 fn bare() -> Facts {
     let mut facts = root();
-    facts.machine = Machine::Unknown;
-    facts.pmus.as_mut().unwrap().push(Pmu { max_precise: Some(3), ..pmu("cpu", 4) });
+    facts.machine = MachineKind::Unknown;
+    facts.pmus.as_mut().unwrap().push(PmuFacts { max_precise: Some(3), ..pmu("cpu", 4) });
     facts
 }
 
@@ -72,7 +72,7 @@ fn user(attr: Attr) -> Attr {
 }
 
 fn why(facts: &Facts, target: TargetKind, errno: i32, attr: &Attr) -> Reason {
-    explain(&Refusal { errno, attr, target, role: GroupRole::Leader, facts })
+    explain(&RefusedRequest { errno, attr, target, role: GroupRole::Leader, facts })
 }
 
 fn check(reason: &Reason, kind: ReasonKind, summary: &str, help: &str) {
@@ -155,7 +155,7 @@ fn where_cgroups_carry_events_is_read_from_the_kernel() {
 
 #[test]
 fn each_permission_names_its_level() {
-    let facts = nobody();
+    let facts = unprivileged();
     let raw = Attr { sample: SampleFormat::RAW, sampling: Sampling::Period(1), ..event(2, 372) };
     let cases = [
         (
@@ -215,7 +215,7 @@ fn distributions_with_higher_levels() {
     check(&why(&machine(0, 4), TargetKind::Cpu(0), EACCES, &event(1, 0)), NotPermitted, "at most 0; it is 4", "=0");
     let perfmon = machine(1 << Capability::Perfmon as u32, 3);
     check(&why(&perfmon, OWN, EACCES, &event(1, 1)), NotPermitted, "needs CAP_SYS_ADMIN", "cap_sys_admin");
-    let old = Facts { kernel: Some((5, 4)), ..nobody() };
+    let old = Facts { kernel: Some((5, 4)), ..unprivileged() };
     check(&why(&old, OWN, EACCES, &event(1, 1)), NotPermitted, "needs CAP_SYS_ADMIN", "cap_sys_admin=ep");
 }
 
@@ -228,9 +228,9 @@ fn sandboxes_and_containers() {
         "a seccomp filter of this container (Docker)",
         "--cap-add PERFMON",
     );
-    let inside = Facts { container: Some("Docker".into()), ..nobody() };
+    let inside = Facts { container: Some("Docker".into()), ..unprivileged() };
     check(&why(&inside, OWN, EACCES, &event(1, 1)), NotPermitted, "counting in the kernel", "`--cap-add PERFMON`");
-    let rootless = Facts { namespace: Namespace::Nested, ..root() };
+    let rootless = Facts { namespace: UserNamespace::Nested, ..root() };
     check(&why(&rootless, OWN, EACCES, &event(1, 1)), NotPermitted, "counting in the kernel", "do not count");
     let modules = Facts { security_modules: vec!["capability".into(), "selinux".into()], ..root() };
     check(&why(&modules, OWN, EACCES, &event(1, 1)), NotPermitted, "neither", "active: selinux");
@@ -305,16 +305,18 @@ fn cpus_that_are_not_there() {
 fn groups_and_shared_pmus() {
     let mut facts = bare();
     facts.nmi_watchdog = Some(true);
-    let uncore = Pmu { scope: Scope::Shared(CpuList::new([4])), ..pmu("uncore_imc", 20) };
+    let uncore = PmuFacts { scope: PmuScope::Shared(CpuList::new([4])), ..pmu("uncore_imc", 20) };
     facts.pmus.as_mut().unwrap().push(uncore);
     check(&why(&facts, OWN, EINVAL, &event(20, 1)), Invalid, "whole CPUs, not for a task", "CPU 4 with `-C`");
-    let member =
-        |attr: &Attr| explain(&Refusal { errno: EINVAL, attr, target: OWN, role: GroupRole::Member, facts: &facts });
+    let member = |attr: &Attr| {
+        explain(&RefusedRequest { errno: EINVAL, attr, target: OWN, role: GroupRole::Member, facts: &facts })
+    };
     check(&member(&event(0, 0)), Invalid, "larger than the counters", "nmi_watchdog=0");
     check(&member(&Attr { flags: AttrFlags::PINNED, ..event(1, 2) }), Invalid, "only the leader", "first event");
     check(&member(&event(1, 2)), Invalid, "one target, one CPU and one clock", "");
     let attr = event(1, 2);
-    let closed = explain(&Refusal { errno: EBADF, attr: &attr, target: OWN, role: GroupRole::Member, facts: &facts });
+    let closed =
+        explain(&RefusedRequest { errno: EBADF, attr: &attr, target: OWN, role: GroupRole::Member, facts: &facts });
     check(&closed, Invalid, "leader of the group is closed", "");
     check(&why(&facts, TargetKind::Cgroup, EBADF, &attr), Invalid, "not a cgroup", "");
 }
@@ -335,8 +337,8 @@ fn features_and_resources() {
     let branches = Attr { sample: SampleFormat::BRANCH_STACK, branch_sample: BranchSample::ANY, ..user(event(1, 0)) };
     check(&why(&root(), OWN, EOPNOTSUPP, &branches), NotSupported, "only hardware events", "");
     let half = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..branches };
-    check(&why(&nobody(), OWN, EACCES, &half), NotPermitted, "branches of the kernel or the hyper", "=1");
-    let msr = why(&nobody(), OWN, EACCES, &event(9, 0));
+    check(&why(&unprivileged(), OWN, EACCES, &half), NotPermitted, "branches of the kernel or the hyper", "=1");
+    let msr = why(&unprivileged(), OWN, EACCES, &event(9, 0));
     assert!(!msr.to_string().contains(":u"), "that PMU cannot leave the kernel out:\n{msr}");
     let output = Attr { flags: AttrFlags::AUX_OUTPUT, ..event(1, 1) };
     check(&why(&root(), OWN, EOPNOTSUPP, &output), NotSupported, "AUX", "intel_pt");
@@ -362,13 +364,13 @@ fn features_and_resources() {
 #[test]
 fn every_number_has_an_answer() {
     let attrs = [event(0, 0), event(1, 1), event(2, 3), event(3, 9), event(5, 0), event(9, 1), event(500, 0)];
-    let facts = [Facts::default(), root(), nobody(), bare()];
+    let facts = [Facts::default(), root(), unprivileged(), bare()];
     for errno in 0..140 {
         for attr in &attrs {
             for facts in &facts {
                 for target in [OWN, TargetKind::Task(Whose::Other), TargetKind::Cpu(u32::MAX), TargetKind::Cgroup] {
                     for role in [GroupRole::Leader, GroupRole::Member] {
-                        let reason = explain(&Refusal { errno, attr, target, role, facts });
+                        let reason = explain(&RefusedRequest { errno, attr, target, role, facts });
                         assert!(!reason.summary.is_empty() && !reason.summary.ends_with('.'), "{reason}");
                         assert!(reason.help.iter().all(|line| !line.is_empty() && !line.contains("  ")), "{reason}");
                     }
@@ -410,7 +412,7 @@ fn facts_of_a_fabricated_machine() {
     let facts = Facts::gather(&Roots::at(folder.path()));
     assert_eq!((facts.paranoid, facts.kernel, facts.nmi_watchdog), (Some(3), Some((5, 10)), Some(true)));
     assert_eq!((facts.effective_uid, facts.seccomp), (1000, SeccompMode::Filter));
-    assert_eq!((facts.namespace, facts.machine), (Namespace::Nested, Machine::Virtual));
+    assert_eq!((facts.namespace, facts.machine), (UserNamespace::Nested, MachineKind::Virtual));
     assert!(!facts.can(Capability::Perfmon), "not in a nested namespace");
     assert_eq!(facts.open_files, Some(OpenFiles { soft: 1024, hard: u64::MAX, ceiling: Some(1_048_576) }));
     assert_eq!(facts.lockdown, Lockdown::Confidentiality);
@@ -419,7 +421,7 @@ fn facts_of_a_fabricated_machine() {
     assert_eq!(facts.container.as_deref(), Some("Docker"));
     let pmus = facts.pmus.as_deref().unwrap();
     assert_eq!((pmus[0].is_core(), pmus[0].max_precise), (true, Some(2)));
-    assert_eq!(pmus[1].scope, Scope::Shared(CpuList::new([0, 4])));
+    assert_eq!(pmus[1].scope, PmuScope::Shared(CpuList::new([0, 4])));
     assert!(!facts.lacks_core_pmu() && facts.online.len() == 2 && facts.possible.is_empty());
     // A part of them says the same of a task's event that is not there.
     for root in [folder.path().to_owned(), folder.path().join("nothing")] {
@@ -429,7 +431,7 @@ fn facts_of_a_fabricated_machine() {
             let why = |facts: &Facts| {
                 let (errno, target, role) = (ENOENT, TargetKind::Task(Whose::Own), GroupRole::Leader);
                 assert!(is_about_the_machine(errno, target));
-                explain(&Refusal { errno, attr: &attr, target, role, facts })
+                explain(&RefusedRequest { errno, attr: &attr, target, role, facts })
             };
             assert_eq!(why(&all), why(&some), "{attr:?}");
         }

@@ -3,7 +3,7 @@
 //! **Invariant:** a lease whose slot was given to another event reaches nothing.
 
 use super::kernel_slots::KernelSlots;
-use super::opener::Opener;
+use super::opener::EventOpener;
 use super::scarce::ScarceSlots;
 use super::served::ServedSlots;
 use super::usage_slots::UsageSlots;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 ///
 /// There may be thousands, and most need one kind only: each is made when it is used.
 pub struct LinuxBank {
-    opener: Opener,
+    opener: EventOpener,
     kernel: Option<Box<KernelSlots>>,
     served: Option<Box<ServedSlots>>,
     watched: Option<WatchSlots>,
@@ -30,7 +30,14 @@ pub struct LinuxBank {
 
 impl LinuxBank {
     pub(super) fn new(key: ContextKey, shared: Arc<Shared>) -> Self {
-        Self { opener: Opener { key, shared }, kernel: None, served: None, watched: None, scarce: None, usage: None }
+        Self {
+            opener: EventOpener { key, shared },
+            kernel: None,
+            served: None,
+            watched: None,
+            scarce: None,
+            usage: None,
+        }
     }
 
     fn kernel(&mut self) -> &mut KernelSlots {
@@ -51,7 +58,7 @@ impl LinuxBank {
     }
 
     fn usage(&mut self) -> &mut UsageSlots {
-        let Opener { key, shared } = &self.opener;
+        let EventOpener { key, shared } = &self.opener;
         self.usage.get_or_insert_with(|| Box::new(UsageSlots::new(*key, Arc::clone(shared), Proc::system())))
     }
 

@@ -6,7 +6,7 @@
 //! **Invariant:** the kernel decides who gets a register. What is said here is for the engine's account only, and where it can't be
 //! found out, none is kept.
 
-use super::opener::{EventFile, Opener, kernel_attr};
+use super::opener::{EventFile, EventOpener, kernel_attr};
 use super::{LinuxHost, Shared, lock};
 use crate::cpus::Cpus;
 use crate::sys;
@@ -54,7 +54,7 @@ pub(super) fn ledger_of_this_process(found: &DebugRegisters) -> Arc<Ledger<HostL
 /// moment misses them. `None` where there are none, or the kernel says anything else.
 fn tried_out(shared: &Arc<Shared>) -> Option<Registers> {
     let task = TaskId(u64::from(sys::current_tid().unsigned_abs()));
-    let opener = Opener { key: ContextKey::Task(task), shared: Arc::clone(shared) };
+    let opener = EventOpener { key: ContextKey::Task(task), shared: Arc::clone(shared) };
     let all = |kind: Kind, held: &mut Vec<EventFile>| {
         let before = held.len();
         while held.len() - before < MOST {

@@ -6,7 +6,7 @@
 //! **Invariant:** an fd is closed when its slot is released or its bank dropped, never before.
 
 use super::models::clock_of;
-use super::opener::{EventFile, Opener, TIMES, can_read_as_group, kernel_attr};
+use super::opener::{EventFile, EventOpener, TIMES, can_read_as_group, kernel_attr};
 use super::{KERNEL, lock};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
@@ -37,7 +37,7 @@ struct KernelSlot {
     output: bool,
     /// Whether the first exec of its task starts it.
     on_exec: bool,
-    state: State,
+    state: KernelSlotState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ enum Reads {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum KernelSlotState {
     Started,
     Stopped,
 }
@@ -74,13 +74,13 @@ impl KernelSlot {
 }
 
 pub(super) struct KernelSlots {
-    opener: Opener,
+    opener: EventOpener,
     slots: Vec<Option<KernelSlot>>,
     buffer: Vec<u8>,
 }
 
 impl KernelSlots {
-    pub(super) fn new(opener: Opener) -> Self {
+    pub(super) fn new(opener: EventOpener) -> Self {
         Self { opener, slots: Vec::new(), buffer: Vec::new() }
     }
 
@@ -145,7 +145,7 @@ impl KernelSlots {
             opened: 1,
             output,
             on_exec,
-            state: State::Stopped,
+            state: KernelSlotState::Stopped,
         });
         Ok(())
     }
@@ -178,7 +178,7 @@ impl KernelSlots {
             sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
         }
         // Otherwise the exec will start it.
-        slot.state = State::Started;
+        slot.state = KernelSlotState::Started;
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl KernelSlots {
         let slot = self.slot_mut(lease)?;
         let Attr { bp_type, config1, config2, .. } = *watched;
         let mut attr = Attr { bp_type, config1, config2, ..slot.attr };
-        attr.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
+        attr.flags.set(AttrFlags::DISABLED, slot.state == KernelSlotState::Stopped);
         let (mut bytes, mut bytes_before) = ([0; Attr::MAX_SIZE], [0; Attr::MAX_SIZE]);
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
@@ -210,11 +210,11 @@ impl KernelSlots {
                     // Its own register and those of children come one after another: what has been changed is changed back,
                     // to what it has room for.
                     let mut before = slot.attr;
-                    before.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
+                    before.flags.set(AttrFlags::DISABLED, slot.state == KernelSlotState::Stopped);
                     let size = before.encode(&mut bytes_before);
                     let _ = opener.modify(&slot.fd, slot.cred, bytes_before.get(..size).unwrap_or_default());
                 }
-                if slot.state == State::Started {
+                if slot.state == KernelSlotState::Started {
                     sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
                 }
                 Err(refused(errno))
@@ -226,7 +226,7 @@ impl KernelSlots {
         if let Ok(slot) = self.slot_mut(lease) {
             // Disabling an open event can't fail; were it closed, it would not count either.
             let _ = sys::perf::disable(slot.fd.as_fd());
-            slot.state = State::Stopped;
+            slot.state = KernelSlotState::Stopped;
         }
     }
 

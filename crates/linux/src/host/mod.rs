@@ -21,17 +21,17 @@ pub use bank::LinuxBank;
 pub use models::{clock_attr, is_clock, machine_usage_attr, usage_attr};
 pub use opener::Closing;
 pub use passable::PassableFile;
-pub use scarce::{Reach, RoomNow, question};
-pub use watching::{Begun, Crowd, CrowdReport, Registers};
+pub use scarce::{CapacitySnapshot, Reach, question};
+pub use watching::{EnableTime, PerThreadEvents, PerThreadReport, Registers};
 
 use crate::affinity;
 use crate::bpf::{Map, Program};
-use crate::capacity::Capacity;
+use crate::capacity::ProbedCapacity;
 use crate::cgroup::Cgroup;
 use crate::credentials::Openers;
 use crate::ring::{BackwardRing, Ring, RingMemory};
-use crate::shared::client::{Place, Service};
-use crate::shared::wire::Moment;
+use crate::shared::client::{Service, SocketPath};
+use crate::shared::wire::TimedTotals;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
@@ -48,7 +48,7 @@ use pmux_engine::ring_buffer::OutOfMemory;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
 use scarce::ScarcePmus;
-use served::{Sharing, ShownSlots};
+use served::{CachedSlots, Sharing};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -111,7 +111,7 @@ struct Shared {
     /// Who keeps counters for several processes.
     sharing: Sharing,
     /// What it shows of our events.
-    shown: ShownSlots,
+    cached: CachedSlots,
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
     fork_tracepoint: AtomicU64,
@@ -165,7 +165,7 @@ impl LinuxHost {
 
     /// Looks for a service here when there is something to share for the first time, with so much patience; where there is
     /// none, the kernel is asked for ever.
-    pub fn share_if_possible(&self, place: Place, patience: Duration) {
+    pub fn share_if_possible(&self, place: SocketPath, patience: Duration) {
         self.shared.sharing.if_possible(place, patience);
     }
 
@@ -186,8 +186,8 @@ impl LinuxHost {
 
     /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
     /// it keeps none such, or shows nothing of it.
-    pub fn shown(&self, of: (ContextKey, Lease)) -> Option<Moment> {
-        self.shared.shown.moment(of)
+    pub fn cached(&self, of: (ContextKey, Lease)) -> Option<TimedTotals> {
+        self.shared.cached.moment(of)
     }
 
     /// From now on keeps account of the files of what is opened of [`KERNEL`], so that others can be given them.
@@ -300,7 +300,7 @@ impl LinuxHost {
 
     /// Brings what was found of a scarce PMU by trying these events, as [`question`]s: all that were tried before among
     /// them.
-    pub fn learn_capacity(&self, pmu: PmuId, events: &[Attr], found: &Capacity) {
+    pub fn learn_capacity(&self, pmu: PmuId, events: &[Attr], found: &ProbedCapacity) {
         self.shared.scarce.learn(pmu, events, found);
     }
 
@@ -331,7 +331,7 @@ impl LinuxHost {
     }
 
     /// What is known of a scarce PMU now.
-    pub fn room(&self, pmu: PmuId) -> Option<RoomNow> {
+    pub fn capacity(&self, pmu: PmuId) -> Option<CapacitySnapshot> {
         self.shared.scarce.now(pmu)
     }
 
@@ -395,30 +395,36 @@ impl LinuxHost {
         Ok(values.and_then(|values| values.members.iter().next()?.lost))
     }
 
-    /// A PMU for breakpoints that write into the rings of outlets; `None` where there are too many. It is given back with
+    /// A PMU for breakpoints that write into the rings of ring owners; `None` where there are too many. It is given back with
     /// [`LinuxHost::close_watch`].
     pub fn open_watch(&self, registers: Registers) -> Option<PmuId> {
         self.shared.watching.take(registers)
     }
 
     /// From now on what is opened of a watch on a CPU writes into the ring of this event, which must be of the same CPU and
-    /// mapped. On a task, an event is opened for each CPU that has an outlet then.
+    /// mapped. On a task, an event is opened for each CPU that has a ring owner then.
     ///
     /// # Errors
     /// `EBADF` where the event has no output.
-    pub fn set_outlet(&self, watch: PmuId, cpu: CpuId, outlet: (ContextKey, Lease)) -> Result<(), Errno> {
-        self.shared.watching.set_outlet(watch, cpu.0, self.output(outlet)?);
+    pub fn set_ring_owner(&self, watch: PmuId, cpu: CpuId, ring_owner: (ContextKey, Lease)) -> Result<(), Errno> {
+        self.shared.watching.set_ring_owner(watch, cpu.0, self.output(ring_owner)?);
         Ok(())
     }
 
     /// Calls `open`, in which a task stands for all of these threads in what is opened of a watch that keeps its registers: a slot
-    /// is an event on each of them. [`Crowd::report`] says what came of it.
+    /// is an event on each of them. [`PerThreadEvents::report`] says what came of it.
     ///
     /// What is opened of this watch by others meanwhile must be on other tasks.
-    pub fn as_crowd<R>(&self, watch: PmuId, task: TaskId, crowd: &Arc<Crowd>, open: impl FnOnce() -> R) -> R {
-        self.shared.watching.set_crowd(watch, Some((task, Arc::clone(crowd))));
+    pub fn open_per_thread<R>(
+        &self,
+        watch: PmuId,
+        task: TaskId,
+        per_thread: &Arc<PerThreadEvents>,
+        open: impl FnOnce() -> R,
+    ) -> R {
+        self.shared.watching.set_per_thread(watch, Some((task, Arc::clone(per_thread))));
         let result = open();
-        self.shared.watching.set_crowd(watch, None);
+        self.shared.watching.set_per_thread(watch, None);
         result
     }
 

@@ -6,7 +6,7 @@ use super::{Shared, lock};
 use crate::credentials::{ActError, EventTarget};
 use crate::limits;
 use crate::probe::Traced;
-use crate::sys::perf::Subject;
+use crate::sys::perf::TargetTask;
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, sw};
 use pmux_engine::Cred;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 #[derive(Clone)]
-pub(super) struct Opener {
+pub(super) struct EventOpener {
     pub(super) key: ContextKey,
     pub(super) shared: Arc<Shared>,
 }
 
-impl Opener {
+impl EventOpener {
     pub(super) fn open(
         &self,
         attr: &Attr,
@@ -55,14 +55,14 @@ impl Opener {
                     Filter::Everything => None,
                     Filter::Cgroup(_) => return Err(Errno::EINVAL),
                 };
-                sys::perf::open(attr, Subject::Task(tid), cpu, group)
+                sys::perf::open(attr, TargetTask::Task(tid), cpu, group)
             }
             (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
                 let cgroups = lock(&self.shared.cgroups);
                 let known = cgroups.get(&id).ok_or(Errno::EBADF)?;
-                sys::perf::open(attr, Subject::Cgroup(known.cgroup.file().as_fd()), Some(cpu.0), group)
+                sys::perf::open(attr, TargetTask::Cgroup(known.cgroup.file().as_fd()), Some(cpu.0), group)
             }
-            (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, Subject::EveryTask, Some(cpu.0), group),
+            (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, TargetTask::EveryTask, Some(cpu.0), group),
         }
     }
 
@@ -106,26 +106,26 @@ impl Opener {
         &self,
         attr: &Attr,
         filter: Filter,
-        outlets: impl Iterator<Item = (u32, &'f EventFile)>,
+        ring_owners: impl Iterator<Item = (u32, &'f EventFile)>,
     ) -> Result<EventFiles, BankError> {
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        let mut fds = Vec::with_capacity(outlets.size_hint().1.unwrap_or_default());
-        for (cpu, outlet) in outlets {
-            let fd = with_room(|| self.ask_into(bytes, filter, cpu, outlet.as_fd()));
+        let mut fds = Vec::with_capacity(ring_owners.size_hint().1.unwrap_or_default());
+        for (cpu, ring_owner) in ring_owners {
+            let fd = with_room(|| self.ask_into(bytes, filter, cpu, ring_owner.as_fd()));
             fds.push(fd.map_err(|errno| BankError::from_errno(errno.raw()))?);
         }
         Ok(EventFiles::new(fds, &self.shared.files))
     }
 
-    fn ask_into(&self, attr: &[u8], filter: Filter, cpu: u32, outlet: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-        let subject = match (self.key, filter) {
+    fn ask_into(&self, attr: &[u8], filter: Filter, cpu: u32, ring_owner: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        let target_task = match (self.key, filter) {
             (_, Filter::Cgroup(_)) => return Err(Errno::EOPNOTSUPP),
-            (ContextKey::Task(task), _) => Subject::Task(u32::try_from(task.0).map_err(|_| Errno::ESRCH)?),
-            (ContextKey::Cpu(_), _) => Subject::EveryTask,
+            (ContextKey::Task(task), _) => TargetTask::Task(u32::try_from(task.0).map_err(|_| Errno::ESRCH)?),
+            (ContextKey::Cpu(_), _) => TargetTask::EveryTask,
         };
-        sys::perf::open_into(attr, subject, cpu, outlet)
+        sys::perf::open_into(attr, target_task, cpu, ring_owner)
     }
 
     /// An event that counts how often a task and its descendants fork, on from now on; `None` where that is not wanted or
@@ -182,7 +182,7 @@ pub(super) fn with_room(open: impl Fn() -> Result<OwnedFd, Errno>) -> Result<Own
 
 /// An event of the kernel. Closed when it is dropped.
 pub(super) struct EventFile {
-    fd: Held,
+    fd: ClosableFd,
     /// The probe that it is on, which must outlive the file.
     _probe: Option<Arc<Traced>>,
     number: u64,
@@ -190,7 +190,7 @@ pub(super) struct EventFile {
 }
 
 /// The file of an event.
-enum Held {
+enum ClosableFd {
     /// It is closed at once.
     Quick(OwnedFd),
     /// It is closed by a thread of its own, because the kernel waits for all CPUs before the last event of a tracepoint goes
@@ -299,9 +299,9 @@ impl EventFile {
             Some(closer) if kind == EventType::TRACEPOINT => {
                 let fd = Arc::new(fd);
                 count.note_slow(&fd);
-                Held::Slow(fd, closer.clone())
+                ClosableFd::Slow(fd, closer.clone())
             }
-            _ => Held::Quick(fd),
+            _ => ClosableFd::Quick(fd),
         };
         Self { fd, _probe: probe, number, count: Arc::clone(count) }
     }
@@ -315,15 +315,15 @@ impl EventFile {
 impl AsFd for EventFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.fd {
-            Held::Quick(fd) => fd.as_fd(),
-            Held::Slow(fd, _) => fd.as_fd(),
+            ClosableFd::Quick(fd) => fd.as_fd(),
+            ClosableFd::Slow(fd, _) => fd.as_fd(),
         }
     }
 }
 
 impl Drop for EventFile {
     fn drop(&mut self) {
-        if let Held::Slow(fd, closer) = &self.fd {
+        if let ClosableFd::Slow(fd, closer) = &self.fd {
             // So that it costs nothing while it waits. It can't fail.
             let _ = sys::perf::disable(fd.as_fd());
             if closer.send(Arc::clone(fd)).is_ok() {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What a source is opened on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct UsageScope {
     filter: Filter,
     extent: Extent,
 }
@@ -37,7 +37,7 @@ enum Extent {
 
 struct UsageSlot {
     generation: u64,
-    place: Place,
+    place: UsageScope,
     kind: UsageKind,
     /// Counted in earlier periods.
     done: u64,
@@ -49,7 +49,7 @@ pub(super) struct UsageSlots {
     key: ContextKey,
     shared: Arc<Shared>,
     proc: Proc,
-    sources: Vec<(Place, UsageSource)>,
+    sources: Vec<(UsageScope, UsageSource)>,
     slots: Vec<Option<UsageSlot>>,
 }
 
@@ -59,17 +59,17 @@ impl UsageSlots {
     }
 
     /// What a slot that is programmed now is meant for.
-    fn place(&self, filter: Filter, attr: &Attr) -> Place {
+    fn place(&self, filter: Filter, attr: &Attr) -> UsageScope {
         let extent = match self.key {
             _ if is_of_machine(attr) => Extent::Machine,
             ContextKey::Task(task) if lock(&self.shared.commands).contains(&task) => Extent::Command,
             ContextKey::Task(task) if lock(&self.shared.processes).contains(&task) => Extent::Process,
             _ => Extent::Itself,
         };
-        Place { filter, extent }
+        UsageScope { filter, extent }
     }
 
-    fn target(&self, place: Place) -> Result<UsageTarget, BankError> {
+    fn target(&self, place: UsageScope) -> Result<UsageTarget, BankError> {
         match (self.key, place.filter) {
             (ContextKey::Task(task), Filter::Everything) => {
                 let tid = i32::try_from(task.0).map_err(|_| BankError::NoSuchTask)?;
@@ -93,7 +93,7 @@ impl UsageSlots {
         }
     }
 
-    fn source(&mut self, place: Place) -> Result<&mut UsageSource, BankError> {
+    fn source(&mut self, place: UsageScope) -> Result<&mut UsageSource, BankError> {
         let index = match self.sources.iter().position(|(other, _)| *other == place) {
             Some(index) => index,
             None => {
@@ -108,7 +108,7 @@ impl UsageSlots {
     }
 
     /// The source's value now; after the target was reaped, the exact one.
-    fn value(&mut self, place: Place, kind: UsageKind) -> Result<u64, BankError> {
+    fn value(&mut self, place: UsageScope, kind: UsageKind) -> Result<u64, BankError> {
         let (begun, last) = match self.key {
             ContextKey::Task(task) => {
                 (lock(&self.shared.begun).get(&task).copied(), lock(&self.shared.finals).get(&task).copied())

@@ -34,7 +34,7 @@ const GROUP: &str = "pmux";
 const LONGEST_PATH: usize = 2048;
 
 /// Which probe: its PMU, `config`, `config1` and `config2`.
-type Key = (ProbePmu, [u64; 3]);
+type ProbeKey = (ProbePmu, [u64; 3]);
 
 /// A probe in tracefs. It is taken away when this is dropped, which must be after the events on it are closed.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Traced {
 
     /// The probe of a place, which all events on it share.
     fn at(pmu: ProbePmu, attr: &Attr) -> Result<Arc<Self>, Errno> {
-        static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Traced>>>> = OnceLock::new();
+        static KNOWN: OnceLock<Mutex<HashMap<ProbeKey, Weak<Traced>>>> = OnceLock::new();
         let mut known = KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         let key = (pmu, [attr.config, attr.config1, attr.config2]);
         if let Some(probe) = known.get(&key).and_then(Weak::upgrade) {
@@ -108,7 +108,7 @@ impl Traced {
         Ok(probe)
     }
 
-    fn add(tracefs: PathBuf, mut file: File, pmu: ProbePmu, config: u64, place: &Place) -> Result<Self, Errno> {
+    fn add(tracefs: PathBuf, mut file: File, pmu: ProbePmu, config: u64, place: &ProbeLocation) -> Result<Self, Errno> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only distinct numbers are wanted.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -195,20 +195,20 @@ fn is_orphan(name: &str) -> bool {
 }
 
 /// A place as tracefs names it.
-enum Place {
+enum ProbeLocation {
     File(PathBuf, u64),
     Address(u64),
 }
 
 /// Where an event's probe is, as far as that can be told from its attribute.
-fn place(pmu: ProbePmu, attr: &Attr) -> Option<Place> {
+fn place(pmu: ProbePmu, attr: &Attr) -> Option<ProbeLocation> {
     match pmu {
-        ProbePmu::Uprobe => Some(Place::File(path_at(attr.config1)?, attr.config2)),
-        ProbePmu::Kprobe => (attr.config1 == 0).then_some(Place::Address(attr.config2)),
+        ProbePmu::Uprobe => Some(ProbeLocation::File(path_at(attr.config1)?, attr.config2)),
+        ProbePmu::Kprobe => (attr.config1 == 0).then_some(ProbeLocation::Address(attr.config2)),
     }
 }
 
-impl Place {
+impl ProbeLocation {
     /// Adds it to a line. What is answered must stay open until the line is written.
     fn write(&self, line: &mut Vec<u8>) -> io::Result<Option<File>> {
         match self {
@@ -282,10 +282,10 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("pmux traced#{}", std::process::id()));
         std::fs::write(&folder, "").unwrap();
         let mut line = Vec::new();
-        let opened = Place::File(folder.clone(), 16).write(&mut line).unwrap().expect("it is open");
+        let opened = ProbeLocation::File(folder.clone(), 16).write(&mut line).unwrap().expect("it is open");
         assert_eq!(line, format!("/proc/self/fd/{}:0x10", opened.as_raw_fd()).into_bytes());
         line.clear();
-        assert!(Place::File("/bin/sh".into(), 16).write(&mut line).unwrap().is_none());
+        assert!(ProbeLocation::File("/bin/sh".into(), 16).write(&mut line).unwrap().is_none());
         assert_eq!(line, b"/bin/sh:0x10");
         std::fs::remove_file(folder).unwrap();
     }

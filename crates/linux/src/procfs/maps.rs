@@ -29,7 +29,7 @@ pub struct Mapping {
     /// The address behind its last.
     pub end: u64,
     /// What may be done there.
-    pub rights: Rights,
+    pub rights: MappingPerms,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
     /// What is mapped.
@@ -38,7 +38,7 @@ pub struct Mapping {
 
 /// What may be done with a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rights {
+pub struct MappingPerms {
     /// It can be read.
     pub read: bool,
     /// It can be written to.
@@ -107,7 +107,7 @@ impl Mapping {
         Some(Self {
             start,
             end,
-            rights: Rights { read: rights[0] == b'r', write: rights[1] == b'w', execute: rights[2] == b'x' },
+            rights: MappingPerms { read: rights[0] == b'r', write: rights[1] == b'w', execute: rights[2] == b'x' },
             offset: hex(offset)?,
             backing: Backing::named(path, inode, (part(major)?, part(minor)?)),
         })
@@ -279,7 +279,7 @@ mod tests {
         let line = b"7f00-8000 r-xp 00001000 fd:0a 42                         /usr/lib/a b.so (deleted)";
         let found = Mapping::parse(line).unwrap();
         assert_eq!((found.start, found.end, found.offset), (0x7f00, 0x8000, 0x1000));
-        assert_eq!(found.rights, Rights { read: true, write: false, execute: true });
+        assert_eq!(found.rights, MappingPerms { read: true, write: false, execute: true });
         let file = found.file().unwrap();
         assert_eq!((file.path.to_str().unwrap(), file.inode), ("/usr/lib/a b.so", 42));
         assert_eq!((file.device, file.presence), ((0xfd, 0x0a), Presence::Deleted));

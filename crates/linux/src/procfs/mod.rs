@@ -22,7 +22,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use machine::{CpuTimes, Faults, MachineStat};
-pub use maps::{Backing, MappedFile, Mapping, Presence, Rights};
+pub use maps::{Backing, MappedFile, Mapping, MappingPerms, Presence};
 pub use stat::Stat;
 pub use status::{Ids, SeccompMode, Status};
 

@@ -191,8 +191,8 @@ fn errors_read_as_sentences() {
     assert_eq!(error.to_string(), "the ring is corrupt: a record at 40 states a size of 3 bytes; 16 bytes skipped");
 }
 
-fn caller() -> perf::Subject<'static> {
-    perf::Subject::Task(crate::current_tid().unsigned_abs())
+fn caller() -> perf::TargetTask<'static> {
+    perf::TargetTask::Task(crate::current_tid().unsigned_abs())
 }
 
 /// Opens a software event of this thread that writes a record for each page fault, or says why not.
@@ -343,7 +343,7 @@ fn attributes_that_lie_about_their_size_are_refused() {
     let mut attr = [0_u8; 64];
     attr[4..8].copy_from_slice(&4096_u32.to_ne_bytes());
     assert_eq!(open(&attr), Some(Errno::EINVAL));
-    let task = |tid| perf::open(&[0; 64], perf::Subject::Task(tid), None, None).err();
+    let task = |tid| perf::open(&[0; 64], perf::TargetTask::Task(tid), None, None).err();
     assert_eq!(task(0), Some(Errno::ESRCH));
     assert_eq!(task(u32::MAX), Some(Errno::ESRCH));
 }

@@ -24,7 +24,7 @@ use super::wire::PACKET_BYTES;
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
-    files: Files,
+    files: FdPolicy,
     /// The process, user and group that packets must come from; `None` where any process that has the other end may send them.
     sender: Option<(i32, u32, u32)>,
     /// Set when the socket was given up: fields are dropped in their order, so it is told when the socket is closed.
@@ -43,13 +43,13 @@ impl Drop for GivenUp {
 
 /// What is done with files that the other end sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Files {
+enum FdPolicy {
     /// They are received: the other end is trusted.
-    Wanted,
+    Accepted,
     /// The kernel refuses them to the other end.
     Refused,
     /// Nothing refuses them, so they stay where they are.
-    Feared,
+    Untrusted,
 }
 
 static HOLDERS: Mutex<Holders> = Mutex::new(Holders::new());
@@ -89,10 +89,10 @@ impl Channel {
     pub fn connect(path: &Path) -> Result<Self, Errno> {
         let socket = sys::packet_socket()?;
         sys::connect(socket.as_fd(), path.as_os_str())?;
-        Ok(Self::new(socket, Files::Wanted, None))
+        Ok(Self::new(socket, FdPolicy::Accepted, None))
     }
 
-    const fn new(socket: OwnedFd, files: Files, sender: Option<(i32, u32, u32)>) -> Self {
+    const fn new(socket: OwnedFd, files: FdPolicy, sender: Option<(i32, u32, u32)>) -> Self {
         Self { socket, files, sender, given_up: None }
     }
 
@@ -102,8 +102,8 @@ impl Channel {
         sys::pass_credentials(socket.as_fd())?;
         let sender = Some(sys::peer_credentials(socket.as_fd())?);
         // Where the listener did not say it before the other end connected, files may wait in it already.
-        let files = if sys::refuses_files(socket.as_fd()) { Files::Refused } else { Files::Feared };
-        if files == Files::Feared {
+        let files = if sys::refuses_files(socket.as_fd()) { FdPolicy::Refused } else { FdPolicy::Untrusted };
+        if files == FdPolicy::Untrusted {
             holders().tend();
         }
         Ok(Self::new(socket, files, sender))
@@ -112,7 +112,7 @@ impl Channel {
     /// Two ends of one connection.
     #[cfg(test)]
     pub(super) fn pair() -> Result<(Self, Self), Errno> {
-        let channel = |socket| Self::new(socket, Files::Wanted, None);
+        let channel = |socket| Self::new(socket, FdPolicy::Accepted, None);
         sys::socket_pair().map(|(one, other)| (channel(one), channel(other)))
     }
 
@@ -166,8 +166,8 @@ impl Channel {
     /// `EMFILE` doesn't come from here: files for which there is no number left make the packet [`Received::Cut`]. Others as
     /// in `recvmsg(2)`.
     pub fn receive(&self, into: &mut PacketBuffer, most_files: usize) -> Result<Received, Errno> {
-        let most_files = if self.files == Files::Wanted { most_files } else { 0 };
-        if self.files == Files::Feared && self.has_files() {
+        let most_files = if self.files == FdPolicy::Accepted { most_files } else { 0 };
+        if self.files == FdPolicy::Untrusted && self.has_files() {
             return Ok(Received::Cut);
         }
         let mut received = sys::receive_packet(self.socket.as_fd(), &mut into.0, most_files);
@@ -215,7 +215,7 @@ impl Channel {
     ///
     /// # Errors
     /// As `getsockopt(2)`.
-    pub fn peer(&self) -> Result<Peer, Errno> {
+    pub fn peer(&self) -> Result<SocketPeer, Errno> {
         let (pid, uid, gid) = sys::peer_credentials(self.socket.as_fd())?;
         let groups = sys::peer_groups(self.socket.as_fd())?;
         let label = sys::peer_label(self.socket.as_fd()).ok().and_then(|label| String::from_utf8(label).ok());
@@ -225,14 +225,14 @@ impl Channel {
             Err(Errno::ENOPROTOOPT) if pid > 0 => sys::pidfd_open(pid).ok(),
             process => process.ok(),
         };
-        Ok(Peer { pid, uid, gid, groups, label, process })
+        Ok(SocketPeer { pid, uid, gid, groups, label, process })
     }
 }
 
 impl Drop for Channel {
     /// Closing the last reference to a socket releases the files in it. Where there may be some, a child has that reference.
     fn drop(&mut self) {
-        if self.files != Files::Feared || !self.drain() {
+        if self.files != FdPolicy::Untrusted || !self.drain() {
             return;
         }
         holders().give_up(self.socket.as_fd());
@@ -282,7 +282,7 @@ impl fmt::Debug for PacketBuffer {
 
 /// Who is at the other end.
 #[derive(Debug)]
-pub struct Peer {
+pub struct SocketPeer {
     /// The process that connected; 0 where it is of a namespace that can't be seen from here.
     pub pid: i32,
     /// Its user then.
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_nobody_wants_are_closed() {
+    fn files_that_are_not_wanted_are_closed() {
         let mut buffer = PacketBuffer::new();
         for (sent, wanted) in [(1, 0), (2, 1), (3, 1), (64, 63), (253, 10), (253, 252)] {
             let (one, other) = Channel::pair().unwrap();
@@ -399,7 +399,7 @@ mod tests {
     /// The end of a service, on a kernel that refuses no files.
     fn service_end() -> (Channel, Channel) {
         let (one, other) = sys::socket_pair().unwrap();
-        (Channel::from_accepted(one).unwrap(), Channel::new(other, Files::Wanted, None))
+        (Channel::from_accepted(one).unwrap(), Channel::new(other, FdPolicy::Accepted, None))
     }
 
     #[test]

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error() {
+    fn a_missing_peer_is_an_error() {
         let (server, client) = Channel::pair().unwrap();
         drop(client);
         // A fork of another thread may still have it for a moment.

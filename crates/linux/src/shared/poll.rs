@@ -17,7 +17,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_ready_is_named() {
+    fn the_ready_files_are_named() {
         // A fork of another thread would keep what is closed open for a moment.
         if !pmux_testkit::own_process() {
             return;

@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::verdict::{Verdict, Word};
+use super::tracee_exit::{TraceeExit, WaitState};
 use crate::sys::{self, Errno, PollEntry, Reaped, Reaping};
 
 /// A command that was released.
@@ -20,7 +20,7 @@ pub struct Child {
     pidfd: Option<OwnedFd>,
     exited: Option<ExitedChild>,
     /// Where it is followed: only its tracer may wait for it then, and says here what came of it.
-    verdict: Option<Arc<Verdict>>,
+    tracee_exit: Option<Arc<TraceeExit>>,
     pub(super) before_exec: Option<Usage>,
 }
 
@@ -56,7 +56,7 @@ impl Child {
     /// Takes over a child that was just forked; no other code may reap it.
     pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
-        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, verdict: None, before_exec: None }
+        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, tracee_exit: None, before_exec: None }
     }
 
     /// The number of the process.
@@ -94,8 +94,8 @@ impl Child {
 
     fn reap(&mut self, how: Reaping) -> Result<Option<ExitedChild>, Errno> {
         if self.exited.is_none() {
-            let reaped = match self.verdict.clone() {
-                Some(verdict) => self.reap_followed(&verdict, how)?,
+            let reaped = match self.tracee_exit.clone() {
+                Some(tracee_exit) => self.reap_followed(&tracee_exit, how)?,
                 None => sys::wait_child(self.pid, how)?,
             };
             self.exited = reaped.map(ExitedChild::from);
@@ -104,21 +104,21 @@ impl Child {
     }
 
     /// As [`Child::reap`], for a command that may be followed: to wait for it would take its stops from the tracer.
-    fn reap_followed(&self, verdict: &Verdict, how: Reaping) -> Result<Option<Reaped>, Errno> {
+    fn reap_followed(&self, tracee_exit: &TraceeExit, how: Reaping) -> Result<Option<Reaped>, Errno> {
         loop {
-            match verdict.word() {
-                Word::Ended(reaped) => return Ok(Some(reaped)),
-                Word::Free => return sys::wait_child(self.pid, how),
-                Word::Followed if self.has_ended(how)? => {
+            match tracee_exit.state() {
+                WaitState::Ended(reaped) => return Ok(Some(reaped)),
+                WaitState::Free => return sys::wait_child(self.pid, how),
+                WaitState::Followed if self.has_ended(how)? => {
                     // Nothing of it stops any more. If the tracer was faster, it is about to say so.
                     match sys::wait_child(self.pid, Reaping::Look) {
-                        Err(Errno::ECHILD) => return verdict.wait_for_end().map(Some).ok_or(Errno::ECHILD),
+                        Err(Errno::ECHILD) => return tracee_exit.wait_for_end().map(Some).ok_or(Errno::ECHILD),
                         Ok(None) => {}
                         answer => return answer,
                     }
                 }
-                Word::Followed if how == Reaping::Look => return Ok(None),
-                Word::Followed => {}
+                WaitState::Followed if how == Reaping::Look => return Ok(None),
+                WaitState::Followed => {}
             }
         }
     }
@@ -136,9 +136,9 @@ impl Child {
     }
 
     /// Lets a tracer tell what comes of it; `None` without a pidfd, which following needs.
-    pub(crate) fn share_verdict(&mut self) -> Option<Arc<Verdict>> {
+    pub(crate) fn share_exit(&mut self) -> Option<Arc<TraceeExit>> {
         self.pidfd.as_ref()?;
-        Some(Arc::clone(self.verdict.get_or_insert_with(Arc::default)))
+        Some(Arc::clone(self.tracee_exit.get_or_insert_with(Arc::default)))
     }
 
     /// Sends a signal to the command.

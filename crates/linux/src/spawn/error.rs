@@ -6,7 +6,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::sys::{self, Access, Errno};
+use crate::sys::{self, AccessMode, Errno};
 
 /// Why a command couldn't be started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,5 +150,5 @@ pub(super) fn has_slash(command: &OsStr) -> bool {
 }
 
 fn exists(path: &OsStr) -> bool {
-    CString::new(path.as_bytes()).is_ok_and(|path| sys::accessible(&path, Access::Exists).is_ok())
+    CString::new(path.as_bytes()).is_ok_and(|path| sys::accessible(&path, AccessMode::Exists).is_ok())
 }

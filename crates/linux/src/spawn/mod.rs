@@ -1,7 +1,7 @@
 //! Starting a command that waits before its first instruction.
 //!
-//! What it is: [`Gated`], a forked child that stands at a gate. Its events are opened on [`Gated::pid`], enabled on
-//! exec, and [`Gated::release`] lets it become the command. Read first: [`Gated::spawn`].
+//! What it is: [`HeldChild`], a forked child that stands at a gate. Its events are opened on [`HeldChild::pid`], enabled on
+//! exec, and [`HeldChild::release`] lets it become the command. Read first: [`HeldChild::spawn`].
 //!
 //! **Invariant:** no event is known here. Nothing of the parent's leaks into the command: handlers, the ignored
 //! `SIGPIPE` of Rust programs, a raised limit of files, descriptors.
@@ -9,18 +9,18 @@
 mod child;
 mod error;
 mod resolve;
-mod verdict;
+mod tracee_exit;
 
 pub use child::{Child, ExitedChild, Usage};
 pub use error::SpawnError;
-pub(crate) use verdict::Verdict;
+pub(crate) use tracee_exit::TraceeExit;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::limits;
-use crate::sys::{self, Access, Errno, ExecPlan, FailedStep, Gate, GateReport, Reaping};
+use crate::sys::{self, AccessMode, Errno, ExecPlan, ExecResult, FailedStep, Gate, Reaping};
 
 /// How a command is started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,7 +58,7 @@ pub enum PerfEvents {
 /// Dropped without a release, it is killed and reaped. If the parent dies, it exits by itself. While it waits it holds
 /// a copy of each descriptor that was open when it was forked: what the parent closes meanwhile stays open in it.
 #[derive(Debug)]
-pub struct Gated {
+pub struct HeldChild {
     command: OsString,
     // `None` once released.
     waiting: Option<(Child, Gate)>,
@@ -66,7 +66,7 @@ pub struct Gated {
     readable: bool,
 }
 
-impl Gated {
+impl HeldChild {
     /// Finds the command and forks a child that waits to become it.
     ///
     /// `argv` is the command and its arguments. A name without a slash is looked up in `PATH`, an empty part of which
@@ -83,7 +83,7 @@ impl Gated {
             words.push(CString::new(word.as_bytes()).map_err(|_| SpawnError::ZeroByte { argument: index })?);
         }
         let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
-        let readable = sys::accessible(&path, Access::Read).is_ok();
+        let readable = sys::accessible(&path, AccessMode::Read).is_ok();
         let mut plan = ExecPlan::new(path, words, environment());
         if let Some(files) = limits::at_start() {
             plan.limit_files(files);
@@ -96,7 +96,7 @@ impl Gated {
         }
         sys::stop_ignoring_children();
         let (pid, gate) =
-            sys::fork_gated(&mut plan).map_err(|errno| SpawnError::Fork { command: name.clone(), errno })?;
+            sys::fork_held(&mut plan).map_err(|errno| SpawnError::Fork { command: name.clone(), errno })?;
         Ok(Self { command: name.clone(), waiting: Some((Child::new(pid), gate)), pid, readable })
     }
 
@@ -113,8 +113,8 @@ impl Gated {
     }
 
     /// Lets a tracer tell what comes of the child; `None` where it can't be followed.
-    pub(crate) fn share_verdict(&mut self) -> Option<Arc<Verdict>> {
-        self.waiting.as_mut()?.0.share_verdict()
+    pub(crate) fn share_exit(&mut self) -> Option<Arc<TraceeExit>> {
+        self.waiting.as_mut()?.0.share_exit()
     }
 
     /// Opens the gate; returns when the child has become the command.
@@ -129,11 +129,11 @@ impl Gated {
         let Some((mut child, gate)) = self.waiting.take() else { return Err(SpawnError::NoCommand) };
         let report = sys::open_gate(&gate).and_then(|()| sys::read_report(&gate));
         match report {
-            Ok(GateReport::Gone(used)) => {
+            Ok(ExecResult::Gone(used)) => {
                 child.before_exec = used.map(Usage::from);
                 Ok(child)
             }
-            Ok(GateReport::Failed(step, errno)) => {
+            Ok(ExecResult::Failed(step, errno)) => {
                 // It is exiting; what it answers adds nothing.
                 let _ = child.wait();
                 Err(match step {
@@ -149,7 +149,7 @@ impl Gated {
     }
 }
 
-impl Drop for Gated {
+impl Drop for HeldChild {
     fn drop(&mut self) {
         if let Some((mut child, gate)) = self.waiting.take() {
             drop(gate);

@@ -9,12 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::error::{SpawnError, has_slash};
-use crate::sys::{self, Access, Errno};
+use crate::sys::{self, AccessMode, Errno};
 
 /// Where commands are without a `PATH`, as in the C libraries.
 const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 
-enum Found {
+enum PathLookup {
     Program(CString),
     Directory,
     NotExecutable,
@@ -28,10 +28,12 @@ pub(super) fn resolve(command: &OsStr, path: Option<&OsStr>) -> Result<CString, 
     if has_slash(command) {
         let command_given = || command.to_os_string();
         return match look(command.as_bytes()) {
-            Found::Program(path) => Ok(path),
-            Found::Directory => Err(SpawnError::IsDirectory { command: command_given() }),
-            Found::NotExecutable | Found::Hidden => Err(SpawnError::PermissionDenied { command: command_given() }),
-            Found::Nothing => Err(SpawnError::NoSuchFile { command: command_given() }),
+            PathLookup::Program(path) => Ok(path),
+            PathLookup::Directory => Err(SpawnError::IsDirectory { command: command_given() }),
+            PathLookup::NotExecutable | PathLookup::Hidden => {
+                Err(SpawnError::PermissionDenied { command: command_given() })
+            }
+            PathLookup::Nothing => Err(SpawnError::NoSuchFile { command: command_given() }),
         };
     }
     let mut refused = false;
@@ -42,10 +44,10 @@ pub(super) fn resolve(command: &OsStr, path: Option<&OsStr>) -> Result<CString, 
             candidate.push(b'/');
             candidate.extend_from_slice(command.as_bytes());
             match look(&candidate) {
-                Found::Program(path) => return Ok(path),
-                Found::NotExecutable => refused = true,
+                PathLookup::Program(path) => return Ok(path),
+                PathLookup::NotExecutable => refused = true,
                 // A part of the path that belongs to another user says nothing about the command.
-                Found::Directory | Found::Hidden | Found::Nothing => {}
+                PathLookup::Directory | PathLookup::Hidden | PathLookup::Nothing => {}
             }
         }
     }
@@ -54,18 +56,18 @@ pub(super) fn resolve(command: &OsStr, path: Option<&OsStr>) -> Result<CString, 
     Err(if refused { SpawnError::PermissionDenied { command } } else { SpawnError::NotFound { command } })
 }
 
-fn look(path: &[u8]) -> Found {
-    let Ok(c_path) = CString::new(path) else { return Found::Nothing };
-    match sys::accessible(&c_path, Access::Execute) {
+fn look(path: &[u8]) -> PathLookup {
+    let Ok(c_path) = CString::new(path) else { return PathLookup::Nothing };
+    match sys::accessible(&c_path, AccessMode::Execute) {
         // Directories are "executable" too, so the kind is asked as well.
-        Ok(()) if Path::new(OsStr::from_bytes(path)).is_dir() => Found::Directory,
-        Ok(()) => Found::Program(c_path),
+        Ok(()) if Path::new(OsStr::from_bytes(path)).is_dir() => PathLookup::Directory,
+        Ok(()) => PathLookup::Program(c_path),
         Err(Errno::EACCES | Errno::EPERM) => match std::fs::metadata(OsStr::from_bytes(path)) {
-            Ok(meta) if meta.is_dir() => Found::Directory,
-            Ok(_) => Found::NotExecutable,
-            Err(error) if Errno::from(&error) == Errno::EACCES => Found::Hidden,
-            Err(_) => Found::Nothing,
+            Ok(meta) if meta.is_dir() => PathLookup::Directory,
+            Ok(_) => PathLookup::NotExecutable,
+            Err(error) if Errno::from(&error) == Errno::EACCES => PathLookup::Hidden,
+            Err(_) => PathLookup::Nothing,
         },
-        Err(_) => Found::Nothing,
+        Err(_) => PathLookup::Nothing,
     }
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::resolve::resolve;
-use super::{ExitedChild, Gated, PerfEvents, SpawnError, SpawnOptions};
+use super::{ExitedChild, HeldChild, PerfEvents, SpawnError, SpawnOptions};
 use crate::sys::{self, Errno, perf};
 use crate::wait::{Signals, Token, Waiter, Wake};
 
@@ -19,8 +19,8 @@ fn words(argv: &[&str]) -> Vec<OsString> {
     argv.iter().map(OsString::from).collect()
 }
 
-fn spawn(argv: &[&str]) -> Result<Gated, SpawnError> {
-    Gated::spawn(&words(argv), SpawnOptions::default())
+fn spawn(argv: &[&str]) -> Result<HeldChild, SpawnError> {
+    HeldChild::spawn(&words(argv), SpawnOptions::default())
 }
 
 fn run(argv: &[&str]) -> Result<ExitedChild, SpawnError> {
@@ -48,11 +48,11 @@ fn run_fresh(argv: &[&str]) -> Result<ExitedChild, SpawnError> {
 fn the_command_waits_at_the_gate() {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("mark");
-    let gated = spawn(&["sh", "-c", "echo ran > \"$0\"; exit 7", mark.to_str().unwrap()]).unwrap();
-    let at_gate = fs::read_link(format!("/proc/{}/exe", gated.pid())).unwrap();
+    let held = spawn(&["sh", "-c", "echo ran > \"$0\"; exit 7", mark.to_str().unwrap()]).unwrap();
+    let at_gate = fs::read_link(format!("/proc/{}/exe", held.pid())).unwrap();
     assert_eq!(at_gate, std::env::current_exe().unwrap(), "still the forked parent");
-    let pid = gated.pid();
-    let mut child = gated.release().unwrap();
+    let pid = held.pid();
+    let mut child = held.release().unwrap();
     assert_eq!(child.pid(), pid);
     let end = child.wait().unwrap();
     assert_eq!(end.status.code(), Some(7));
@@ -144,21 +144,21 @@ fn the_path_is_searched_like_a_shell_does() {
 
 #[test]
 fn an_abandoned_child_is_gone() {
-    let gated = spawn(&["true"]).unwrap();
-    let pid = gated.pid();
+    let held = spawn(&["true"]).unwrap();
+    let pid = held.pid();
     assert!(Path::new(&format!("/proc/{pid}")).exists());
-    drop(gated);
+    drop(held);
     assert_eq!(sys::wait_child(pid.cast_signed(), sys::Reaping::Look).err(), Some(Errno::ECHILD));
 }
 
 #[test]
 fn a_child_killed_at_the_gate_is_told_by_its_status() {
-    let gated = spawn(&["true"]).unwrap();
-    sys::kill(gated.pid().cast_signed(), libc::SIGKILL).unwrap();
-    while !sys::has_exited(gated.pid().cast_signed()).unwrap() {
+    let held = spawn(&["true"]).unwrap();
+    sys::kill(held.pid().cast_signed(), libc::SIGKILL).unwrap();
+    while !sys::has_exited(held.pid().cast_signed()).unwrap() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let end = gated.release().unwrap().wait().unwrap();
+    let end = held.release().unwrap().wait().unwrap();
     assert_eq!(end.status.signal(), Some(libc::SIGKILL));
 }
 
@@ -170,8 +170,8 @@ fn gates_of_several_threads_do_not_hold_each_other() {
             std::thread::spawn(|| {
                 for _ in 0..20 {
                     let waiting: Vec<_> = (0..3).map(|_| spawn(&["true"]).unwrap()).collect();
-                    for gated in waiting {
-                        assert!(gated.release().unwrap().wait().unwrap().status.success());
+                    for held in waiting {
+                        assert!(held.release().unwrap().wait().unwrap().status.success());
                     }
                 }
             })
@@ -218,7 +218,7 @@ fn a_raised_limit_of_files_stays_with_the_parent() {
 fn perf_events_can_be_refused() {
     let argv = words(&["sh", "-c", "grep -q '^Seccomp:.*2' /proc/self/status"]);
     let options = SpawnOptions { perf_events: PerfEvents::Refused(Errno::EPERM), ..SpawnOptions::default() };
-    match Gated::spawn(&argv, options).unwrap().release() {
+    match HeldChild::spawn(&argv, options).unwrap().release() {
         Ok(mut child) => assert!(child.wait().unwrap().status.success()),
         Err(error) => println!("skipped: needs seccomp ({error})"),
     }
@@ -237,12 +237,12 @@ fn descriptors_of_the_parent_do_not_leak() {
 
 #[test]
 fn events_count_from_exec_on() {
-    let gated = spawn(&["true"]).unwrap();
+    let held = spawn(&["true"]).unwrap();
     let mut attr = [0_u8; 64];
     attr[0..4].copy_from_slice(&1_u32.to_ne_bytes()); // software
     attr[8..16].copy_from_slice(&2_u64.to_ne_bytes()); // page faults
     attr[40..48].copy_from_slice(&(1_u64 | 1 << 12 | 1 << 5).to_ne_bytes()); // disabled, on exec, user only
-    let event = match perf::open(&attr, perf::Subject::Task(gated.pid()), None, None) {
+    let event = match perf::open(&attr, perf::TargetTask::Task(held.pid()), None, None) {
         Ok(event) => event,
         Err(error @ (Errno::EACCES | Errno::EPERM | Errno::ENOSYS)) => {
             println!("skipped: needs perf_event_open ({error})");
@@ -256,7 +256,7 @@ fn events_count_from_exec_on() {
         u64::from_ne_bytes(bytes)
     };
     assert_eq!(count(), 0);
-    let end = gated.release().unwrap().wait().unwrap();
+    let end = held.release().unwrap().wait().unwrap();
     // What the kernel's own books have more, the child needed before it became the command.
     assert!(count() > 0 && count() <= end.usage.minor_faults + end.usage.major_faults);
 }
@@ -267,10 +267,10 @@ fn handlers_of_the_parent_do_not_run_in_the_child() {
     let mut child = spawn(&["sleep", "1000"]).unwrap().release().unwrap();
     child.kill(libc::SIGUSR2).unwrap();
     assert_eq!(child.wait().unwrap().status.signal(), Some(libc::SIGUSR2));
-    let gated = spawn(&["true"]).unwrap();
+    let held = spawn(&["true"]).unwrap();
     // At the gate it may not have got as far as to reset them; then the signal still waits.
-    sys::kill(gated.pid().cast_signed(), libc::SIGUSR2).unwrap();
-    assert_eq!(gated.release().unwrap().wait().unwrap().status.signal(), Some(libc::SIGUSR2));
+    sys::kill(held.pid().cast_signed(), libc::SIGUSR2).unwrap();
+    assert_eq!(held.release().unwrap().wait().unwrap().status.signal(), Some(libc::SIGUSR2));
     assert_eq!(waiter.wait(Some(Instant::now())), Ok(vec![Wake::Deadline]));
 }
 
@@ -296,8 +296,8 @@ fn plays(role: &str) -> bool {
 #[test]
 fn role_dying_parent() {
     if plays("dying_parent") {
-        let gated = spawn(&["true"]).unwrap();
-        println!("\nchild={}", gated.pid());
+        let held = spawn(&["true"]).unwrap();
+        println!("\nchild={}", held.pid());
         // Without drops, as if killed.
         std::process::exit(0);
     }

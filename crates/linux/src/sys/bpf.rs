@@ -203,7 +203,7 @@ pub enum Update {
 
 /// A batch of entries, or where the last one ended.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct MapBatch {
     pub(crate) keys: Vec<u8>,
     pub(crate) values: Vec<u8>,
     pub(crate) entries: usize,
@@ -330,7 +330,7 @@ impl MapFd {
     ///
     /// Errors: `EINVAL` where the kernel knows no batches for this kind (before 5.6); `ENOSPC` where so many are too few for one
     /// bucket of a hash.
-    pub(crate) fn lookup_batch(&self, most: u32, batch: &mut Batch) -> Result<bool, Errno> {
+    pub(crate) fn lookup_batch(&self, most: u32, batch: &mut MapBatch) -> Result<bool, Errno> {
         let entries = usize::try_from(most).map_err(|_| Errno::EINVAL)?;
         if self.key_bytes > PLACE_BYTES && !matches!(self.kind, MapKind::Hash | MapKind::LruHash | MapKind::PerCpuHash)
         {

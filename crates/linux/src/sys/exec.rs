@@ -115,9 +115,9 @@ pub(crate) struct Gate {
 /// Forks a child that waits at the gate; answers its number and the parent's end.
 ///
 /// Errors: `EMFILE` for the gate; `EAGAIN` at the limit of processes; `ENOMEM`.
-pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
+pub(crate) fn fork_held(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
     let gate = gate_pair()?;
-    let (usage, told) = pipe()?;
+    let (usage, usage_writer) = pipe()?;
     // No handler of the parent may run in the child: all signals wait until it has reset them.
     // SAFETY: (1) `sigset_t` is plain data: all zeroes is a value of it.
     let (mut every, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
@@ -131,7 +131,7 @@ pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: (1) This is the child of a fork. (2) Both numbers are the ends of the gate, which it inherited.
-        unsafe { child_side(plan, gate.child.as_raw_fd(), gate.parent.as_raw_fd(), told.as_raw_fd(), &before) }
+        unsafe { child_side(plan, gate.child.as_raw_fd(), gate.parent.as_raw_fd(), usage_writer.as_raw_fd(), &before) }
     }
     let forked = check(pid);
     // SAFETY: (1) `before` was filled above.
@@ -143,10 +143,10 @@ pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
 ///
 /// # Safety
 ///
-/// (1) Only in the child of a fork. (2) `gate`, `other` and `told` are open descriptors that nothing else in the child uses.
+/// (1) Only in the child of a fork. (2) `gate`, `other` and `usage_writer` are open descriptors that nothing else in the child uses.
 /// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
 /// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `getrusage`, `write`, `execve`, `open`, `send`, `_exit`.
-unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, told: RawFd, mask: &libc::sigset_t) -> ! {
+unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_writer: RawFd, mask: &libc::sigset_t) -> ! {
     // SAFETY: (1) The child's copy of the parent's end is used by no code here; while it is open, the parent's death
     // would not be seen.
     unsafe { libc::close(other) };
@@ -179,10 +179,10 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, told: RawFd
     let failed = match plan.filter.as_mut().map(PerfFilter::install) {
         Some(Err(error)) => (FailedStep::Filter, error),
         _ => {
-            // SAFETY: (1) `used` is writable, then readable for its size, less than a pipe holds. (2) `told` is open.
+            // SAFETY: (1) `used` is writable, then readable for its size, less than a pipe holds. (2) `usage_writer` is open.
             unsafe {
                 libc::getrusage(libc::RUSAGE_SELF, &raw mut used);
-                libc::write(told, (&raw const used).cast(), size_of_val(&used));
+                libc::write(usage_writer, (&raw const used).cast(), size_of_val(&used));
             }
             (FailedStep::Exec, execute(plan))
         }
@@ -254,7 +254,7 @@ pub(crate) enum FailedStep {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum GateReport {
+pub(crate) enum ExecResult {
     /// The child is the command now, or was killed before: its status will tell. What it has used before the exec, if it came so far.
     Gone(Option<Reaped>),
     /// It failed and is exiting.
@@ -275,13 +275,13 @@ pub(crate) fn open_gate(gate: &Gate) -> Result<(), Errno> {
 }
 
 /// Waits until the child has become the command or has failed to.
-pub(crate) fn read_report(gate: &Gate) -> Result<GateReport, Errno> {
+pub(crate) fn read_report(gate: &Gate) -> Result<ExecResult, Errno> {
     let mut report = [0_u8; 8];
     let mut filled = 0;
     while filled < report.len() {
         match read(gate.socket.as_fd(), &mut report[filled..]) {
             // Eight bytes go through a socket at once: a part of them is no report.
-            Ok(0) | Err(Errno::ECONNRESET) => return Ok(GateReport::Gone(used_before(gate.usage.as_fd()))),
+            Ok(0) | Err(Errno::ECONNRESET) => return Ok(ExecResult::Gone(used_before(gate.usage.as_fd()))),
             Ok(more) => filled += more,
             Err(error) => return Err(error),
         }
@@ -292,7 +292,7 @@ pub(crate) fn read_report(gate: &Gate) -> Result<GateReport, Errno> {
     } else {
         FailedStep::Exec
     };
-    Ok(GateReport::Failed(step, Errno::from_raw(i32::from_ne_bytes([e, f, g, h]))))
+    Ok(ExecResult::Failed(step, Errno::from_raw(i32::from_ne_bytes([e, f, g, h]))))
 }
 
 /// What the child has written of itself. The pipe does not block.

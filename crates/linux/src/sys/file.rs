@@ -49,7 +49,7 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 pub(crate) struct PollEntry {
     /// The descriptor; a negative one is passed over.
     pub(crate) fd: RawFd,
-    pub(crate) news: News,
+    pub(crate) event: PollEvent,
     /// There is something to read, or the urgent news are there.
     pub(crate) readable: bool,
     /// The other end has gone, or the descriptor isn't one.
@@ -57,7 +57,7 @@ pub(crate) struct PollEntry {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum News {
+pub(crate) enum PollEvent {
     Data,
     /// Urgent news only: files that can always be read say so by nothing else.
     Urgent,
@@ -66,7 +66,7 @@ pub(crate) enum News {
 impl PollEntry {
     /// One that waits for something to read.
     pub(crate) const fn new(fd: RawFd) -> Self {
-        Self { fd, news: News::Data, readable: false, hangup: false }
+        Self { fd, event: PollEvent::Data, readable: false, hangup: false }
     }
 }
 
@@ -74,12 +74,12 @@ impl PollEntry {
 ///
 /// `EINTR` is reported: the caller knows how much of its time is left. Errors: `EINTR`, `ENOMEM`, `EINVAL`.
 pub(crate) fn ppoll(entries: &mut [PollEntry], timeout: Option<Duration>) -> Result<usize, Errno> {
-    let events = |news| match news {
-        News::Data => libc::POLLIN,
-        News::Urgent => libc::POLLPRI,
+    let events = |event| match event {
+        PollEvent::Data => libc::POLLIN,
+        PollEvent::Urgent => libc::POLLPRI,
     };
     let mut raw: Vec<libc::pollfd> =
-        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: events(e.news), revents: 0 }).collect();
+        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: events(e.event), revents: 0 }).collect();
     let limit = timeout.map(timespec);
     let limit_ptr = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     let count = libc::nfds_t::try_from(raw.len()).map_err(|_| Errno::EINVAL)?;
@@ -124,7 +124,7 @@ pub(crate) fn with_file_mode<R: Send>(mode: u32, make: impl FnOnce() -> R + Send
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub(crate) enum AccessMode {
     Exists,
     /// It can be executed (a mount with `noexec` refuses too).
     Execute,
@@ -132,11 +132,11 @@ pub(crate) enum Access {
 }
 
 /// Asks whether the effective user may access a file.
-pub(crate) fn accessible(path: &CStr, access: Access) -> Result<(), Errno> {
+pub(crate) fn accessible(path: &CStr, access: AccessMode) -> Result<(), Errno> {
     let mode = match access {
-        Access::Exists => libc::F_OK,
-        Access::Execute => libc::X_OK,
-        Access::Read => libc::R_OK,
+        AccessMode::Exists => libc::F_OK,
+        AccessMode::Execute => libc::X_OK,
+        AccessMode::Read => libc::R_OK,
     };
     // SAFETY: (1) `path` ends with a zero byte, as its type promises.
     check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
@@ -176,12 +176,12 @@ pub(crate) fn open_above(folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 pub(crate) fn open_by_number(mount: BorrowedFd<'_>, number: u64) -> Result<OwnedFd, Errno> {
     /// `struct file_handle` with the identity of a node of `kernfs` (`FILEID_KERNFS`).
     #[repr(C)]
-    struct Handle {
+    struct FileHandle {
         bytes: libc::c_uint,
         kind: libc::c_int,
         number: [u8; 8],
     }
-    let mut handle = Handle { bytes: 8, kind: 0xfe, number: number.to_ne_bytes() };
+    let mut handle = FileHandle { bytes: 8, kind: 0xfe, number: number.to_ne_bytes() };
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: (1) `handle` is as long as it states. (2) The borrow keeps the descriptor open.
     let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw mut handle, flags) };
@@ -257,10 +257,10 @@ mod tests {
 
     #[test]
     fn access_tells_executables_apart() {
-        assert_eq!(accessible(c"/bin/sh", Access::Execute), Ok(()));
-        assert_eq!(accessible(c"/proc/self/status", Access::Exists), Ok(()));
-        assert_eq!(accessible(c"/proc/self/status", Access::Execute), Err(Errno::EACCES));
-        assert_eq!(accessible(c"/nonexistent", Access::Exists), Err(Errno::ENOENT));
+        assert_eq!(accessible(c"/bin/sh", AccessMode::Execute), Ok(()));
+        assert_eq!(accessible(c"/proc/self/status", AccessMode::Exists), Ok(()));
+        assert_eq!(accessible(c"/proc/self/status", AccessMode::Execute), Err(Errno::EACCES));
+        assert_eq!(accessible(c"/nonexistent", AccessMode::Exists), Err(Errno::ENOENT));
     }
 
     #[test]

@@ -21,30 +21,30 @@ const SHARED_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_SEAL;
 
 /// Words that this process writes.
 #[derive(Debug)]
-pub(crate) struct WritableWords(Mapping);
+pub(crate) struct WritableWords(WordMapping);
 
 /// Words that another writer writes: another process, or programs in the kernel.
 #[derive(Debug)]
-pub(crate) struct ReadableWords(Mapping);
+pub(crate) struct ReadableWords(WordMapping);
 
 /// Words that every process with the file writes.
 #[derive(Debug)]
-pub(crate) struct SharedWords(Mapping);
+pub(crate) struct SharedWords(WordMapping);
 
 #[derive(Debug)]
-struct Mapping {
+struct WordMapping {
     base: NonNull<AtomicU64>,
     words: usize,
 }
 
 // SAFETY: (1) The mapping belongs to the process, not to a thread. (2) All access goes through atomics.
-unsafe impl Send for Mapping {}
+unsafe impl Send for WordMapping {}
 
 // SAFETY: (1) Every access is a load or a store of an atomic, so several threads at once are no data race.
 // (2) Unmapping takes the value itself, so no other code has a reference then.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for WordMapping {}
 
-impl Mapping {
+impl WordMapping {
     fn new(file: BorrowedFd<'_>, words: usize, rights: libc::c_int) -> Result<Self, Errno> {
         let bytes = words.checked_mul(size_of::<u64>()).filter(|&bytes| bytes > 0).ok_or(Errno::EINVAL)?;
         // SAFETY: (1) A null address lets the kernel choose a free place, so no memory in use is replaced.
@@ -71,7 +71,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for WordMapping {
     fn drop(&mut self) {
         // SAFETY: (1) Address and length are those of the mapping made in `new`. (2) No reference into it outlives
         // `self`: `words` ties them to it.
@@ -129,7 +129,7 @@ impl WritableWords {
     /// Errors: `EINVAL` before Linux 5.1, or for no words at all; `EMFILE`, `ENFILE`, `ENOMEM`, `EFBIG`.
     pub(crate) fn make(words: usize) -> Result<(Self, OwnedFd), Errno> {
         let file = make_sized(words, SIZE_SEALS)?;
-        let mapping = Mapping::new(file.as_fd(), words, libc::PROT_READ | libc::PROT_WRITE)?;
+        let mapping = WordMapping::new(file.as_fd(), words, libc::PROT_READ | libc::PROT_WRITE)?;
         // SAFETY: (1) The call touches no memory. What is mapped already stays writable.
         check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, ALL_SEALS) })?;
         Ok((Self(mapping), file))
@@ -161,7 +161,7 @@ impl ReadableWords {
     /// `EACCES` where it may not be read; `ENOMEM`.
     pub(crate) fn map(file: BorrowedFd<'_>, words: usize) -> Result<Self, Errno> {
         check_size(file, words)?;
-        Mapping::new(file, words, libc::PROT_READ).map(Self)
+        WordMapping::new(file, words, libc::PROT_READ).map(Self)
     }
 
     /// Copies words from `at`, as many as there are and fit; a rest of `into` shorter than a word is left.
@@ -178,7 +178,7 @@ impl ReadableWords {
     /// Errors: `EINVAL` where the map has fewer; `ENOTSUPP` for a map that can't be mapped; `ENOMEM`.
     pub(crate) fn of_map(map: &MapFd, words: usize) -> Result<Self, Errno> {
         // The kernel refuses what is longer than the map, whose size is settled when it is made.
-        Mapping::new(map.as_fd(), words, libc::PROT_READ).map(Self)
+        WordMapping::new(map.as_fd(), words, libc::PROT_READ).map(Self)
     }
 
     /// Loads a word; 0 where there is none. An acquire is a relaxed load and a fence: of memory that may only be read, the language
@@ -201,7 +201,7 @@ impl SharedWords {
     pub(crate) fn make(words: usize) -> Result<(Self, OwnedFd), Errno> {
         let file = make_sized(words, SHARED_SEALS)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let mapping = Mapping::new(std::os::fd::AsFd::as_fd(&file), words, rights)?;
+        let mapping = WordMapping::new(std::os::fd::AsFd::as_fd(&file), words, rights)?;
         Ok((Self(mapping), file))
     }
 
@@ -210,7 +210,7 @@ impl SharedWords {
     /// Errors: those of [`ReadableWords::map`]; `EPERM` also where it may not be written.
     pub(crate) fn map(file: BorrowedFd<'_>, words: usize) -> Result<Self, Errno> {
         check_size(file, words)?;
-        Mapping::new(file, words, libc::PROT_READ | libc::PROT_WRITE).map(Self)
+        WordMapping::new(file, words, libc::PROT_READ | libc::PROT_WRITE).map(Self)
     }
 
     #[inline]
@@ -243,7 +243,7 @@ mod tests {
 
     /// A process that has the file, as the same user or as root, can't harm it.
     #[test]
-    fn nobody_else_writes_or_changes_the_size() {
+    fn only_the_owner_writes_and_the_size_is_fixed() {
         let (mine, file) = WritableWords::make(512).unwrap();
         let file = File::from(file);
         let again = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -252,7 +252,7 @@ mod tests {
             assert_eq!(errno(file.set_len(0)), Some(Errno::EPERM));
             assert_eq!(errno(file.set_len(1 << 20)), Some(Errno::EPERM));
             let rights = libc::PROT_READ | libc::PROT_WRITE;
-            assert_eq!(Mapping::new(file.as_fd(), 512, rights).err(), Some(Errno::EPERM));
+            assert_eq!(WordMapping::new(file.as_fd(), 512, rights).err(), Some(Errno::EPERM));
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // SAFETY: (1) The call touches no memory of this process.
             let punched = check(unsafe { libc::fallocate(file.as_raw_fd(), hole, 0, 4096) });
@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(sealed, Err(Errno::EPERM));
         }
         // A mapping to read can't be made one to write.
-        let read_only = Mapping::new(file.as_fd(), 512, libc::PROT_READ).unwrap();
+        let read_only = WordMapping::new(file.as_fd(), 512, libc::PROT_READ).unwrap();
         // SAFETY: (1) Address and length are those of a mapping of ours; more rights break no borrow.
         let more = unsafe { libc::mprotect(read_only.base.as_ptr().cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
         assert_eq!(check(more), Err(Errno::EACCES));

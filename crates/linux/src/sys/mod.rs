@@ -38,10 +38,10 @@ pub(crate) mod worker;
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub use epoll::{Interest, Poll, Ready, Token};
 pub use errno::Errno;
-pub(crate) use exec::{ExecPlan, FailedStep, Gate, GateReport, fork_gated, open_gate, read_report};
+pub(crate) use exec::{ExecPlan, ExecResult, FailedStep, Gate, fork_held, open_gate, read_report};
 pub(crate) use file::{
-    Access, News, PollEntry, accessible, has_attribute, is_open, mount_tracefs, open_above, open_below, open_by_number,
-    open_name, page_bytes, pipe, ppoll, read, with_file_mode, write,
+    AccessMode, PollEntry, PollEvent, accessible, has_attribute, is_open, mount_tracefs, open_above, open_below,
+    open_by_number, open_name, page_bytes, pipe, ppoll, read, with_file_mode, write,
 };
 pub(crate) use held_close::fork_holder;
 pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};
@@ -54,7 +54,7 @@ pub(crate) use process::{
     wait_child,
 };
 pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit, trim_memory};
-pub(crate) use signal::SignalDoor;
+pub(crate) use signal::SignalPipe;
 pub(crate) use socket::{
     accept, bind, connect, enlarge_send_buffer, handed_over, has_files, is_packet_listener, listen, packet_socket,
     pass_credentials, peer_credentials, peer_groups, peer_label, peer_pidfd, receive_packet, refuse_files,

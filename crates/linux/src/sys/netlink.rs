@@ -20,7 +20,7 @@ pub(crate) enum Sender {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Received {
+pub(crate) struct Datagram {
     pub(crate) sender: Sender,
     /// Its length in bytes, cut to the buffer.
     pub(crate) bytes: usize,
@@ -68,7 +68,7 @@ fn no_address() -> libc::sockaddr_nl {
 /// Receives one message.
 ///
 /// Errors: `EAGAIN` where there is none; `ENOBUFS` where some were lost before the next.
-pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Received, Errno> {
+pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Datagram, Errno> {
     let mut from = no_address();
     let size = size_of_val(&from);
     let mut length = size as libc::socklen_t;
@@ -88,7 +88,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Receive
     })?;
     // An address of another size leaves the numbers unproven, so it isn't the kernel's.
     let kernel = length as usize == size && from.nl_pid == 0;
-    Ok(Received { sender: if kernel { Sender::Kernel } else { Sender::Process }, bytes })
+    Ok(Datagram { sender: if kernel { Sender::Kernel } else { Sender::Process }, bytes })
 }
 
 /// Sends bytes from one such socket to another of this machine, for tests of who is believed.

@@ -20,7 +20,7 @@ const FD_OUTPUT: libc::c_ulong = 1 << 1;
 const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Subject<'fd> {
+pub(crate) enum TargetTask<'fd> {
     /// One task (a thread) by its number.
     Task(u32),
     /// Everything that runs on the CPU, which must be given.
@@ -38,11 +38,11 @@ pub(crate) enum Subject<'fd> {
 /// `perf_event_open(2)` lists.
 pub(crate) fn open(
     attr: &[u8],
-    subject: Subject<'_>,
+    target_task: TargetTask<'_>,
     cpu: Option<u32>,
     group: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, Errno> {
-    ask(attr, subject, cpu, group, FD_CLOEXEC)
+    ask(attr, target_task, cpu, group, FD_CLOEXEC)
 }
 
 /// Opens an event that writes into the ring of another one, which must be of the same CPU: as [`open`] and [`set_output`], in
@@ -50,10 +50,15 @@ pub(crate) fn open(
 ///
 /// Source: `perf_event_open(2)` calls the flag broken since 2.6.35; together with the one that says that there is no group it
 /// works (seen with 6.18). Where it does not, the second call follows.
-pub(crate) fn open_into(attr: &[u8], subject: Subject<'_>, cpu: u32, output: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    match ask(attr, subject, Some(cpu), Some(output), FD_CLOEXEC | FD_NO_GROUP | FD_OUTPUT) {
+pub(crate) fn open_into(
+    attr: &[u8],
+    target_task: TargetTask<'_>,
+    cpu: u32,
+    output: BorrowedFd<'_>,
+) -> Result<OwnedFd, Errno> {
+    match ask(attr, target_task, Some(cpu), Some(output), FD_CLOEXEC | FD_NO_GROUP | FD_OUTPUT) {
         Err(Errno::EINVAL) => {
-            let fd = open(attr, subject, Some(cpu), None)?;
+            let fd = open(attr, target_task, Some(cpu), None)?;
             set_output(fd.as_fd(), output)?;
             Ok(fd)
         }
@@ -63,7 +68,7 @@ pub(crate) fn open_into(attr: &[u8], subject: Subject<'_>, cpu: u32, output: Bor
 
 fn ask(
     attr: &[u8],
-    subject: Subject<'_>,
+    target_task: TargetTask<'_>,
     cpu: Option<u32>,
     group: Option<BorrowedFd<'_>>,
     mut flags: libc::c_ulong,
@@ -71,12 +76,12 @@ fn ask(
     // The kernel writes its own size back when the attribute is too long for it: so it gets a copy.
     let mut attr = attr.to_vec();
     check_stated_size(&attr)?;
-    let pid: libc::pid_t = match subject {
+    let pid: libc::pid_t = match target_task {
         // 0 would silently mean the caller.
-        Subject::Task(0) => return Err(Errno::ESRCH),
-        Subject::Task(tid) => tid.try_into().map_err(|_| Errno::ESRCH)?,
-        Subject::EveryTask => -1,
-        Subject::Cgroup(dir) => {
+        TargetTask::Task(0) => return Err(Errno::ESRCH),
+        TargetTask::Task(tid) => tid.try_into().map_err(|_| Errno::ESRCH)?,
+        TargetTask::EveryTask => -1,
+        TargetTask::Cgroup(dir) => {
             flags |= PID_CGROUP;
             dir.as_raw_fd()
         }

@@ -16,7 +16,7 @@ const TAIL_OFFSET: usize = 1032;
 
 /// Who else than the kernel writes into the control page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Access {
+enum RingAccess {
     /// The reader says how far it is: the kernel overwrites nothing that wasn't read.
     Takes,
     /// Nothing else does: the kernel overwrites what is oldest.
@@ -44,10 +44,10 @@ impl PerfMap {
     /// Errors: `EINVAL` where `data_pages` isn't a power of two, or the event has a ring of another size;
     /// `EPERM` over the limit of locked memory; `ENOMEM`; `ENODEV` or `EACCES` where the descriptor isn't an event's.
     pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
-        Self::map(fd, data_pages, Access::Takes)
+        Self::map(fd, data_pages, RingAccess::Takes)
     }
 
-    fn map(fd: BorrowedFd<'_>, data_pages: u32, access: Access) -> Result<Self, Errno> {
+    fn map(fd: BorrowedFd<'_>, data_pages: u32, access: RingAccess) -> Result<Self, Errno> {
         let page = page_bytes();
         if !data_pages.is_power_of_two() || page <= TAIL_OFFSET {
             return Err(Errno::EINVAL);
@@ -56,8 +56,8 @@ impl PerfMap {
         let data = pages.checked_mul(page).ok_or(Errno::EINVAL)?;
         let bytes = data.checked_add(page).ok_or(Errno::EINVAL)?;
         let rights = match access {
-            Access::Takes => libc::PROT_READ | libc::PROT_WRITE,
-            Access::Looks => libc::PROT_READ,
+            RingAccess::Takes => libc::PROT_READ | libc::PROT_WRITE,
+            RingAccess::Looks => libc::PROT_READ,
         };
         // SAFETY: (1) A null address lets the kernel choose a free place, so no memory in use is replaced.
         // (2) The borrow keeps the descriptor open.
@@ -168,7 +168,7 @@ impl PerfView {
     ///
     /// Errors: as [`PerfMap::new`].
     pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
-        PerfMap::map(fd, data_pages, Access::Looks).map(Self)
+        PerfMap::map(fd, data_pages, RingAccess::Looks).map(Self)
     }
 }
 

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_process_counts_as_ended() {
+    fn a_process_of_another_parent_counts_as_ended() {
         assert_eq!(has_exited(1), Ok(true));
     }
 }

@@ -1,13 +1,13 @@
 //! Signals as bytes in a pipe.
 //!
-//! A handler for the whole process writes the number of each signal into the pipe of every [`SignalDoor`] that wants
-//! it. Several doors share a handler: the first to want a signal installs it, the last to leave restores what was
-//! there before. What the program was started to ignore is received all the same, but for the signals that a door is
+//! A handler for the whole process writes the number of each signal into the pipe of every [`SignalPipe`] that wants
+//! it. Several signal pipes share a handler: the first to want a signal installs it, the last to leave restores what was
+//! there before. What the program was started to ignore is received all the same, but for the signals that a pipe is
 //! told to leave: a shell lets its jobs in the background ignore `SIGINT`. A command that is started meanwhile ignores
 //! what the program was started to ignore ([`is_ignored`]).
 //!
 //! The pipes belong to slots and are never closed, only handed on: a handler that still runs on another thread while
-//! its door goes away writes into a pipe of ours at worst, never into a file of other code.
+//! its signal pipe goes away writes into a pipe of ours at worst, never into a file of other code.
 //!
 //! **Invariant:** the handler makes async-signal-safe calls only and keeps `errno`.
 
@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Errno, check, pipe, read};
 
-/// How many doors may be open at once in a process.
+/// How many signal pipes may be open at once in a process.
 const SLOTS: usize = 64;
 /// Signals 1 to 63 fit in a word of bits; no caller asks for the 64th.
 const SIGNALS: usize = 64;
@@ -28,7 +28,7 @@ const SIGNALS: usize = 64;
 static WANTED: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// The writing end of each slot's pipe, or -1. Set before the first bit in [`WANTED`].
 static WRITERS: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
-/// The process whose doors these are: a forked child that hasn't exec'ed must not ring them.
+/// The process whose signal pipes these are: a forked child that hasn't exec'ed must not write into them.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// The handler that `SIGCHLD` had before, called after ours; 0 for none.
 static CHILD_NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -58,14 +58,14 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 /// A pipe that receives the numbers of signals for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct SignalDoor {
+pub(crate) struct SignalPipe {
     slot: usize,
     reader: BorrowedFd<'static>,
     installed: Vec<i32>,
 }
 
-impl SignalDoor {
-    /// Opens a door for these signals; those of `leave` stay ignored where they are.
+impl SignalPipe {
+    /// Opens a pipe for these signals; those of `leave` stay ignored where they are.
     ///
     /// Errors: `EINVAL` for a number that isn't a signal or can't be handled; `EMFILE` where all slots or descriptors
     /// are taken.
@@ -83,17 +83,17 @@ impl SignalDoor {
         // Release: pairs with the acquire load in `on_signal`, which so meets an open pipe.
         WRITERS[slot].store(writer.as_raw_fd(), Ordering::Release);
         registry.taken[slot] = true;
-        let mut door = Self { slot, reader, installed: Vec::with_capacity(signals.len()) };
+        let mut signal_pipe = Self { slot, reader, installed: Vec::with_capacity(signals.len()) };
         // What a late handler of the last owner wrote belongs to no owner.
-        door.drain();
+        signal_pipe.drain();
         for &signal in signals {
-            if let Err(error) = door.add(&mut registry, signal, leave.contains(&signal)) {
-                // The door's drop takes the lock again.
+            if let Err(error) = signal_pipe.add(&mut registry, signal, leave.contains(&signal)) {
+                // The pipe's drop takes the lock again.
                 drop(registry);
                 return Err(error);
             }
         }
-        Ok(door)
+        Ok(signal_pipe)
     }
 
     fn add(&mut self, registry: &mut Registry, signal: i32, leave: bool) -> Result<(), Errno> {
@@ -129,7 +129,7 @@ impl SignalDoor {
 
     /// Takes the signals that have come since the last call: a bit for each number.
     pub(crate) fn take(&self) -> u64 {
-        self.drain() & WANTED[self.slot].load(Ordering::Relaxed) // Only this door changes its word: no pair.
+        self.drain() & WANTED[self.slot].load(Ordering::Relaxed) // Only this pipe changes its word: no pair.
     }
 
     fn drain(&self) -> u64 {
@@ -145,7 +145,7 @@ impl SignalDoor {
     }
 }
 
-impl Drop for SignalDoor {
+impl Drop for SignalPipe {
     fn drop(&mut self) {
         let mut registry = registry();
         for &signal in &self.installed {
@@ -219,7 +219,7 @@ fn our_address() -> libc::sighandler_t {
     on_signal as *const () as libc::sighandler_t
 }
 
-/// The handler: rings the doors that want the signal.
+/// The handler: writes into the pipes that want the signal.
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: (1) The address of this thread's `errno` is valid in handlers too.
     let errno = unsafe { libc::__errno_location() };
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn signals_that_come_together_need_the_stack_of_one() {
         let signals = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGIO];
-        let door = SignalDoor::open(&signals, &[]).unwrap();
+        let signal_pipe = SignalPipe::open(&signals, &[]).unwrap();
         std::thread::spawn(move || {
             // SAFETY: (1) `sigset_t` is numbers: all zeroes is a value of it. (2) The sets are valid to fill, to use and to write. (3)
             // The thread exists.
@@ -289,7 +289,7 @@ mod tests {
                 }
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
             }
-            assert_eq!(door.take(), signals.iter().fold(0, |bits, signal| bits | 1 << signal));
+            assert_eq!(signal_pipe.take(), signals.iter().fold(0, |bits, signal| bits | 1 << signal));
         })
         .join()
         .unwrap();

@@ -14,7 +14,7 @@
 //! Source: `ptrace(2)`; Linux 5.3 or later.
 
 mod calls;
-mod held;
+mod tracees;
 mod tracer;
 
 use std::fmt;
@@ -24,9 +24,9 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
 use crate::procfs::Proc;
-use crate::spawn::{Child, Gated, SpawnError};
+use crate::spawn::{Child, HeldChild, SpawnError};
 use crate::sys::{self, Errno};
-use tracer::{Order, Report, Started};
+use tracer::{Report, Started, TracerCommand};
 
 /// Why everything stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,27 +142,28 @@ impl std::error::Error for FollowError {}
 #[derive(Debug)]
 pub struct Followed {
     reports: Receiver<Report>,
-    orders: Sender<Order>,
+    orders: Sender<TracerCommand>,
     /// Readable when there is a report.
     ready: OwnedFd,
     /// Written to when there is an order for a tracer that waits for its tasks.
     bell: OwnedFd,
     thread: Option<JoinHandle<()>>,
-    standing: bool,
+    at_stop: bool,
 }
 
-impl Gated {
+impl HeldChild {
     /// Lets the command execute its program and follows it: [`Followed::next_step`] first answers the stop after the exec.
     ///
     /// # Errors
     /// [`FollowError::Unsupported`], [`FollowError::Setup`], [`FollowError::Refused`] before anything was executed;
-    /// [`FollowError::Spawn`] as [`Gated::release`].
+    /// [`FollowError::Spawn`] as [`HeldChild::release`].
     pub fn follow(mut self) -> Result<(Child, Followed), FollowError> {
-        let verdict = self.share_verdict().ok_or(FollowError::Unsupported)?;
-        let (ready, ring) = sys::pipe().map_err(|errno| FollowError::Setup { errno })?;
-        let (ears, bell) = sys::pipe().map_err(|errno| FollowError::Setup { errno })?;
-        let Started { thread, reports, orders } = tracer::start(self.pid().cast_signed(), verdict, ring, ears)?;
-        let followed = Followed { reports, orders, ready, bell, thread: Some(thread), standing: false };
+        let tracee_exit = self.share_exit().ok_or(FollowError::Unsupported)?;
+        let (ready, ready_writer) = sys::pipe().map_err(|errno| FollowError::Setup { errno })?;
+        let (bell_reader, bell) = sys::pipe().map_err(|errno| FollowError::Setup { errno })?;
+        let Started { thread, reports, orders } =
+            tracer::start(self.pid().cast_signed(), tracee_exit, ready_writer, bell_reader)?;
+        let followed = Followed { reports, orders, ready, bell, thread: Some(thread), at_stop: false };
         let child = self.release().map_err(FollowError::Spawn)?;
         Ok((child, followed))
     }
@@ -199,27 +200,27 @@ impl Followed {
 
     /// Lets everything go for good: it runs at full speed from here on. Returns when nothing is followed any more.
     pub fn finish(mut self) {
-        self.end(Order::Finish);
+        self.end(TracerCommand::Finish);
     }
 
     /// Kills every process that is followed, and returns when they are no longer followed.
     pub fn kill(mut self) {
-        self.end(Order::Kill);
+        self.end(TracerCommand::Kill);
     }
 
     /// Lets everything go on that stands; the next stop comes with [`Followed::try_step`]. Without a stop it does
     /// nothing.
     pub fn go_on(&mut self) {
-        if std::mem::take(&mut self.standing) {
-            self.give(Order::Go);
+        if std::mem::take(&mut self.at_stop) {
+            self.give(TracerCommand::Go);
         }
     }
 
     /// As [`Followed::go_on`], and nothing more is looked for in the process that the stop was about, nor in what it forks: they
     /// run at full speed until they execute a program.
     pub fn go_on_at_full_speed(&mut self) {
-        if std::mem::take(&mut self.standing) {
-            self.give(Order::GoAtFullSpeed);
+        if std::mem::take(&mut self.at_stop) {
+            self.give(TracerCommand::GoAtFullSpeed);
         }
     }
 
@@ -229,7 +230,7 @@ impl Followed {
         let _ = sys::read(self.ready.as_fd(), &mut byte);
         match report {
             Report::Stop(stop) => {
-                self.standing = true;
+                self.at_stop = true;
                 Step::Mapped(stop)
             }
             Report::Ended => Step::Ended,
@@ -237,13 +238,13 @@ impl Followed {
     }
 
     /// An order to a thread that has ended has been carried out: there is no task left.
-    fn give(&self, order: Order) {
+    fn give(&self, order: TracerCommand) {
         if self.orders.send(order).is_ok() {
             let _ = sys::write(self.bell.as_fd(), &[1]);
         }
     }
 
-    fn end(&mut self, order: Order) {
+    fn end(&mut self, order: TracerCommand) {
         if let Some(thread) = self.thread.take() {
             self.give(order);
             // A panic there has let everything go: the tracer's end does that.
@@ -254,7 +255,7 @@ impl Followed {
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        self.end(Order::Finish);
+        self.end(TracerCommand::Finish);
     }
 }
 

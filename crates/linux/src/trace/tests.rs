@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Cause, FollowError, Followed, Step, Stop};
 use crate::procfs::{Backing, Proc};
-use crate::spawn::{Child, Gated, SpawnError, SpawnOptions};
+use crate::spawn::{Child, HeldChild, SpawnError, SpawnOptions};
 use crate::sys;
 
 /// The test binary itself in a role: `trace::tests::role` plays it.
@@ -23,7 +23,7 @@ fn words(argv: &[&str]) -> Vec<OsString> {
 
 /// A followed command, unless this machine forbids to trace.
 fn follow(argv: &[&str]) -> Option<(Child, Followed)> {
-    match Gated::spawn(&words(argv), SpawnOptions::default()).unwrap().follow() {
+    match HeldChild::spawn(&words(argv), SpawnOptions::default()).unwrap().follow() {
         Ok(both) => Some(both),
         Err(FollowError::Refused { .. } | FollowError::Unsupported) => {
             println!("skipped: needs the right to trace its own children");
@@ -227,8 +227,8 @@ fn a_command_that_is_no_program_is_told() {
     let path = folder.path().join("broken");
     fs::write(&path, b"\x7fELF\0\0\0 nothing").unwrap();
     fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let gated = Gated::spawn(&[path.clone().into_os_string()], SpawnOptions::default()).unwrap();
-    match gated.follow() {
+    let held = HeldChild::spawn(&[path.clone().into_os_string()], SpawnOptions::default()).unwrap();
+    match held.follow() {
         Err(FollowError::Spawn(SpawnError::BadFormat { .. } | SpawnError::Exec { .. })) => {}
         Err(FollowError::Refused { .. } | FollowError::Unsupported) => {
             println!("skipped: needs the right to trace its own children");
@@ -277,7 +277,7 @@ fn everything_stands_at_a_stop() {
         time() == before
     };
     wait_until(|| still(5));
-    assert!(still(20), "nobody runs");
+    assert!(still(20), "no task runs");
     for tid in threads {
         assert!(matches!(state_of(tid), 't' | 'T' | 'Z'), "{tid}");
     }
@@ -296,7 +296,7 @@ fn other_children_of_the_process_are_left_alone() {
     }
     for mut process in [other, quick] {
         drop(process.stdin.take());
-        assert!(process.wait().unwrap().success(), "nobody else has reaped it");
+        assert!(process.wait().unwrap().success(), "no other thread has reaped it");
     }
 }
 

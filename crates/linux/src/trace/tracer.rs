@@ -2,7 +2,7 @@
 //!
 //! What it is: a loop around one question, what has come of any followed task. The kernel lets only the thread that took
 //! hold of a task follow it, hence a thread of its own; and only so are the process's other children left alone.
-//! Read first: [`Tracer::run`].
+//! Read first: [`TracerLoop::run`].
 //!
 //! **Invariant:** a signal that a task is about to receive is delivered to it when it goes on, however it goes on. A task
 //! whose process is stopped is not made to run.
@@ -13,12 +13,12 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::held::{Files, Held, State};
+use super::tracees::{CodeFiles, TaskState, Tracees};
 use super::{Cause, FollowError, Stop, calls};
 use crate::procfs::Proc;
-use crate::spawn::Verdict;
+use crate::spawn::TraceeExit;
 use crate::sys::ptrace::{self, Resume, SyscallStop, TraceReport, TraceStop};
-use crate::sys::{self, Errno, PollEntry, SignalDoor};
+use crate::sys::{self, Errno, PollEntry, SignalPipe};
 
 /// How long to wait for tasks to stop that are inside the kernel. They can't run any instruction of theirs meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub(super) enum Report {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
+pub(super) enum TracerCommand {
     /// Let go on what stands.
     Go,
     /// The same, and look for nothing more in the process that the stop was about.
@@ -48,19 +48,19 @@ enum Flow {
     Over,
 }
 
-struct Tracer {
+struct TracerLoop {
     root: i32,
-    verdict: Arc<Verdict>,
+    tracee_exit: Arc<TraceeExit>,
     /// Whether the root is still at its gate: what it does there concerns no caller.
     at_gate: bool,
-    held: Held,
+    tracees: Tracees,
     /// What has happened and was not yet told.
     causes: Vec<(i32, Cause)>,
     reports: Sender<Report>,
-    orders: Receiver<Order>,
-    ring: OwnedFd,
-    ears: OwnedFd,
-    door: SignalDoor,
+    orders: Receiver<TracerCommand>,
+    ready_writer: OwnedFd,
+    bell_reader: OwnedFd,
+    signals: SignalPipe,
     proc: Proc,
 }
 
@@ -68,35 +68,40 @@ struct Tracer {
 pub(super) struct Started {
     pub(super) thread: JoinHandle<()>,
     pub(super) reports: Receiver<Report>,
-    pub(super) orders: Sender<Order>,
+    pub(super) orders: Sender<TracerCommand>,
 }
 
 /// Starts the thread, which takes hold of a child that waits at its gate.
-pub(super) fn start(root: i32, verdict: Arc<Verdict>, ring: OwnedFd, ears: OwnedFd) -> Result<Started, FollowError> {
+pub(super) fn start(
+    root: i32,
+    tracee_exit: Arc<TraceeExit>,
+    ready_writer: OwnedFd,
+    bell_reader: OwnedFd,
+) -> Result<Started, FollowError> {
     let setup = |errno| FollowError::Setup { errno };
-    let door = SignalDoor::open(&[libc::SIGCHLD], &[]).map_err(setup)?;
+    let signals = SignalPipe::open(&[libc::SIGCHLD], &[]).map_err(setup)?;
     let (reports, from_thread) = mpsc::channel();
     let (to_thread, orders) = mpsc::channel();
     let (answer, taken) = mpsc::channel();
     let proc = Proc::system();
-    let tracer = Tracer {
+    let tracer = TracerLoop {
         root,
-        verdict,
+        tracee_exit,
         at_gate: true,
-        held: Held::default(),
+        tracees: Tracees::default(),
         causes: Vec::new(),
         reports,
         orders,
-        ring,
-        ears,
-        door,
+        ready_writer,
+        bell_reader,
+        signals,
         proc,
     };
     let body = move || {
         let seized = ptrace::seize(root);
         let go = seized.is_ok();
         if go {
-            tracer.verdict.follow();
+            tracer.tracee_exit.follow();
         }
         if answer.send(seized).is_ok() && go {
             tracer.live();
@@ -112,15 +117,15 @@ pub(super) fn start(root: i32, verdict: Arc<Verdict>, ring: OwnedFd, ears: Owned
     }
 }
 
-impl Tracer {
+impl TracerLoop {
     fn live(mut self) {
         ptrace::unblock_child_signal();
-        self.held.enter(self.root, self.root, State::Running);
+        self.tracees.enter(self.root, self.root, TaskState::Running);
         while self.run() == Flow::On {}
         // What is left is let go by the end of this thread: the kernel detaches it, wherever it is.
         self.tell(Report::Ended);
-        let Self { verdict, .. } = self;
-        verdict.release();
+        let Self { tracee_exit, .. } = self;
+        tracee_exit.release();
     }
 
     /// Takes all news in, tells what has to be told, and sleeps.
@@ -130,23 +135,23 @@ impl Tracer {
         }
         while let Some((pid, cause)) = (!self.causes.is_empty()).then(|| self.causes.remove(0)) {
             let moving = self.halt();
-            if !self.held.tasks.contains_key(&pid) {
+            if !self.tracees.tasks.contains_key(&pid) {
                 continue;
             }
-            let (tasks, parent) = (self.held.threads(pid), self.held.parents.get(&pid).copied());
+            let (tasks, parent) = (self.tracees.threads(pid), self.tracees.parents.get(&pid).copied());
             self.tell(Report::Stop(Stop { pid, parent, cause, tasks, moving }));
             // A handle that is gone wants nothing any more.
-            match self.orders.recv().unwrap_or(Order::Finish) {
-                Order::Go => {}
-                Order::GoAtFullSpeed => self.held.speed_up(pid),
+            match self.orders.recv().unwrap_or(TracerCommand::Finish) {
+                TracerCommand::Go => {}
+                TracerCommand::GoAtFullSpeed => self.tracees.speed_up(pid),
                 order => return self.leave(order),
             }
         }
         self.go_on();
         match self.orders.try_recv() {
-            Ok(Order::Go | Order::GoAtFullSpeed) | Err(mpsc::TryRecvError::Empty) => {}
+            Ok(TracerCommand::Go | TracerCommand::GoAtFullSpeed) | Err(mpsc::TryRecvError::Empty) => {}
             Ok(order) => return self.leave(order),
-            Err(mpsc::TryRecvError::Disconnected) => return self.leave(Order::Finish),
+            Err(mpsc::TryRecvError::Disconnected) => return self.leave(TracerCommand::Finish),
         }
         self.sleep(LOOK);
         Flow::On
@@ -154,18 +159,18 @@ impl Tracer {
 
     fn tell(&self, report: Report) {
         if self.reports.send(report).is_ok() {
-            let _ = sys::write(self.ring.as_fd(), &[1]);
+            let _ = sys::write(self.ready_writer.as_fd(), &[1]);
         }
     }
 
     fn sleep(&self, longest: Duration) {
         let entry = |fd| PollEntry::new(fd);
-        let mut entries = [entry(self.door.fd().as_raw_fd()), entry(self.ears.as_raw_fd())];
+        let mut entries = [entry(self.signals.fd().as_raw_fd()), entry(self.bell_reader.as_raw_fd())];
         // Interrupted or out of memory: a look too many.
         let _ = sys::ppoll(&mut entries, Some(longest));
-        self.door.take();
+        self.signals.take();
         let mut bytes = [0; 16];
-        let _ = sys::read(self.ears.as_fd(), &mut bytes);
+        let _ = sys::read(self.bell_reader.as_fd(), &mut bytes);
     }
 
     /// Takes in what has come of the tasks. Those that stopped stay so.
@@ -174,9 +179,9 @@ impl Tracer {
             match ptrace::wait_followed() {
                 Ok(Some((tid, TraceReport::Stopped(stop)))) => self.stopped(tid, stop),
                 Ok(Some((tid, TraceReport::Ended(end)))) => {
-                    self.held.remove(tid);
+                    self.tracees.remove(tid);
                     if tid == self.root {
-                        self.verdict.ended(end);
+                        self.tracee_exit.ended(end);
                     }
                 }
                 Ok(None) => return Flow::On,
@@ -187,10 +192,10 @@ impl Tracer {
     }
 
     fn stopped(&mut self, tid: i32, stop: TraceStop) {
-        if !self.held.tasks.contains_key(&tid) {
+        if !self.tracees.tasks.contains_key(&tid) {
             // Heard of before its maker was: the event of the maker will find it here.
             let process = self.proc.process_of(tid).unwrap_or(tid);
-            self.held.enter(tid, process, State::Running);
+            self.tracees.enter(tid, process, TaskState::Running);
         }
         let signal = match stop {
             TraceStop::Signal(signal) => signal,
@@ -210,26 +215,26 @@ impl Tracer {
         };
         let resume = match stop {
             TraceStop::GroupStop => Resume::Listen,
-            _ if self.at_gate || self.held.is_fast(tid) => Resume::Run(signal),
+            _ if self.at_gate || self.tracees.is_fast(tid) => Resume::Run(signal),
             _ => Resume::ToSyscall(signal),
         };
-        let Some(task) = self.held.tasks.get_mut(&tid) else { return };
-        task.state = State::Stopped(resume);
+        let Some(task) = self.tracees.tasks.get_mut(&tid) else { return };
+        task.state = TaskState::Stopped(resume);
         if stop == TraceStop::VforkBegan {
             // It runs nothing until the child lets go of its memory, and then stops again.
-            task.state = State::Vforking;
+            task.state = TaskState::Vforking;
             let _ = ptrace::resume(tid, resume);
         }
     }
 
     fn executed(&mut self, process: i32) {
-        self.held.executed(process);
+        self.tracees.executed(process);
         // The thread that called may not be the one that is left, which then was not in the list as running.
-        let task = self.held.enter(process, process, State::Running);
+        let task = self.tracees.enter(process, process, TaskState::Running);
         task.mapping = false;
         self.at_gate = false;
         let files = self.code_files(process);
-        self.held.files.insert(process, files);
+        self.tracees.files.insert(process, files);
         self.causes.retain(|(pid, _)| *pid != process);
         self.causes.push((process, Cause::Exec));
     }
@@ -238,17 +243,17 @@ impl Tracer {
         let Ok(child) = ptrace::event_message(parent) else { return };
         let Ok(child) = i32::try_from(child) else { return };
         let process = self.proc.process_of(child).unwrap_or(child);
-        self.held.enter(child, process, State::Expected);
-        let parent = self.held.tasks.get(&parent).map_or(parent, |task| task.process);
+        self.tracees.enter(child, process, TaskState::Expected);
+        let parent = self.tracees.tasks.get(&parent).map_or(parent, |task| task.process);
         if process != parent {
-            self.held.forked(parent, process);
+            self.tracees.forked(parent, process);
         }
     }
 
     fn at_syscall(&mut self, tid: i32) {
         let call = ptrace::syscall_stop(tid).unwrap_or(SyscallStop::None);
-        let Some(task) = self.held.tasks.get_mut(&tid) else { return };
-        if self.held.fast.contains(&task.process) {
+        let Some(task) = self.tracees.tasks.get_mut(&tid) else { return };
+        if self.tracees.fast.contains(&task.process) {
             return;
         }
         let mapped = matches!(call, SyscallStop::Exit { failed: false }) && task.mapping;
@@ -256,7 +261,7 @@ impl Tracer {
         let process = task.process;
         if mapped {
             let now = self.code_files(process);
-            let before = self.held.files.entry(process).or_default();
+            let before = self.tracees.files.entry(process).or_default();
             if !now.is_subset(before) {
                 self.causes.push((process, Cause::Library));
             }
@@ -265,15 +270,15 @@ impl Tracer {
     }
 
     /// The files whose code is mapped into a process.
-    fn code_files(&self, process: i32) -> Files {
+    fn code_files(&self, process: i32) -> CodeFiles {
         let maps = self.proc.maps(process).unwrap_or_default();
         maps.iter().filter(|mapping| mapping.rights.execute).filter_map(|mapping| mapping.file().cloned()).collect()
     }
 
     fn go_on(&mut self) {
-        for (&tid, task) in &mut self.held.tasks {
-            if let State::Stopped(how) = task.state {
-                task.state = if how == Resume::Listen { State::Listening } else { State::Running };
+        for (&tid, task) in &mut self.tracees.tasks {
+            if let TaskState::Stopped(how) = task.state {
+                task.state = if how == Resume::Listen { TaskState::Listening } else { TaskState::Running };
                 // One that was killed meanwhile has no need of it: its end will be heard.
                 let _ = ptrace::resume(tid, how);
             }
@@ -282,14 +287,14 @@ impl Tracer {
 
     /// Brings everything to a stop; answers who could not be.
     fn halt(&mut self) -> Vec<i32> {
-        self.stop_those(|state| state == State::Running)
+        self.stop_those(|state| state == TaskState::Running)
     }
 
-    fn stop_those(&mut self, which: impl Fn(State) -> bool) -> Vec<i32> {
+    fn stop_those(&mut self, which: impl Fn(TaskState) -> bool) -> Vec<i32> {
         let deadline = Instant::now() + PATIENCE;
         let mut asked: Vec<i32> = Vec::new();
         loop {
-            let mut moving = self.held.in_state(&which);
+            let mut moving = self.tracees.in_state(&which);
             // A thread may have ended while its process lives on: then it is never heard of.
             moving.retain(|&tid| !asked.contains(&tid) || self.proc.stat(tid).is_ok_and(|stat| !stat.is_zombie()));
             if moving.is_empty() {
@@ -314,17 +319,17 @@ impl Tracer {
     }
 
     /// Lets everything go for good.
-    fn leave(&mut self, order: Order) -> Flow {
-        if order == Order::Kill {
-            for process in self.held.processes() {
+    fn leave(&mut self, order: TracerCommand) -> Flow {
+        if order == TracerCommand::Kill {
+            for process in self.tracees.processes() {
                 let _ = sys::kill(process, libc::SIGKILL);
             }
             return Flow::Over;
         }
         // Those that listen have to be caught again: only who stands can be let go in an orderly way.
-        self.stop_those(|state| matches!(state, State::Running | State::Listening | State::Expected));
-        for (&tid, task) in &self.held.tasks {
-            if let State::Stopped(how) = task.state {
+        self.stop_those(|state| matches!(state, TaskState::Running | TaskState::Listening | TaskState::Expected));
+        for (&tid, task) in &self.tracees.tasks {
+            if let TaskState::Stopped(how) = task.state {
                 let signal = match how {
                     Resume::Run(signal) | Resume::ToSyscall(signal) => signal,
                     // The kernel remembers that its process is stopped.

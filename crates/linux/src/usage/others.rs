@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::tally::Tally;
-use super::tree::{Process, Reader};
+use super::tree::{Process, UsageReader};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::cpus::CpuList;
 use crate::procfs::{CpuTimes, ProcError};
@@ -20,7 +20,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Takes the processes as they are now.
-    pub(super) fn new(pids: &[i32], reader: &Reader) -> Result<Self, ProcError> {
+    pub(super) fn new(pids: &[i32], reader: &UsageReader) -> Result<Self, ProcError> {
         let mut known = BTreeMap::new();
         for &pid in pids {
             known.insert(pid, reader.process(pid, None)?);
@@ -29,7 +29,7 @@ impl Processes {
         Ok(Self { pids, known, ended: BTreeMap::new() })
     }
 
-    pub(super) fn read(&mut self, reader: &Reader) -> Result<Tally, ProcError> {
+    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
         for pid in &self.pids {
             let Some(earlier) = self.known.get(pid) else { continue };
             match reader.process(*pid, Some(earlier)) {
@@ -50,7 +50,7 @@ impl Processes {
 
 /// Whether a thread was still there when it was read last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Life {
+enum ThreadState {
     Lives,
     Ended,
 }
@@ -58,29 +58,29 @@ enum Life {
 #[derive(Debug)]
 pub(super) struct Threads {
     /// By number: when it began, its last value, and whether it is still there.
-    known: BTreeMap<i32, (u64, Tally, Life)>,
+    known: BTreeMap<i32, (u64, Tally, ThreadState)>,
 }
 
 impl Threads {
     /// Takes the threads as they are now.
-    pub(super) fn new(tids: &[i32], reader: &Reader) -> Result<Self, ProcError> {
+    pub(super) fn new(tids: &[i32], reader: &UsageReader) -> Result<Self, ProcError> {
         let mut known = BTreeMap::new();
         for &tid in tids {
             let (start_ticks, tally) = reader.thread(tid)?;
-            known.insert(tid, (start_ticks, tally, Life::Lives));
+            known.insert(tid, (start_ticks, tally, ThreadState::Lives));
         }
         Ok(Self { known })
     }
 
-    pub(super) fn read(&mut self, reader: &Reader) -> Result<Tally, ProcError> {
-        for (&tid, (start_ticks, last, life)) in &mut self.known {
-            if *life == Life::Ended {
+    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
+        for (&tid, (start_ticks, last, state)) in &mut self.known {
+            if *state == ThreadState::Ended {
                 continue;
             }
             match reader.thread(tid) {
                 // Files are read one after another, so the last of them may find the thread gone.
                 Ok((start, tally)) if start == *start_ticks => *last = last.at_least(&tally),
-                Ok(_) | Err(ProcError::Gone { .. }) => *life = Life::Ended,
+                Ok(_) | Err(ProcError::Gone { .. }) => *state = ThreadState::Ended,
                 Err(error) => return Err(error),
             }
         }
@@ -88,7 +88,7 @@ impl Threads {
     }
 }
 
-pub(super) fn machine(reader: &Reader) -> Result<Tally, ProcError> {
+pub(super) fn machine(reader: &UsageReader) -> Result<Tally, ProcError> {
     let stat = reader.proc().machine()?;
     let faults = match reader.proc().faults() {
         Ok(faults) => Some(faults),
@@ -116,7 +116,7 @@ impl CpuSet {
         Self { cpus, last: BTreeMap::new() }
     }
 
-    pub(super) fn read(&mut self, reader: &Reader) -> Result<Tally, ProcError> {
+    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
         let stat = reader.proc().machine()?;
         for cpu in self.cpus.iter() {
             if let Some(now) = stat.cpu(cpu) {
@@ -140,7 +140,7 @@ impl CpuSet {
     }
 }
 
-fn times(reader: &Reader, cpu: &CpuTimes) -> Tally {
+fn times(reader: &UsageReader, cpu: &CpuTimes) -> Tally {
     Tally {
         // An event on a CPU counts the time that passes there, busy or not.
         cpu_ns: Some(reader.ticks_ns(cpu.total())),

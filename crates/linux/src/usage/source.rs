@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::others::{self, CpuSet, Processes, Threads};
 use super::tally::Tally;
-use super::tree::{Reader, Tree};
+use super::tree::{Tree, UsageReader};
 use super::{FinalUsage, UsageError, UsageKind};
 use crate::cgroup::Cgroup;
 use crate::cpus::CpuList;
@@ -61,7 +61,7 @@ enum Target {
 /// unseen. Orphans that were seen go on counting after the command has ended.
 #[derive(Debug)]
 pub struct UsageSource {
-    reader: Reader,
+    reader: UsageReader,
     target: Target,
     start: Tally,
     best: Tally,
@@ -82,7 +82,7 @@ impl UsageSource {
     /// # Errors
     /// [`UsageError::Proc`] ([`ProcError::Gone`] for a task that is not there, `Denied`), [`UsageError::Cgroup`].
     pub fn open(target: UsageTarget, origin: Origin, proc: Proc) -> Result<Self, UsageError> {
-        let reader = Reader::new(proc);
+        let reader = UsageReader::new(proc);
         let target = match target {
             UsageTarget::Command(pid) => {
                 // The tree itself takes a missing root for one that has ended.

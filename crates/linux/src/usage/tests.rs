@@ -26,11 +26,11 @@ struct Fake {
     start: u64,
 }
 
-struct Tree {
+struct FakeTree {
     folder: tempfile::TempDir,
 }
 
-impl Tree {
+impl FakeTree {
     fn new() -> Self {
         let tree = Self { folder: tempfile::tempdir().unwrap() };
         // What a mounted /proc always has.
@@ -101,7 +101,7 @@ const CHILD: Fake = Fake {
 
 #[test]
 fn a_child_is_counted_once_while_it_lives_and_after_it_was_waited_for() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[11]);
     tree.set(CHILD, &[12]);
     tree.set(Fake { pid: 12, parent: 11, minor: 1, start: 3, ..CHILD }, &[]);
@@ -127,7 +127,7 @@ fn a_child_is_counted_once_while_it_lives_and_after_it_was_waited_for() {
 
 #[test]
 fn the_last_word_counts_and_the_end_changes_nothing_more() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[11]);
     tree.set(CHILD, &[]);
     let mut source = tree.open(UsageTarget::Command(10));
@@ -166,8 +166,8 @@ fn the_last_word_counts_and_the_end_changes_nothing_more() {
 }
 
 #[test]
-fn a_last_word_without_a_reading_in_between_counts_nobody_twice() {
-    let tree = Tree::new();
+fn a_last_word_without_a_reading_in_between_counts_no_process_twice() {
+    let tree = FakeTree::new();
     tree.set(ROOT, &[11]);
     tree.set(CHILD, &[]);
     let mut source = tree.open(UsageTarget::Command(10));
@@ -180,7 +180,7 @@ fn a_last_word_without_a_reading_in_between_counts_nobody_twice() {
 
 #[test]
 fn an_orphan_goes_on_counting() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[11]);
     tree.set(CHILD, &[]);
     let mut source = tree.open(UsageTarget::Command(10));
@@ -203,7 +203,7 @@ fn an_orphan_goes_on_counting() {
 
 #[test]
 fn from_now_on_leaves_out_what_was_before() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[]);
     let mut source = UsageSource::open(UsageTarget::Command(10), Origin::Now, tree.proc()).unwrap();
     assert_eq!(source.read(UsageKind::PageFaults), Ok(0));
@@ -216,7 +216,7 @@ fn from_now_on_leaves_out_what_was_before() {
 
 #[test]
 fn without_a_list_of_children_the_tree_is_found_by_parents() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[]);
     tree.set(CHILD, &[]);
     tree.set(Fake { pid: 12, parent: 1, minor: 5000, ..CHILD }, &[]);
@@ -228,7 +228,7 @@ fn without_a_list_of_children_the_tree_is_found_by_parents() {
 
 #[test]
 fn a_process_alone_keeps_ended_threads() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[11]);
     tree.set(CHILD, &[]);
     // A second thread of the root: under its own number as well, as `/proc` has it.
@@ -252,7 +252,7 @@ fn a_process_alone_keeps_ended_threads() {
 
 #[test]
 fn a_thread_alone_and_its_end() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     tree.set(ROOT, &[]);
     tree.set(CHILD, &[]);
     let mut source = tree.open(UsageTarget::Threads(vec![10, 11]));
@@ -267,7 +267,7 @@ fn a_thread_alone_and_its_end() {
 
 #[test]
 fn the_machine_and_its_cpus() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     let lines = |idle: u64, one: &str| {
         format!("cpu 10 0 5 {idle} 0 0 0 0 0 0\ncpu0 4 0 2 50 0 0 0 0\n{one}ctxt {idle}\nprocesses 1\n")
     };
@@ -291,7 +291,7 @@ fn the_machine_and_its_cpus() {
 
 #[test]
 fn a_cgroup_that_is_removed_keeps_its_values() {
-    let tree = Tree::new();
+    let tree = FakeTree::new();
     let root = tree.folder.path().display();
     tree.put("v2/web/cpu.stat", "usage_usec 30\nuser_usec 10\nsystem_usec 20\n");
     let table = format!("1 2 0:3 / {root}/v2 rw - cgroup2 cgroup2 rw\n");

@@ -16,7 +16,7 @@ use crate::procfs::{Proc, ProcError};
 
 /// Reads single processes and threads as tallies.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct UsageReader {
     proc: Proc,
     ns_per_tick: u64,
 }
@@ -52,7 +52,7 @@ impl Process {
     }
 }
 
-impl Reader {
+impl UsageReader {
     pub(super) fn new(proc: Proc) -> Self {
         let ns_per_tick = 1_000_000_000 / proc.ticks_per_second().max(1);
         Self { proc, ns_per_tick }
@@ -210,7 +210,7 @@ impl Tree {
     }
 
     /// Walks the tree once and returns what it has used since it began.
-    pub(super) fn read(&mut self, reader: &Reader) -> Result<Tally, ProcError> {
+    pub(super) fn read(&mut self, reader: &UsageReader) -> Result<Tally, ProcError> {
         let mut now = BTreeMap::new();
         if self.last_word.is_none() {
             self.walk(self.root, reader, &mut now)?;
@@ -239,7 +239,7 @@ impl Tree {
     }
 
     /// Reads a process and all below it, parents first. One that is gone is left out.
-    fn walk(&mut self, top: i32, reader: &Reader, now: &mut BTreeMap<i32, Process>) -> Result<(), ProcError> {
+    fn walk(&mut self, top: i32, reader: &UsageReader, now: &mut BTreeMap<i32, Process>) -> Result<(), ProcError> {
         let mut queue = VecDeque::from([top]);
         while let Some(pid) = queue.pop_front() {
             if now.contains_key(&pid) {

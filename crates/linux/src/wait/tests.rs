@@ -11,12 +11,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use super::{Token, Waiter, Wake};
-use crate::spawn::{Child, Gated, SpawnOptions};
-use crate::sys::{self, Errno, SignalDoor};
+use crate::spawn::{Child, HeldChild, SpawnOptions};
+use crate::sys::{self, Errno, SignalPipe};
 
 fn start(script: &str) -> Child {
     let argv = ["sh", "-c", script].map(OsString::from);
-    Gated::spawn(&argv, SpawnOptions::default()).unwrap().release().unwrap()
+    HeldChild::spawn(&argv, SpawnOptions::default()).unwrap().release().unwrap()
 }
 
 fn me() -> i32 {
@@ -153,9 +153,9 @@ fn signals_that_cannot_be_received_are_refused() {
 #[test]
 fn slots_are_given_back() {
     for _ in 0..200 {
-        let door = SignalDoor::open(&[libc::SIGCONT], &[]).unwrap();
-        assert_eq!(door.take() & !(1 << libc::SIGCONT), 0);
-        assert!(door.fd().as_fd().as_raw_fd() >= 0);
+        let signal_pipe = SignalPipe::open(&[libc::SIGCONT], &[]).unwrap();
+        assert_eq!(signal_pipe.take() & !(1 << libc::SIGCONT), 0);
+        assert!(signal_pipe.fd().as_fd().as_raw_fd() >= 0);
     }
 }
 

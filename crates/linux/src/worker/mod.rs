@@ -21,7 +21,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::spawn::Child;
-use crate::sys::worker::{Answer, Received, receive, send};
+use crate::sys::worker::{WorkerAnswer, WorkerPacket, receive, send};
 use crate::sys::{self, Errno};
 
 pub use crate::sys::worker::{INSTRUCTIONS_PER_ROUND, Kin, Order, Touching};
@@ -110,7 +110,7 @@ pub struct Deed {
 }
 
 #[derive(Debug)]
-enum Life {
+enum TaskHandle {
     /// A process, which is to be waited for.
     Process(Child),
     /// A thread of a process that is another worker.
@@ -123,7 +123,7 @@ enum Life {
 #[derive(Debug)]
 pub struct Worker {
     channel: UnixStream,
-    life: Life,
+    task: TaskHandle,
     pid: i32,
     tid: i32,
     cpu_ns: u64,
@@ -147,7 +147,7 @@ impl Worker {
         let pid = child.id().cast_signed();
         // The command holds its copy of the other end.
         drop(command);
-        let mut worker = Self { channel, life: Life::Process(Child::new(pid)), pid, tid: pid, cpu_ns: 0 };
+        let mut worker = Self { channel, task: TaskHandle::Process(Child::new(pid)), pid, tid: pid, cpu_ns: 0 };
         worker.meet()?;
         Ok(worker)
     }
@@ -204,8 +204,8 @@ impl Worker {
 
     fn take(&mut self) -> Result<(Deed, i32), WorkerError> {
         let answer = match receive(self.channel.as_fd()) {
-            Ok(Received::Message(message, _)) => Answer::decode(message),
-            Ok(Received::End) => return Err(self.ended()),
+            Ok(WorkerPacket::Message(message, _)) => WorkerAnswer::decode(message),
+            Ok(WorkerPacket::End) => return Err(self.ended()),
             Err(errno) => return Err(WorkerError::Channel(errno)),
         };
         let cpu_ns = answer.cpu_ns.saturating_sub(self.cpu_ns);
@@ -214,7 +214,7 @@ impl Worker {
         if answer.errno != 0 {
             return Err(WorkerError::Refused(Errno::from_raw(answer.errno)));
         }
-        let Answer { rounds, pages, accesses, user, child, .. } = answer;
+        let WorkerAnswer { rounds, pages, accesses, user, child, .. } = answer;
         Ok((Deed { cpu_ns, rounds, pages, accesses, user }, child))
     }
 
@@ -239,11 +239,11 @@ impl Worker {
         self.tell_with(Order::Fork { stack, kin }, Some(theirs.as_fd()))?;
         drop(theirs);
         let (deed, child) = self.take()?;
-        let life = match kin {
-            Kin::Process => Life::Process(Child::new(child)),
-            Kin::Thread => Life::Thread,
+        let task = match kin {
+            Kin::Process => TaskHandle::Process(Child::new(child)),
+            Kin::Thread => TaskHandle::Thread,
         };
-        let mut child = Self { channel, life, pid: self.pid, tid: child, cpu_ns: 0 };
+        let mut child = Self { channel, task, pid: self.pid, tid: child, cpu_ns: 0 };
         let born = child.meet()?;
         Ok((child, born, deed))
     }
@@ -269,16 +269,16 @@ impl Worker {
 
     /// How it ended, now that its socket has.
     fn ended(&mut self) -> WorkerError {
-        if let Life::Process(child) = &mut self.life {
+        if let TaskHandle::Process(child) = &mut self.task {
             // Its socket is closed by its end, so this does not take long; a first thread may leave others behind.
             let status = child.try_wait().ok().flatten().or_else(|| {
                 let _ = child.kill(libc::SIGKILL);
                 child.wait().ok()
             });
-            self.life = Life::Over(status.map(|exited| exited.status));
+            self.task = TaskHandle::Over(status.map(|exited| exited.status));
         }
-        match &self.life {
-            Life::Over(status) => WorkerError::Ended(*status),
+        match &self.task {
+            TaskHandle::Over(status) => WorkerError::Ended(*status),
             _ => WorkerError::Ended(None),
         }
     }
@@ -286,7 +286,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Life::Process(child) = &mut self.life {
+        if let TaskHandle::Process(child) = &mut self.task {
             // It is there, or a zombie: its number can't be another's.
             let _ = child.kill(libc::SIGKILL);
             let _ = child.wait();

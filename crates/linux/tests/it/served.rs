@@ -7,12 +7,12 @@
 
 mod fake;
 
-use fake::{Fake, Manner};
+use fake::{Fake, FakeBehavior};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::engine::Opened;
 use pmux_engine::{Count, GroupSpec, OpenError, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
-use pmux_linux::shared::client::{AskError, Away, ConnectError, Place, Service};
+use pmux_linux::shared::client::{AskError, Away, ConnectError, Service, SocketPath};
 use pmux_linux::shared::wire::{Detail, Handle, Opened as WireOpened, Refusal, RefusalKind, Reply};
 use pmux_linux::worker::{Code, Order, Stage, Worker};
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 1 };
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const TESTS: [crate::Test; 15] = [
-    ("served::counts_are_the_same_with_files", || counts_are_the_same(&Manner::default())),
+    ("served::counts_are_the_same_with_files", || counts_are_the_same(&FakeBehavior::default())),
     ("served::counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
     ("served::counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
-    ("served::reading_a_passed_file_asks_nobody", reading_a_passed_file_asks_nobody),
+    ("served::reading_a_passed_file_sends_no_request", reading_a_passed_file_sends_no_request),
     ("served::what_is_off_does_not_count", what_is_off_does_not_count),
     ("served::files_that_move_lose_nothing", files_that_move_lose_nothing),
     ("served::who_has_files_reads_on_when_the_service_dies", who_has_files_reads_on_when_the_service_dies),
@@ -55,12 +55,12 @@ pub(crate) fn needs_kernel() -> bool {
     false
 }
 
-fn no_files() -> Manner {
-    Manner { no_files: true, ..Manner::default() }
+fn no_files() -> FakeBehavior {
+    FakeBehavior { no_files: true, ..FakeBehavior::default() }
 }
 
-fn no_page() -> Manner {
-    Manner { no_page: true, ..Manner::default() }
+fn no_page() -> FakeBehavior {
+    FakeBehavior { no_page: true, ..FakeBehavior::default() }
 }
 
 /// A software event, in user mode.
@@ -89,11 +89,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(manner: &Manner) -> (Self, Fake) {
+    fn new(behavior: &FakeBehavior) -> (Self, Fake) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.sock");
-        let fake = Fake::start(&path, manner.clone());
-        let service = Arc::new(Service::connect(Place::Named(path.clone()), PATIENCE).unwrap());
+        let fake = Fake::start(&path, behavior.clone());
+        let service = Arc::new(Service::connect(SocketPath::Named(path.clone()), PATIENCE).unwrap());
         let (served, direct) = (engine(), engine());
         assert!(served.host().share_with(Arc::clone(&service)).is_ok());
         let worker = Worker::start(&STAGE).unwrap();
@@ -138,8 +138,8 @@ impl Scene {
     }
 }
 
-fn counts_are_the_same(manner: &Manner) {
-    let (mut scene, fake) = Scene::new(manner);
+fn counts_are_the_same(behavior: &FakeBehavior) {
+    let (mut scene, fake) = Scene::new(behavior);
     let before = scene.served.host().kernel_events();
     // The dummy counts nothing; minor faults are all of them here.
     let groups = scene.open(&[faults(), software(sw::DUMMY), software(sw::PAGE_FAULTS_MIN)]);
@@ -171,8 +171,8 @@ fn counts_are_the_same(manner: &Manner) {
     assert_eq!(fake.census().0, 0, "and what was not, with the client");
 }
 
-fn reading_a_passed_file_asks_nobody() {
-    let (mut scene, fake) = Scene::new(&Manner::default());
+fn reading_a_passed_file_sends_no_request() {
+    let (mut scene, fake) = Scene::new(&FakeBehavior::default());
     let groups = scene.open(&[faults()]);
     let before = fake.census().1;
     for _ in 0..50 {
@@ -191,8 +191,8 @@ fn reading_a_passed_file_asks_nobody() {
 }
 
 fn what_is_off_does_not_count() {
-    for manner in [Manner::default(), no_files(), no_page()] {
-        let (mut scene, _fake) = Scene::new(&manner);
+    for behavior in [FakeBehavior::default(), no_files(), no_page()] {
+        let (mut scene, _fake) = Scene::new(&behavior);
         let groups = scene.open(&[faults(), software(sw::PAGE_FAULTS_MIN)]);
         scene.touch(5);
         scene.served.disable(groups[0].events[1]).unwrap();
@@ -210,7 +210,7 @@ fn what_is_off_does_not_count() {
 }
 
 fn files_that_move_lose_nothing() {
-    let (mut scene, fake) = Scene::new(&Manner::default());
+    let (mut scene, fake) = Scene::new(&FakeBehavior::default());
     let groups = scene.open(&[faults(), software(sw::PAGE_FAULTS_MIN)]);
     for round in 1..=5 {
         scene.touch(10);
@@ -234,7 +234,7 @@ fn files_that_move_lose_nothing() {
 }
 
 fn who_has_files_reads_on_when_the_service_dies() {
-    let (mut scene, fake) = Scene::new(&Manner::default());
+    let (mut scene, fake) = Scene::new(&FakeBehavior::default());
     let groups = scene.open(&[faults(), software(sw::PAGE_FAULTS_MIN)]);
     scene.touch(4);
     fake.kill();
@@ -246,7 +246,7 @@ fn who_has_files_reads_on_when_the_service_dies() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(scene.service.gap(), Duration::ZERO);
-    let fake = Fake::start(&scene.path, Manner::default());
+    let fake = Fake::start(&scene.path, FakeBehavior::default());
     wait_for(&scene, &groups, &fake, 2);
     let [served, direct] = scene.values(&groups);
     assert_eq!(served, direct, "nothing happened while it went over to the new service");
@@ -266,8 +266,8 @@ fn wait_for(scene: &Scene, groups: &[Opened; 2], fake: &Fake, events: usize) {
 }
 
 fn who_has_none_goes_on_where_he_was() {
-    for manner in [no_files(), no_page()] {
-        let (mut scene, fake) = Scene::new(&manner);
+    for behavior in [no_files(), no_page()] {
+        let (mut scene, fake) = Scene::new(&behavior);
         let groups = scene.open(&[faults()]);
         scene.touch(6);
         assert_eq!(scene.values(&groups), [6, 6]);
@@ -275,7 +275,7 @@ fn who_has_none_goes_on_where_he_was() {
         scene.touch(100);
         assert_eq!(scene.values(&groups), [6, 106], "what was known last");
         assert!(scene.service.why_away().is_some());
-        let fake = Fake::start(&scene.path, manner.clone());
+        let fake = Fake::start(&scene.path, behavior.clone());
         wait_for(&scene, &groups, &fake, 1);
         scene.touch(7);
         assert_eq!(scene.values(&groups), [13, 113]);
@@ -286,7 +286,7 @@ fn who_has_none_goes_on_where_he_was() {
         scene.served.disable_group(groups[0].group).unwrap();
         fake.kill();
         let _ = scene.read(&groups);
-        let fake = Fake::start(&scene.path, manner);
+        let fake = Fake::start(&scene.path, behavior);
         wait_for(&scene, &groups, &fake, 1);
         scene.touch(1);
         assert_eq!(scene.values(&groups), [13, 114]);
@@ -295,7 +295,7 @@ fn who_has_none_goes_on_where_he_was() {
 }
 
 fn refusals_name_the_event_at_fault() {
-    let (scene, fake) = Scene::new(&Manner::default());
+    let (scene, fake) = Scene::new(&FakeBehavior::default());
     let nothing = Attr { config: 0xdead, ..faults() };
     for index in 0..3 {
         let mut attrs = [faults(); 3];
@@ -313,14 +313,14 @@ fn refusals_name_the_event_at_fault() {
 fn what_the_service_will_not_do_is_done_directly() {
     for kind in [RefusalKind::Rights, RefusalKind::Limit, RefusalKind::NotShared, RefusalKind::Request] {
         let refuses = Some(Refusal::new(kind, 0, 13, "not by me"));
-        let (mut scene, _fake) = Scene::new(&Manner { refuses, ..Manner::default() });
+        let (mut scene, _fake) = Scene::new(&FakeBehavior { refuses, ..FakeBehavior::default() });
         let groups = scene.open(&[faults(), software(sw::DUMMY)]);
         scene.touch(9);
         assert_eq!(scene.values(&groups), [9, 9]);
         assert_eq!(scene.served.host().kernel_events().0, 2);
     }
     // What samples doesn't concern the service, and what this process counts of itself neither.
-    let (scene, fake) = Scene::new(&Manner::default());
+    let (scene, fake) = Scene::new(&FakeBehavior::default());
     let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
     scene.served.open(&GroupSpec::single(KERNEL, faults()), own).unwrap();
     let on_exec = Attr { flags: faults().flags | AttrFlags::ENABLE_ON_EXEC, ..faults() };
@@ -336,21 +336,21 @@ fn lies_are_answered_by_doing_it_directly() {
         Reply::Opened(WireOpened { handles, entries: (0..entries).collect(), files: Vec::new() })
     };
     for lie in [Reply::Done, opened(0, 0), opened(1, 0), opened(3, 0), opened(2, 1)] {
-        let (mut scene, _fake) = Scene::new(&Manner { lies: Some(lie), ..Manner::default() });
+        let (mut scene, _fake) = Scene::new(&FakeBehavior { lies: Some(lie), ..FakeBehavior::default() });
         let groups = scene.open(&[faults(), software(sw::DUMMY)]);
         scene.touch(2);
         assert_eq!(scene.values(&groups), [2, 2]);
         assert_eq!(scene.served.host().kernel_events().0, 2);
     }
     // What makes sense, but as the answer to something else.
-    let (mut scene, _fake) = Scene::new(&Manner { renumbers: 1, ..Manner::default() });
+    let (mut scene, _fake) = Scene::new(&FakeBehavior { renumbers: 1, ..FakeBehavior::default() });
     let groups = scene.open(&[faults(), software(sw::DUMMY)]);
     scene.touch(2);
     assert_eq!((scene.values(&groups), scene.served.host().kernel_events().0), ([2, 2], 2));
     // No message at all, one that is cut off, one with another number, and one that is too long.
     let done = pmux_linux::shared::wire::encode_reply(77, &Reply::Done).unwrap();
     for babbles in [vec![0], vec![2, 0, 0, 0, 2, 9], vec![0xff; 300], done, vec![1; 65_537], vec![1; 66_000]] {
-        let (mut scene, _fake) = Scene::new(&Manner { babbles: Some(babbles), ..Manner::default() });
+        let (mut scene, _fake) = Scene::new(&FakeBehavior { babbles: Some(babbles), ..FakeBehavior::default() });
         let groups = scene.open(&[faults(), software(sw::DUMMY)]);
         scene.touch(2);
         assert_eq!(scene.values(&groups), [2, 2]);
@@ -361,17 +361,17 @@ fn lies_are_answered_by_doing_it_directly() {
 fn a_service_that_says_nothing_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.sock");
-    let place = || Place::Named(path.clone());
+    let place = || SocketPath::Named(path.clone());
     let connect = || Service::connect(place(), Duration::from_millis(20)).unwrap_err();
     assert!(matches!(connect(), ConnectError::Socket(_, pmux_linux::Errno::ENOENT)));
-    let _fake = Fake::start(&path, Manner { is_silent: true, ..Manner::default() });
+    let _fake = Fake::start(&path, FakeBehavior { is_silent: true, ..FakeBehavior::default() });
     let error = connect();
     assert!(matches!(error, ConnectError::Away(_, Away::TooLate)), "{error}");
     assert!(error.to_string().contains("doesn't answer"), "{error}");
 }
 
 fn status_comes_in_parts() {
-    let (scene, fake) = Scene::new(&Manner::default());
+    let (scene, fake) = Scene::new(&FakeBehavior::default());
     assert_eq!(scene.service.status(Detail::Full).as_deref(), Ok("{\"events\": 1}"));
     let terms = scene.service.terms().unwrap();
     assert!(terms.rights.files && terms.limits.events == 100);
@@ -380,9 +380,9 @@ fn status_comes_in_parts() {
 }
 
 fn looked_for() {
-    let (scene, fake) = Scene::new(&Manner::default());
+    let (scene, fake) = Scene::new(&FakeBehavior::default());
     let engine = engine();
-    engine.host().share_if_possible(Place::Named(scene.path.clone()), PATIENCE);
+    engine.host().share_if_possible(SocketPath::Named(scene.path.clone()), PATIENCE);
     let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
     let opened = engine.open(&GroupSpec::single(KERNEL, faults()), own).unwrap();
     assert!(engine.host().service().is_none(), "nothing to share yet");
@@ -391,7 +391,7 @@ fn looked_for() {
     assert!(engine.host().service().is_some());
     assert_eq!(fake.census().0, 1);
     let missing = self::engine();
-    missing.host().share_if_possible(Place::Named(scene.path.with_extension("none")), PATIENCE);
+    missing.host().share_if_possible(SocketPath::Named(scene.path.with_extension("none")), PATIENCE);
     missing.open(&GroupSpec::single(KERNEL, faults()), scene.target()).unwrap();
     assert!(missing.host().service().is_none());
     assert_eq!(missing.host().kernel_events().0, 1);
@@ -402,23 +402,23 @@ fn what_the_service_shows_is_seen() {
     let groups = scene.open(&[faults(), software(sw::DUMMY)]);
     let of = |index: usize| scene.served.lease(groups[0].events[index]).unwrap();
     let (first, second) = (of(0), of(1));
-    let before = scene.served.host().shown(first).unwrap();
+    let before = scene.served.host().cached(first).unwrap();
     assert_eq!(before.totals.value, 0);
     scene.touch(5);
-    assert_eq!(scene.served.host().shown(first), Some(before), "the service hasn't looked");
+    assert_eq!(scene.served.host().cached(first), Some(before), "the service hasn't looked");
     fake.refresh();
     let requests = fake.census().1;
-    let now = scene.served.host().shown(first).unwrap();
+    let now = scene.served.host().cached(first).unwrap();
     assert!(now.totals.value == 5 && now.time_ns > before.time_ns && now.totals.enabled_ns > 0, "{now:?}");
-    assert_eq!(scene.served.host().shown(second).unwrap().totals.value, 0);
-    assert_eq!(fake.census().1, requests, "nobody was asked");
+    assert_eq!(scene.served.host().cached(second).unwrap().totals.value, 0);
+    assert_eq!(fake.census().1, requests, "no request was sent");
     // The next life goes on where this one ended.
     fake.kill();
     let fake = Fake::start(&scene.path, no_files());
     wait_for(&scene, &groups, &fake, 2);
     scene.touch(2);
     fake.refresh();
-    assert_eq!(scene.served.host().shown(first).unwrap().totals.value, 7);
+    assert_eq!(scene.served.host().cached(first).unwrap().totals.value, 7);
     scene.close(&groups);
-    assert_eq!(scene.served.host().shown(first), None);
+    assert_eq!(scene.served.host().cached(first), None);
 }

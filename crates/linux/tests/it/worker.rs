@@ -19,7 +19,7 @@ pub(crate) const TESTS: [crate::Test; 9] = [
     ("worker::it_goes_where_it_is_told", it_goes_where_it_is_told),
     ("worker::an_exec_leaves_it_as_it_was", an_exec_leaves_it_as_it_was),
     ("worker::what_it_cannot_do_it_says", what_it_cannot_do_it_says),
-    ("worker::nobody_is_left", nobody_is_left),
+    ("worker::no_process_is_left", no_process_is_left),
     ("worker::a_worker_that_is_killed_is_told", a_worker_that_is_killed_is_told),
     ("worker::a_process_lives_on_without_its_first_thread", a_process_lives_on_without_its_first_thread),
 ];
@@ -28,7 +28,7 @@ fn start() -> Worker {
     Worker::start(&STAGE).unwrap()
 }
 
-fn told(worker: &mut Worker, order: Order) -> Deed {
+fn execute(worker: &mut Worker, order: Order) -> Deed {
     worker.tell(order).unwrap();
     worker.answer().unwrap()
 }
@@ -47,28 +47,28 @@ fn lives(pid: i32) -> bool {
 
 fn it_runs_for_its_own_time() {
     let mut worker = start();
-    let deed = told(&mut worker, Order::Run { cpu_ns: 5_000_000, pages: 0 });
+    let deed = execute(&mut worker, Order::Run { cpu_ns: 5_000_000, pages: 0 });
     assert!(deed.cpu_ns >= 5_000_000, "{deed:?}");
     assert!(deed.rounds > 0 && deed.pages == 0 && deed.accesses == 0, "{deed:?}");
     // What is idle uses no time, but for the order itself.
-    let idle = told(&mut worker, Order::Touch { pages: 0 });
+    let idle = execute(&mut worker, Order::Touch { pages: 0 });
     assert!(idle.cpu_ns < deed.cpu_ns && idle.rounds == 0, "{idle:?}");
 }
 
 fn pages_are_faults_and_nothing_else_is() {
     let mut worker = start();
     let before = faults(&worker);
-    assert_eq!(told(&mut worker, Order::Touch { pages: 20 }).pages, 20);
+    assert_eq!(execute(&mut worker, Order::Touch { pages: 20 }).pages, 20);
     assert_eq!(faults(&worker) - before, 20);
-    assert_eq!(told(&mut worker, Order::Touch { pages: 1000 }).pages, 1000);
+    assert_eq!(execute(&mut worker, Order::Touch { pages: 1000 }).pages, 1000);
     assert_eq!(faults(&worker) - before, 1020);
-    assert_eq!(told(&mut worker, Order::Run { cpu_ns: 1_000_000, pages: 7 }).pages, 7);
+    assert_eq!(execute(&mut worker, Order::Run { cpu_ns: 1_000_000, pages: 7 }).pages, 7);
     assert_eq!(faults(&worker) - before, 1027);
     for how in [Touching::Read, Touching::Write, Touching::Execute] {
-        let deed = told(&mut worker, Order::Access { offset: page_bytes() + 64, how, times: 3 });
+        let deed = execute(&mut worker, Order::Access { offset: page_bytes() + 64, how, times: 3 });
         assert_eq!(deed.accesses, 3);
     }
-    told(&mut worker, Order::Go { cpu: 0 });
+    execute(&mut worker, Order::Go { cpu: 0 });
     assert_eq!(faults(&worker) - before, 1027, "accesses and moves are no faults");
 }
 
@@ -82,7 +82,7 @@ fn children_cost_no_faults() {
     assert_ne!(process.pid(), worker.pid());
     for child in [&mut process, &mut thread, &mut grandchild] {
         assert_eq!(faults(child), 0, "it was born without");
-        told(child, Order::Touch { pages: 12 });
+        execute(child, Order::Touch { pages: 12 });
         assert_eq!(faults(child), 12);
         child.exit().unwrap();
         assert!(!lives(child.tid()));
@@ -92,7 +92,7 @@ fn children_cost_no_faults() {
 
 fn it_goes_where_it_is_told() {
     let mut worker = start();
-    told(&mut worker, Order::Go { cpu: 0 });
+    execute(&mut worker, Order::Go { cpu: 0 });
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
     assert_eq!(allowed.trim(), "0");
@@ -102,18 +102,18 @@ fn it_goes_where_it_is_told() {
 
 fn an_exec_leaves_it_as_it_was() {
     let mut worker = start();
-    told(&mut worker, Order::Go { cpu: 0 });
+    execute(&mut worker, Order::Go { cpu: 0 });
     let (mut child, _, _) = worker.fork(Kin::Process, 0).unwrap();
     for (worker, name) in [(&mut worker, "the first"), (&mut child, "a child")] {
-        let (pid, user) = (worker.pid(), told(worker, Order::Touch { pages: 1 }).user);
+        let (pid, user) = (worker.pid(), execute(worker, Order::Touch { pages: 1 }).user);
         worker.tell_exec(None).unwrap();
         let deed = worker.answer().unwrap();
         assert_eq!((worker.pid(), deed.user), (pid, user), "{name}");
         assert!(deed.cpu_ns > 0);
         let before = faults(worker);
-        told(worker, Order::Touch { pages: 5 });
+        execute(worker, Order::Touch { pages: 5 });
         assert_eq!(faults(worker) - before, 5, "{name}: it is ready again");
-        told(worker, Order::Access { offset: 0, how: Touching::Write, times: 1 });
+        execute(worker, Order::Access { offset: 0, how: Touching::Write, times: 1 });
     }
     // Also those who came back can have children, and copies can be executed.
     let (mut next, _, _) = child.fork(Kin::Process, 0).unwrap();
@@ -133,13 +133,13 @@ fn what_it_cannot_do_it_says() {
         assert!(matches!(worker.answer(), Err(WorkerError::Refused(_))), "{order:?}");
     }
     assert!(matches!(worker.fork(Kin::Process, 4), Err(WorkerError::Refused(Errno::EINVAL))), "there are four stacks");
-    assert_eq!(told(&mut worker, Order::Touch { pages: 2 }).pages, 2, "it goes on");
+    assert_eq!(execute(&mut worker, Order::Touch { pages: 2 }).pages, 2, "it goes on");
     let mut worker = Worker::start(&Stage { code: Code::No, ..STAGE }).unwrap();
     worker.tell(Order::Access { offset: 0, how: Touching::Execute, times: 1 }).unwrap();
     assert_eq!(worker.answer(), Err(WorkerError::Refused(Errno::EFAULT)));
 }
 
-fn nobody_is_left() {
+fn no_process_is_left() {
     let mut worker = start();
     let (child, _, _) = worker.fork(Kin::Process, 0).unwrap();
     let pids = [worker.pid(), child.pid()];
@@ -169,7 +169,7 @@ fn a_process_lives_on_without_its_first_thread() {
     let (mut thread, _, _) = worker.fork(Kin::Thread, 0).unwrap();
     worker.exit().unwrap();
     let before = faults(&thread);
-    told(&mut thread, Order::Touch { pages: 9 });
+    execute(&mut thread, Order::Touch { pages: 9 });
     assert_eq!(faults(&thread) - before, 9);
     thread.exit().unwrap();
     assert!(!lives(worker.pid()));

@@ -9,9 +9,9 @@ use crate::session::Session;
 use pmux_engine::OpenError;
 use pmux_engine::pmu::BankError;
 use pmux_linux::Errno;
-use pmux_linux::bare::Switched;
-use pmux_linux::crowd::{Door, Thread};
+use pmux_linux::bench_threads::{BenchThread, StartGate};
 use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::raw_perf_event::InheritedEvent;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -46,16 +46,16 @@ pub fn enable(session: &Session, load: EnableLoad) -> Result<Cost, BenchError> {
         let error = OpenError::Bank { index: 0, error: BankError::from_errno(errno.raw()) };
         BenchError::refused(1, 0, session.refusal(error, &attr, TargetKind::Task(Whose::Own)))
     };
-    let switched = Switched::open(&attr).map_err(refused)?;
-    let door = Arc::new(Door::default());
+    let switched = InheritedEvent::open(&attr).map_err(refused)?;
+    let gate = Arc::new(StartGate::default());
     let sleep = Arc::new({
-        let door = Arc::clone(&door);
-        move || door.wait()
+        let gate = Arc::clone(&gate);
+        move || gate.wait()
     });
     let spin = Arc::new({
-        let door = Arc::clone(&door);
+        let gate = Arc::clone(&gate);
         move || {
-            while !door.is_open() {
+            while !gate.is_open() {
                 std::hint::spin_loop();
             }
         }
@@ -66,22 +66,22 @@ pub fn enable(session: &Session, load: EnableLoad) -> Result<Cost, BenchError> {
         .and_then(|()| start(&mut active, &spin, load.active))
         .and_then(|()| measure(&switched, load.repeat).map_err(refused));
     // They would be waited for in vain otherwise.
-    door.open(load.passive);
+    gate.open(load.passive);
     measured
 }
 
 fn start<F: Fn() + Send + Sync + 'static>(
-    threads: &mut Vec<Thread<F>>,
+    threads: &mut Vec<BenchThread<F>>,
     work: &Arc<F>,
     count: u32,
 ) -> Result<(), BenchError> {
     for _ in 0..count {
-        threads.push(Thread::start(work).map_err(|errno| BenchError::Thread { breakpoints: 1, errno })?);
+        threads.push(BenchThread::start(work).map_err(|errno| BenchError::Thread { breakpoints: 1, errno })?);
     }
     Ok(())
 }
 
-fn measure(switched: &Switched, repeat: u32) -> Result<Cost, Errno> {
+fn measure(switched: &InheritedEvent, repeat: u32) -> Result<Cost, Errno> {
     let began = Instant::now();
     for _ in 0..repeat {
         switched.off_and_on()?;

@@ -5,7 +5,7 @@
 use super::{BenchError, Breakpoints, Cost, ThreadLoad};
 use crate::session::Session;
 use pmux_linux::Errno;
-use pmux_linux::crowd::{Door, Thread};
+use pmux_linux::bench_threads::{BenchThread, StartGate};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub fn threads(session: &Session, load: ThreadLoad) -> Result<Cost, BenchError> 
         move || starter.run()
     });
     let began = Instant::now();
-    let starters = (0..load.parallelism).map(|_| Thread::start(&work)).collect::<Result<Vec<_>, _>>();
+    let starters = (0..load.parallelism).map(|_| BenchThread::start(&work)).collect::<Result<Vec<_>, _>>();
     let refused = starters.map(drop).err();
     let total = began.elapsed();
     drop(breakpoints);
@@ -50,17 +50,17 @@ impl Starter {
 
     /// Starts batches of threads, one after the other, until none is left.
     fn run(&self) {
-        let door = Arc::new(Door::default());
+        let gate = Arc::new(StartGate::default());
         let work = Arc::new({
-            let door = Arc::clone(&door);
-            move || door.wait()
+            let gate = Arc::clone(&gate);
+            move || gate.wait()
         });
         let mut batch = Vec::with_capacity(self.threads as usize);
         let next = |left: u32| left.checked_sub(1);
         while self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
-            door.close();
+            gate.close();
             for _ in 0..self.threads {
-                match Thread::start(&work) {
+                match BenchThread::start(&work) {
                     Ok(thread) => batch.push(thread),
                     Err(errno) => {
                         // Only the first one is told of.
@@ -70,7 +70,7 @@ impl Starter {
                     }
                 }
             }
-            door.open(self.threads);
+            gate.open(self.threads);
             batch.clear();
         }
     }

@@ -22,7 +22,7 @@ use crate::session::Backend;
 use crate::target::{Inherit, Options};
 use pmux_linux::Errno;
 use pmux_linux::host::LinuxHost;
-use pmux_linux::lineage::{Inherited, Lineage, Moment};
+use pmux_linux::lineage::{Inherited, Lineage, MarkTime};
 use pmux_linux::procfs::{Proc, ProcError};
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -170,14 +170,14 @@ impl Opening<'_> {
             Some(Err(errno)) => Err(Error::Ring { what: "following the threads of a process", errno }),
             None | Some(Ok(())) => Ok(true),
         };
-        if !marked(lineage, Moment::Before)? {
+        if !marked(lineage, MarkTime::Before)? {
             return Ok(None);
         }
         let Some(row) = self.task_row(tid, first)? else { return Ok(None) };
         let engine = self.session.engine();
         let begun = || row.groups.iter().try_for_each(|group| engine.enable_group(group.group));
         let begun = if inherits { begun().map_err(Error::Control) } else { Ok(()) };
-        match begun.and_then(|()| marked(lineage, Moment::After)) {
+        match begun.and_then(|()| marked(lineage, MarkTime::After)) {
             // One that has ended starts nothing more.
             Ok(_) => Ok(Some(row)),
             Err(error) => {

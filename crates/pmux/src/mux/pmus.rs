@@ -12,11 +12,11 @@ use crate::session::Session;
 use pmux_abi::attr::{Attr, EventType, Sampling, hw};
 use pmux_engine::pmu::{PmuTable as _, Slot, SlotMask};
 use pmux_engine::{LockCell as _, PmuId};
-use pmux_linux::capacity::probe::{Place, openable, probe};
-use pmux_linux::capacity::{Capacity, EventRoom};
+use pmux_linux::capacity::probe::{TrialTarget, openable, probe};
+use pmux_linux::capacity::{EventCapacity, ProbedCapacity};
 use pmux_linux::catalog::{Catalog, PmuCpus, PmuRole};
 use pmux_linux::cpus::Cpus;
-use pmux_linux::host::{KERNEL, Reach, RoomNow, SleepLock, question};
+use pmux_linux::host::{CapacitySnapshot, KERNEL, Reach, SleepLock, question};
 use std::sync::{OnceLock, Weak};
 
 /// The low word of the configuration of a generic event names it, the high word the PMU that is meant, where there are
@@ -73,7 +73,7 @@ pub struct PmuRoom {
     /// How many are let run together now: less than `counters` where another user of the PMU was seen to have some.
     pub limit: u8,
     /// Of each event by its name, what is known of it.
-    pub events: Vec<(String, EventRoom)>,
+    pub events: Vec<(String, EventCapacity)>,
     /// How many of the counters several events can use.
     pub shared: u8,
 }
@@ -165,7 +165,7 @@ impl Session {
     /// What is known of all PMUs whose counters the engine hands out.
     pub(crate) fn all_rooms(&self) -> Vec<PmuRoom> {
         let room = |unit: &Unit| {
-            let RoomNow { counters, limit, events } = self.engine().host().room(unit.pmu)?;
+            let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
             let own: u8 = events.iter().map(|(_, room)| room.own).sum();
             let shared = counters.saturating_sub(own);
             Some(PmuRoom { pmu: unit.name.clone(), counters, limit, events: Vec::new(), shared })
@@ -226,18 +226,18 @@ impl Session {
     fn try_events(&self, unit: &mut Unit, new: &[Attr]) {
         let engine = self.engine();
         if let (EventType::SOFTWARE, Some(counters)) = (unit.kind, self.inner.mux.pretended) {
-            engine.host().learn_capacity(unit.pmu, &[], &Capacity { counters, events: Vec::new() });
+            engine.host().learn_capacity(unit.pmu, &[], &ProbedCapacity { counters, events: Vec::new() });
             unit.supply = Supply::Scarce;
             return;
         }
         let online = self.online();
         let place = match (&unit.cpus, unit.reach) {
             (PmuCpus::OnePerPackage(cpus), _) => match cpus.iter().find(|&&cpu| online.contains(cpu)) {
-                Some(&cpu) => Place::Cpu(cpu),
+                Some(&cpu) => TrialTarget::Cpu(cpu),
                 None => return,
             },
-            (PmuCpus::Only(cpus), Reach::SomeCpus) => Place::ThreadOn(cpus),
-            _ => Place::Thread,
+            (PmuCpus::Only(cpus), Reach::SomeCpus) => TrialTarget::ThreadOn(cpus),
+            _ => TrialTarget::Thread,
         };
         for attr in new {
             match openable(engine, attr, place) {
@@ -293,13 +293,13 @@ impl Session {
         let room = |unit: &Unit| {
             let mut asked = columns.iter().filter(|column| column.is_scarce() && column.pmu == unit.pmu).peekable();
             asked.peek()?;
-            let RoomNow { counters, limit, events } = self.engine().host().room(unit.pmu)?;
+            let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
             let own: u8 = events.iter().map(|(_, room)| room.own).sum();
             let of = |column: &Column| {
                 let (_, room) = events.iter().find(|(tried, _)| *tried == question(&column.attr))?;
                 Some((column.event.name.clone(), *room))
             };
-            let mut known: Vec<(String, EventRoom)> = Vec::new();
+            let mut known: Vec<(String, EventCapacity)> = Vec::new();
             for (name, room) in asked.filter_map(of) {
                 if known.iter().all(|(other, _)| *other != name) {
                     known.push((name, room));

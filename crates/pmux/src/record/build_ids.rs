@@ -10,7 +10,7 @@ use pmux_abi::record::{
 };
 use pmux_linux::build_id::of_file;
 use pmux_linux::machine::Machine;
-use pmux_linux::procfs::{Backing, MappedFile, Mapping, Presence, Proc, Rights};
+use pmux_linux::procfs::{Backing, MappedFile, Mapping, MappingPerms, Presence, Proc};
 use pmux_linux::ring::Peek;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -70,7 +70,7 @@ impl BuildIds {
                 let told = Mapping {
                     start: mapping.addr,
                     end: mapping.addr.wrapping_add(mapping.len),
-                    rights: Rights { execute: true, ..Rights::default() },
+                    rights: MappingPerms { execute: true, ..MappingPerms::default() },
                     offset: mapping.pgoff,
                     backing: Backing::File(file),
                 };

@@ -10,7 +10,7 @@ use pmux_engine::OpenError;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::Domain;
 use pmux_linux::credentials::{ActError, Credentials, EventTarget, OnBehalf, Openers};
-use pmux_linux::diagnose::{Facts, Namespace, TargetKind};
+use pmux_linux::diagnose::{Facts, TargetKind, UserNamespace};
 use std::sync::Arc;
 
 const EMFILE: i32 = 24;
@@ -65,8 +65,8 @@ impl Acting {
     pub(super) fn facts(&self, session: &Session) -> Option<Facts> {
         let (credentials, _) = self.0.as_ref()?;
         let namespace = match credentials.user_namespace {
-            None => Namespace::Initial,
-            Some(_) => Namespace::Nested,
+            None => UserNamespace::Initial,
+            Some(_) => UserNamespace::Nested,
         };
         let (effective_uid, capabilities) = (credentials.user, credentials.effective);
         let paranoid = Some(session.paranoid());

@@ -4,7 +4,7 @@
 
 use crate::session::Session;
 use pmux_engine::{CgroupId, LockCell as _};
-use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts, NamedCgroup, Reader};
+use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts, NamedCgroup, ReaderIds};
 use pmux_linux::host::SleepLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// As [`Mounts::named`].
-    pub fn named(&self, named: &NamedCgroup<'_>, by: Reader<'_>) -> Result<CgroupUse, CgroupError> {
+    pub fn named(&self, named: &NamedCgroup<'_>, by: ReaderIds<'_>) -> Result<CgroupUse, CgroupError> {
         let (inode, cgroup) = self.mounts.named(named, by)?;
         let (id, name) = self.known.with(|known| {
             let entry = known.entry(inode).or_insert_with(|| {

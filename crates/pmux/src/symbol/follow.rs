@@ -19,8 +19,8 @@ impl Command {
     /// # Errors
     /// [`Error::Follow`] where tracing is refused; [`Error::Spawn`] where the program can't be executed.
     pub fn follow(self) -> Result<Followed, Error> {
-        let (gated, words) = self.into_parts();
-        let (child, trace) = gated.follow().map_err(|error| match error {
+        let (held, words) = self.into_parts();
+        let (child, trace) = held.follow().map_err(|error| match error {
             FollowError::Spawn(error) => Error::Spawn(error),
             error => Error::Follow(error),
         })?;

@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use pmux_abi::record::{MapSource, Mmap2};
-use pmux_linux::procfs::{Backing, MappedFile, Mapping, Proc, Rights};
+use pmux_linux::procfs::{Backing, MappedFile, Mapping, MappingPerms, Proc};
 use std::path::PathBuf;
 
 /// What a record of the kernel says about a mapping, for [`super::Symbolizer::note`]. `None` where it is empty.
@@ -19,7 +19,7 @@ pub fn mapping_of(record: &Mmap2<'_>) -> Option<Mapping> {
     };
     // As `mmap(2)` was given them: read, write, execute.
     let may = |bit: u32| record.prot & bit != 0;
-    let rights = Rights { read: may(1), write: may(2), execute: may(4) };
+    let rights = MappingPerms { read: may(1), write: may(2), execute: may(4) };
     let backing = Backing::named(record.filename, inode, device);
     Some(Mapping { start: record.addr, end, rights, offset: record.pgoff, backing })
 }

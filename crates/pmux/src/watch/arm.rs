@@ -30,7 +30,7 @@ use pmux_engine::pmu::BankError;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, GroupSpec, Host as _, Nanos, OpenError, PmuId};
 use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::{Begun, KERNEL, Registers};
+use pmux_linux::host::{EnableTime, KERNEL, Registers};
 use pmux_linux::procfs::Proc;
 use pmux_linux::threads;
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ const MOST_ROUNDS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Teller {
     /// A program: one event for each thread, without a ring.
-    Program(Begun),
+    Program(EnableTime),
     /// The event, where no program does: one for each thread and CPU.
     Event,
 }
@@ -258,7 +258,7 @@ impl Watch {
 
     fn arm_tasks(&mut self, first: usize, tasks: &Tasks<'_>, whose: Whose) -> Result<(), Error> {
         let before = self.held.len();
-        let mut teller = if self.probe.is_some() { Teller::Program(Begun::AtOnce) } else { Teller::Event };
+        let mut teller = if self.probe.is_some() { Teller::Program(EnableTime::AtOpen) } else { Teller::Event };
         let pids = processes(tasks);
         'again: loop {
             let events = self.events(first, true, teller);
@@ -315,9 +315,9 @@ impl Watch {
                     }
                     Err(Refused { tid, index, error }) => {
                         self.let_go(before);
-                        if teller == Teller::Program(Begun::AtOnce) && error.errno() == EAGAIN {
+                        if teller == Teller::Program(EnableTime::AtOpen) && error.errno() == EAGAIN {
                             self.forget_hits(first);
-                            teller = Teller::Program(Begun::Behind);
+                            teller = Teller::Program(EnableTime::AfterAttach);
                             continue 'again;
                         }
                         if self.give_in(error, first) {

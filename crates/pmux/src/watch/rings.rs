@@ -145,7 +145,7 @@ impl Rings {
         let what = "mapping a ring for hits";
         let outlet = Outlet::open(&self.session, cpu, self.pages, what)?;
         let failed = |errno| Error::Ring { what, errno };
-        self.session.engine().host().set_outlet(watch, cpu, outlet.lease()?).map_err(failed)?;
+        self.session.engine().host().set_ring_owner(watch, cpu, outlet.lease()?).map_err(failed)?;
         self.outlets.push(outlet);
         Ok(())
     }

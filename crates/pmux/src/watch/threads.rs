@@ -12,7 +12,7 @@ use crate::session::Session;
 use pmux_engine::engine::{Begin, OnMany};
 use pmux_engine::pmu::BankError;
 use pmux_engine::{GroupSpec, OpenError, PmuId, Target};
-use pmux_linux::host::{Begun, Crowd, LinuxHost};
+use pmux_linux::host::{EnableTime, LinuxHost, PerThreadEvents};
 use pmux_linux::procfs::{Proc, ProcError};
 use pmux_linux::{Errno, threads};
 
@@ -150,13 +150,13 @@ pub(super) fn open_together(
     let engine = session.engine();
     let Some(&first) = tids.first() else { return Ok(Default::default()) };
     let task = LinuxHost::task(first);
-    let begun = if let Teller::Program(begun) = teller { begun } else { Begun::AtOnce };
-    let crowd = Crowd::new(tids.to_vec(), tolerated, begun);
+    let begun = if let Teller::Program(begun) = teller { begun } else { EnableTime::AtOpen };
+    let per_thread = PerThreadEvents::new(tids.to_vec(), tolerated, begun);
     let mut held: Vec<Held> = Vec::with_capacity(wanted.specs.len());
     let mut gone: Vec<(i32, OpenError)> = Vec::new();
     for (index, (piece, spec)) in wanted.pieces.iter().zip(wanted.specs).enumerate() {
-        let opened = engine.host().as_crowd(pmu, task, &crowd, || engine.open(spec, Target::task(task)));
-        let report = crowd.report();
+        let opened = engine.host().open_per_thread(pmu, task, &per_thread, || engine.open(spec, Target::task(task)));
+        let report = per_thread.report();
         for (tid, errno) in report.left_out {
             if errno == Errno::ESRCH && gone.iter().all(|(known, _)| *known != tid) {
                 gone.push((tid, OpenError::Bank { index: 0, error: BankError::from_errno(errno.raw()) }));

@@ -3,7 +3,7 @@
 use crate::common::{Door, events, needs, own_process, role as roles, skip_unless, value, words};
 use pmux::{Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, Session, Start, Target};
 use pmux_linux::Errno;
-use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions, Usage};
+use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions, Usage};
 use std::ffi::OsString;
 
 pub(crate) fn role(name: &str, arguments: &str) {
@@ -205,7 +205,7 @@ fn a_sandbox_is_no_failure() {
         let mut options = SpawnOptions::default();
         options.perf_events = PerfEvents::Refused(errno);
         let words: Vec<OsString> = roles::words(&format!("fallback/refused:{}", errno.raw()));
-        let exited = Gated::spawn(&words, options).unwrap().release().unwrap().wait().unwrap();
+        let exited = HeldChild::spawn(&words, options).unwrap().release().unwrap().wait().unwrap();
         assert!(exited.status.success(), "{errno}: {:?}", exited.status);
     }
 }

@@ -8,11 +8,11 @@ use super::{PMUX, eventually, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use pmux::serving::shared::wire::{
-    Context, Detail, Handle, Hello, Moment, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, Part,
-    Refusal, RefusalKind, Reply, Request, Verb, Welcome, Wish, decode_reply, encode_request,
+    Context, Detail, Handle, Hello, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, OptIn, Part,
+    Refusal, RefusalKind, Reply, Request, TimedTotals, Verb, Welcome, decode_reply, encode_request,
 };
 use pmux_linux::Errno;
-use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
+use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions};
 use serde_json::Value;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -218,7 +218,7 @@ pub fn where_all_is_refused(
     command.splice(0..0, set.map(std::ffi::OsString::from));
     let mut options = SpawnOptions::default();
     options.perf_events = PerfEvents::Refused(Errno::EPERM);
-    Gated::spawn(&command, options).unwrap().release().unwrap()
+    HeldChild::spawn(&command, options).unwrap().release().unwrap()
 }
 
 /// What comes back.
@@ -359,7 +359,7 @@ impl Asker {
     }
 
     #[track_caller]
-    pub fn read(&mut self, handles: &[Handle]) -> Vec<Moment> {
+    pub fn read(&mut self, handles: &[Handle]) -> Vec<TimedTotals> {
         match self.ask(&Request::Read { handles: handles.to_vec() }).reply {
             Reply::Values { values } => values.into_iter().map(|value| value.unwrap()).collect(),
             other => panic!("{other:?}"),
@@ -430,8 +430,8 @@ fn open(context: Context, attrs: &[Attr]) -> Open {
         context,
         narrowing: Narrowing::Everything,
         attrs: attrs.iter().map(bytes_of).collect(),
-        files: Wish::Wanted,
-        entries: Wish::Wanted,
+        files: OptIn::Wanted,
+        entries: OptIn::Wanted,
     }
 }
 

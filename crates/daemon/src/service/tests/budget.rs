@@ -82,7 +82,7 @@ fn some_is_kept_back_for_root() {
         limits.files_for_root = 64;
     });
     let ids: Vec<_> = (1..7).map(|user| scene.greeted(user)).collect();
-    let full = scene.service.connect((asker(7), 7), Membership::None, 0).unwrap_err();
+    let full = scene.service.connect((peer(7), 7), Membership::None, 0).unwrap_err();
     assert!(full.text.contains("6 is the most"), "at most a quarter: {}", full.text);
     let root = scene.greeted(0);
     scene.opened(ids[0], 30);

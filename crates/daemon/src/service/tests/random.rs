@@ -75,7 +75,7 @@ fn play(steps: Vec<Step>) {
         let who = |client: usize, model: &Model| model.clients.get(client % model.clients.len().max(1)).copied();
         match step {
             Step::Connect(user) => {
-                let Ok(id) = scene.service.connect((asker(user), user), Membership::None, scene.now) else { continue };
+                let Ok(id) = scene.service.connect((peer(user), user), Membership::None, scene.now) else { continue };
                 scene.ask(id, hello());
                 model.clients.push(id);
             }

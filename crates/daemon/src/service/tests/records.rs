@@ -33,11 +33,11 @@ impl Streaming for List {
         if self.streams.open.is_empty() { 0 } else { 2 * KERNEL_RING_BYTES }
     }
 
-    fn locked_bytes(&mut self, _: &Asker) -> u64 {
+    fn locked_bytes(&mut self, _: &Peer) -> u64 {
         self.streams.locked_bytes.unwrap_or(u64::MAX)
     }
 
-    fn subscribe(&mut self, _: &Asker, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Refused> {
+    fn subscribe(&mut self, _: &Peer, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Refused> {
         self.decide()?;
         if self.streams.fails {
             return Err(ServeError { index: wanted.attrs.len() - 1, errno: 12, text: "no room".to_owned() }.into());

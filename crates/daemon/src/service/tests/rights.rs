@@ -38,7 +38,7 @@ fn files_go_to_whoever_could_have_them() {
     scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
     assert_eq!(files(&mut scene, id), 0);
     let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
-    let root = Asker { credentials: Some(able), ..asker(0) };
+    let root = Peer { credentials: Some(able), ..peer(0) };
     let id = scene.service.connect((root, 0), Membership::None, 0).unwrap();
     scene.ask(id, hello());
     assert_eq!(files(&mut scene, id), 1);
@@ -85,7 +85,7 @@ fn rights_are_those_of_the_moment() {
     let mut scene = Scene::new();
     scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
     let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
-    let root = Asker { credentials: Some(able), ..asker(0) };
+    let root = Peer { credentials: Some(able), ..peer(0) };
     let id = scene.service.connect((root, 0), Membership::None, 0).unwrap();
     scene.ask(id, hello());
     let files = |scene: &mut Scene| match scene.ask(id, open(1)) {
@@ -93,9 +93,9 @@ fn rights_are_those_of_the_moment() {
         other => panic!("{other:?}"),
     };
     assert_eq!(files(&mut scene), 1);
-    scene.service.set_asker(id, asker(7), Membership::None);
+    scene.service.set_peer(id, peer(7), Membership::None);
     assert_eq!(files(&mut scene), 0);
-    assert_eq!(scene.list.askers, [0, 7]);
+    assert_eq!(scene.list.peers, [0, 7]);
 }
 
 /// A group that the configuration names no more gives nothing any more, and takes back what it gave.
@@ -108,7 +108,7 @@ fn a_group_that_is_taken_out_ends_what_it_allowed() {
     let granted = scene.opened(id, 2);
     scene.opened(other, 1);
     let named = |user: u32| {
-        move |asker: &Asker| match asker.connected.user == user {
+        move |peer: &Peer| match peer.connected.user == user {
             true => Membership::Named,
             false => Membership::None,
         }

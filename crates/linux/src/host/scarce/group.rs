@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** while the engine has the leader stopped, none of them counts.
 
-use crate::host::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
+use crate::host::opener::{EventFile, EventOpener, can_read_as_group, kernel_attr};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
@@ -17,13 +17,13 @@ use std::os::fd::AsFd;
 
 /// What the kernel says of an event, since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct EventTotals {
     pub(super) value: u64,
     pub(super) enabled: Nanos,
     pub(super) running: Nanos,
 }
 
-impl Totals {
+impl EventTotals {
     fn since(self, base: Self) -> Self {
         Self {
             value: self.value.wrapping_sub(base.value),
@@ -38,7 +38,7 @@ impl Totals {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Switch {
+pub(super) enum ScarceEventState {
     Off,
     On,
 }
@@ -57,12 +57,12 @@ struct EventFd {
     cred: Cred,
     fd: EventFile,
     layout: ReadLayout,
-    wanted: Switch,
+    wanted: ScarceEventState,
     /// What the kernel was told; of a sibling it means something while the leader is on.
-    told: Switch,
+    kernel_state: ScarceEventState,
     /// What it had counted when its slot was programmed last. The kernel's own reset would forget too little (what
     /// exited children had counted stays) and too much (others may count with the same event).
-    base: Totals,
+    base: EventTotals,
     /// Whether it has never been on.
     fresh: bool,
 }
@@ -94,33 +94,43 @@ impl FdGroup {
     }
 
     fn is_on(&self) -> bool {
-        self.leader().is_some_and(|leader| leader.told == Switch::On)
+        self.leader().is_some_and(|leader| leader.kernel_state == ScarceEventState::On)
     }
 
     /// Opens one more event, which doesn't count.
-    pub(super) fn add(&mut self, opener: &Opener, program: &Program) -> Result<(), BankError> {
+    pub(super) fn add(&mut self, opener: &EventOpener, program: &Program) -> Result<(), BankError> {
         let mut attr = program.spec.attr;
         // The exec starts the events that are on then, not those that are open.
         attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
         let leads = self.events.is_empty();
         let attr = kernel_attr(&attr, leads && program.group_size > 1 && can_read_as_group(&attr));
-        let opened = self.open(opener, (program.event, program.spec.cred), attr, Switch::Off)?;
+        let opened = self.open(opener, (program.event, program.spec.cred), attr, ScarceEventState::Off)?;
         self.events.push(opened);
         Ok(())
     }
 
     fn open(
         &self,
-        opener: &Opener,
+        opener: &EventOpener,
         (event, cred): (EventKey, Cred),
         attr: Attr,
-        told: Switch,
+        kernel_state: ScarceEventState,
     ) -> Result<EventFd, BankError> {
         let mut given = attr;
-        given.flags.set(AttrFlags::DISABLED, told == Switch::Off);
+        given.flags.set(AttrFlags::DISABLED, kernel_state == ScarceEventState::Off);
         let fd = opener.open(&given, (self.filter, cred), self.leader().map(|leader| leader.fd.as_fd()))?;
         let layout = ReadLayout::new(attr.read_format);
-        Ok(EventFd { event, attr, cred, fd, layout, wanted: Switch::Off, told, base: Totals::default(), fresh: true })
+        Ok(EventFd {
+            event,
+            attr,
+            cred,
+            fd,
+            layout,
+            wanted: ScarceEventState::Off,
+            kernel_state,
+            base: EventTotals::default(),
+            fresh: true,
+        })
     }
 
     pub(super) fn remove(&mut self, event: EventKey) {
@@ -139,31 +149,31 @@ impl FdGroup {
     }
 
     /// Lets an event count; all of a group at once, when its leader is started.
-    pub(super) fn start(&mut self, opener: &Opener, event: EventKey) -> Result<(), BankError> {
+    pub(super) fn start(&mut self, opener: &EventOpener, event: EventKey) -> Result<(), BankError> {
         let index = self.index(event)?;
-        self.events[index].wanted = Switch::On;
+        self.events[index].wanted = ScarceEventState::On;
         self.events[index].fresh = false;
         if index > 0 {
-            return self.tell(index, Switch::On);
+            return self.set_kernel_state(index, ScarceEventState::On);
         }
         for sibling in 1..self.events.len() {
-            self.tell(sibling, self.events[sibling].wanted)?;
+            self.set_kernel_state(sibling, self.events[sibling].wanted)?;
         }
         if opener.is_held() {
             self.reopen(opener, Start::ByExec)?;
-            self.events[0].told = Switch::On;
+            self.events[0].kernel_state = ScarceEventState::On;
             return Ok(());
         }
-        self.tell(0, Switch::On)
+        self.set_kernel_state(0, ScarceEventState::On)
     }
 
-    pub(super) fn stop(&mut self, opener: &Opener, event: EventKey) {
+    pub(super) fn stop(&mut self, opener: &EventOpener, event: EventKey) {
         let Ok(index) = self.index(event) else { return };
-        self.events[index].wanted = Switch::Off;
+        self.events[index].wanted = ScarceEventState::Off;
         if self.start == Start::ByExec {
             if index == 0 && opener.is_held() {
                 // The exec is still to come, and must not find it.
-                self.events[0].told = Switch::Off;
+                self.events[0].kernel_state = ScarceEventState::Off;
                 let _ = self.reopen(opener, Start::ByHand);
                 return;
             }
@@ -172,24 +182,26 @@ impl FdGroup {
         }
         // Siblings stop with their leader. One that stops alone is told; what is open can be disabled.
         if index == 0 || self.is_on() {
-            let _ = self.tell(index, Switch::Off);
+            let _ = self.set_kernel_state(index, ScarceEventState::Off);
         }
     }
 
-    fn tell(&mut self, index: usize, switch: Switch) -> Result<(), BankError> {
-        let Some(event) = self.events.get_mut(index).filter(|event| event.told != switch) else { return Ok(()) };
-        let told = match switch {
-            Switch::On => sys::perf::enable(event.fd.as_fd()),
-            Switch::Off => sys::perf::disable(event.fd.as_fd()),
+    fn set_kernel_state(&mut self, index: usize, switch: ScarceEventState) -> Result<(), BankError> {
+        let Some(event) = self.events.get_mut(index).filter(|event| event.kernel_state != switch) else {
+            return Ok(());
         };
-        told.map_err(|errno| BankError::from_errno(errno.raw()))?;
-        event.told = switch;
+        let done = match switch {
+            ScarceEventState::On => sys::perf::enable(event.fd.as_fd()),
+            ScarceEventState::Off => sys::perf::disable(event.fd.as_fd()),
+        };
+        done.map_err(|errno| BankError::from_errno(errno.raw()))?;
+        event.kernel_state = switch;
         Ok(())
     }
 
     /// Opens everything anew, to be started in another way. Only for a task that has not run yet: what has been inherited
     /// would be lost.
-    fn reopen(&mut self, opener: &Opener, start: Start) -> Result<(), BankError> {
+    fn reopen(&mut self, opener: &EventOpener, start: Start) -> Result<(), BankError> {
         if self.start == start {
             return Ok(());
         }
@@ -198,8 +210,8 @@ impl FdGroup {
             let mut attr = old.attr;
             let leads = anew.events.is_empty();
             attr.flags.set(AttrFlags::ENABLE_ON_EXEC, leads && start == Start::ByExec);
-            let told = if leads { Switch::Off } else { old.told };
-            let mut opened = anew.open(opener, (old.event, old.cred), attr, told)?;
+            let kernel_state = if leads { ScarceEventState::Off } else { old.kernel_state };
+            let mut opened = anew.open(opener, (old.event, old.cred), attr, kernel_state)?;
             (opened.wanted, opened.fresh) = (old.wanted, old.fresh);
             anew.events.push(opened);
         }
@@ -208,12 +220,12 @@ impl FdGroup {
     }
 
     /// Whether the kernel has ended all of its events.
-    pub(super) fn has_ended(&self, opener: &Opener) -> bool {
+    pub(super) fn has_ended(&self, opener: &EventOpener) -> bool {
         self.leader().is_some_and(|leader| opener.has_ended(&leader.fd, &leader.attr, self.filter))
     }
 
     /// What an event has counted since its slot was programmed.
-    pub(super) fn read(&self, event: EventKey, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
+    pub(super) fn read(&self, event: EventKey, buffer: &mut Vec<u8>) -> Result<EventTotals, BankError> {
         let index = self.index(event)?;
         Ok(self.totals(index, buffer)?.since(self.events[index].base))
     }
@@ -223,7 +235,7 @@ impl FdGroup {
         &self,
         events: &[EventKey],
         buffer: &mut Vec<u8>,
-        mut each: impl FnMut(usize, Totals),
+        mut each: impl FnMut(usize, EventTotals),
     ) -> Result<(), BankError> {
         if !self.is_read_whole() {
             for (at, &event) in events.iter().enumerate() {
@@ -245,7 +257,7 @@ impl FdGroup {
         self.leader().is_some_and(|leader| leader.layout.format().contains(ReadFormat::GROUP))
     }
 
-    fn totals(&self, index: usize, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
+    fn totals(&self, index: usize, buffer: &mut Vec<u8>) -> Result<EventTotals, BankError> {
         match self.is_read_whole() {
             true => self.read_into(0, buffer, |values| totals(&values, index)),
             false => self.read_into(index, buffer, |values| totals(&values, 0)),
@@ -274,8 +286,8 @@ impl FdGroup {
     }
 }
 
-fn totals(values: &ReadValues<'_>, index: usize) -> Result<Totals, BankError> {
+fn totals(values: &ReadValues<'_>, index: usize) -> Result<EventTotals, BankError> {
     let value = values.members.iter().nth(index).ok_or(BankError::Invalid)?.value;
     let time = |nanos: Option<u64>| Nanos(nanos.unwrap_or_default());
-    Ok(Totals { value, enabled: time(values.time_enabled), running: time(values.time_running) })
+    Ok(EventTotals { value, enabled: time(values.time_enabled), running: time(values.time_running) })
 }

@@ -7,20 +7,20 @@
 //!
 //! **Invariant:** nothing here decides who is on; it only says what fits.
 
+mod capacity_model;
 mod group;
-mod room;
 mod slots;
 
 pub(super) use slots::ScarceSlots;
 
 use super::models::caps_by_slots;
-use crate::capacity::{Capacity, EventRoom};
+use crate::capacity::{EventCapacity, ProbedCapacity};
+use capacity_model::CapacityModel;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
 use pmux_engine::{Cred, Nanos, PmuId};
-use room::Room;
 use std::sync::OnceLock;
 
 /// The first number of such a PMU; the ones before are [`super::KERNEL`], [`super::USAGE`] and the watches.
@@ -41,20 +41,20 @@ pub enum Reach {
 
 /// What is known of a PMU at a moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RoomNow {
+pub struct CapacitySnapshot {
     /// How many events run at once, as far as was tried.
     pub counters: u8,
     /// How many are put on at once now: less where another user was seen to have counters.
     pub limit: u8,
     /// The events that were tried.
-    pub events: Vec<(Attr, EventRoom)>,
+    pub events: Vec<(Attr, EventCapacity)>,
 }
 
 /// A PMU of the kernel as the engine's placement sees it.
 pub(super) struct ScarcePmu {
     kind: EventType,
     reach: Reach,
-    room: Room,
+    capacity: CapacityModel,
 }
 
 /// Capabilities by the number of counters.
@@ -68,7 +68,7 @@ static CAPS: [PmuCaps; SLOTS as usize + 1] = caps_by_slots(PmuCaps {
 
 impl PmuModel for ScarcePmu {
     fn caps(&self) -> &PmuCaps {
-        CAPS.get(usize::from(self.room.counters())).unwrap_or(&CAPS[usize::from(SLOTS)])
+        CAPS.get(usize::from(self.capacity.counters())).unwrap_or(&CAPS[usize::from(SLOTS)])
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
@@ -76,11 +76,17 @@ impl PmuModel for ScarcePmu {
             // Records need an event that is always there.
             return Err(ParseError::NotSupported);
         }
-        Ok(EventSpec { pmu, attr: *attr, allowed: self.room.slots_of(&question(attr)), claim: None, cred: Cred::HOST })
+        Ok(EventSpec {
+            pmu,
+            attr: *attr,
+            allowed: self.capacity.slots_of(&question(attr)),
+            claim: None,
+            cred: Cred::HOST,
+        })
     }
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
-        let most = usize::from(self.room.limit());
+        let most = usize::from(self.capacity.limit());
         wanted.len() + used.len() as usize <= most && place_on_allowed(wanted, used, SLOTS, out)
     }
 }
@@ -88,7 +94,7 @@ impl PmuModel for ScarcePmu {
 impl ScarcePmu {
     /// One of its events, as a question.
     pub(super) fn anchor(&self) -> Option<Attr> {
-        self.room.any_event()
+        self.capacity.any_event()
     }
 
     /// Whether tasks may be where it doesn't count.
@@ -96,9 +102,9 @@ impl ScarcePmu {
         self.reach == Reach::SomeCpus
     }
 
-    /// The kernel was seen to multiplex a slot a second time, or not to: see [`Room::saw`].
-    fn saw(&self, slot: &room::Sight, now: Nanos) {
-        self.room.saw(slot, now);
+    /// The kernel was seen to multiplex a slot a second time, or not to: see [`CapacityModel::observe`].
+    fn observe(&self, slot: &capacity_model::SlotObservation, now: Nanos) {
+        self.capacity.observe(slot, now);
     }
 }
 
@@ -114,7 +120,7 @@ impl Default for ScarcePmus {
 impl ScarcePmus {
     /// The PMU of a type of the kernel; `None` where there are too many.
     pub(super) fn of(&self, kind: EventType, reach: Reach) -> Option<PmuId> {
-        let make = || Box::new(ScarcePmu { kind, reach, room: Room::default() });
+        let make = || Box::new(ScarcePmu { kind, reach, capacity: CapacityModel::default() });
         let index = self.0.iter().position(|cell| cell.get_or_init(make).kind == kind)?;
         u16::try_from(FIRST + index).ok().map(PmuId)
     }
@@ -123,15 +129,15 @@ impl ScarcePmus {
         self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
     }
 
-    pub(super) fn learn(&self, pmu: PmuId, events: &[Attr], found: &Capacity) {
+    pub(super) fn learn(&self, pmu: PmuId, events: &[Attr], found: &ProbedCapacity) {
         if let Some(pmu) = self.get(pmu) {
-            pmu.room.learn(events, found);
+            pmu.capacity.learn(events, found);
         }
     }
 
     /// The events that were tried of a PMU, as questions.
-    pub(super) fn now(&self, pmu: PmuId) -> Option<RoomNow> {
-        Some(self.get(pmu)?.room.now())
+    pub(super) fn now(&self, pmu: PmuId) -> Option<CapacitySnapshot> {
+        Some(self.get(pmu)?.capacity.now())
     }
 }
 

@@ -6,41 +6,41 @@
 //! **Invariant:** an fd is open from the attach of its event to the detach; a lease whose slot was given to another event
 //! reaches nothing.
 
-use super::group::{FdGroup, Switch, Totals};
-use super::room::Sight;
-use crate::host::opener::Opener;
+use super::capacity_model::SlotObservation;
+use super::group::{EventTotals, FdGroup, ScarceEventState};
+use crate::host::opener::EventOpener;
 use crate::sys;
 use pmux_engine::context::{ContextKey, EventKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Nest, Program, Slot, SlotReading, Spot};
 use pmux_engine::{Nanos, PmuId};
 use std::collections::HashMap;
 
-struct Tenant {
+struct SlotUse {
     generation: u64,
     event: EventKey,
     filter: Filter,
     spot: Spot,
-    now: Switch,
+    now: ScarceEventState,
     /// How many were started beside it at most that can count at the same moment, itself included.
     together: u8,
     epoch: u64,
 }
 
 pub(in crate::host) struct ScarceSlots {
-    opener: Opener,
+    opener: EventOpener,
     /// By the first event of each.
     groups: HashMap<EventKey, FdGroup>,
     group_of: HashMap<EventKey, EventKey>,
-    tenants: HashMap<(PmuId, Slot), Tenant>,
+    slot_uses: HashMap<(PmuId, Slot), SlotUse>,
     /// How many slots of each PMU are started, by cgroup.
     started: HashMap<PmuId, Nest<usize>>,
     buffer: Vec<u8>,
 }
 
 impl ScarceSlots {
-    pub(in crate::host) fn new(opener: Opener) -> Self {
-        let (groups, group_of, tenants, started) = Default::default();
-        Self { opener, groups, group_of, tenants, started, buffer: Vec::new() }
+    pub(in crate::host) fn new(opener: EventOpener) -> Self {
+        let (groups, group_of, slot_uses, started) = Default::default();
+        Self { opener, groups, group_of, slot_uses, started, buffer: Vec::new() }
     }
 
     pub(in crate::host) fn prepare(&mut self, leader: EventKey, program: &Program) -> Result<(), BankError> {
@@ -79,82 +79,85 @@ impl ScarceSlots {
         }
     }
 
-    fn tenant(&self, lease: Lease) -> Result<&Tenant, BankError> {
-        self.tenants
+    fn slot_use(&self, lease: Lease) -> Result<&SlotUse, BankError> {
+        self.slot_uses
             .get(&(lease.pmu, lease.slot))
-            .filter(|tenant| tenant.generation == lease.generation)
+            .filter(|slot_use| slot_use.generation == lease.generation)
             .ok_or(BankError::Other(libc::EBADF))
     }
 
-    /// The tenant of a slot, with its group and what is needed beside them.
-    fn parts(&mut self, lease: Lease) -> Result<(&mut Tenant, &mut FdGroup, &Opener, &mut Vec<u8>), BankError> {
+    /// The use of a slot, with its group and what is needed beside them.
+    fn parts(&mut self, lease: Lease) -> Result<(&mut SlotUse, &mut FdGroup, &EventOpener, &mut Vec<u8>), BankError> {
         const STALE: BankError = BankError::Other(libc::EBADF);
-        let Self { opener, groups, group_of, tenants, buffer, .. } = self;
-        let tenant = tenants.get_mut(&(lease.pmu, lease.slot)).filter(|tenant| tenant.generation == lease.generation);
-        let tenant = tenant.ok_or(STALE)?;
-        let group = group_of.get(&tenant.event).and_then(|key| groups.get_mut(key)).ok_or(STALE)?;
-        Ok((tenant, group, opener, buffer))
+        let Self { opener, groups, group_of, slot_uses, buffer, .. } = self;
+        let slot_use =
+            slot_uses.get_mut(&(lease.pmu, lease.slot)).filter(|slot_use| slot_use.generation == lease.generation);
+        let slot_use = slot_use.ok_or(STALE)?;
+        let group = group_of.get(&slot_use.event).and_then(|key| groups.get_mut(key)).ok_or(STALE)?;
+        Ok((slot_use, group, opener, buffer))
     }
 
     pub(in crate::host) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
-        let epoch = self.opener.shared.scarce.get(lease.pmu).map_or(0, |pmu| pmu.room.epoch());
+        let epoch = self.opener.shared.scarce.get(lease.pmu).map_or(0, |pmu| pmu.capacity.epoch());
         let key = self.group_of.get(&program.event);
         let group = key.and_then(|key| self.groups.get_mut(key)).ok_or(BankError::Other(libc::EBADF))?;
         group.rebase(program.event, &mut self.buffer)?;
         let (generation, event, filter) = (lease.generation, program.event, program.filter);
         let spot = group.stand.1;
-        let tenant = Tenant { generation, event, filter, spot, now: Switch::Off, together: 0, epoch };
-        self.tenants.insert((lease.pmu, lease.slot), tenant);
+        let slot_use = SlotUse { generation, event, filter, spot, now: ScarceEventState::Off, together: 0, epoch };
+        self.slot_uses.insert((lease.pmu, lease.slot), slot_use);
         Ok(())
     }
 
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
-        let (tenant, group, opener, _) = self.parts(lease)?;
-        group.start(opener, tenant.event)?;
-        self.note(lease, Switch::On);
+        let (slot_use, group, opener, _) = self.parts(lease)?;
+        group.start(opener, slot_use.event)?;
+        self.note(lease, ScarceEventState::On);
         self.count_together(lease);
         Ok(())
     }
 
     pub(in crate::host) fn stop(&mut self, lease: Lease) {
         self.count_together(lease);
-        if let Ok((tenant, group, opener, _)) = self.parts(lease) {
-            group.stop(opener, tenant.event);
+        if let Ok((slot_use, group, opener, _)) = self.parts(lease) {
+            group.stop(opener, slot_use.event);
         }
-        self.note(lease, Switch::Off);
+        self.note(lease, ScarceEventState::Off);
     }
 
     /// Whether a slot is started now.
-    fn note(&mut self, lease: Lease, now: Switch) {
-        let tenant = self.tenants.get_mut(&(lease.pmu, lease.slot));
-        let Some(tenant) = tenant.filter(|tenant| tenant.generation == lease.generation && tenant.now != now) else {
+    fn note(&mut self, lease: Lease, now: ScarceEventState) {
+        let slot_use = self.slot_uses.get_mut(&(lease.pmu, lease.slot));
+        let Some(slot_use) = slot_use.filter(|slot_use| slot_use.generation == lease.generation && slot_use.now != now)
+        else {
             return;
         };
-        tenant.now = now;
-        let started = self.started.entry(lease.pmu).or_default().at(tenant.spot);
-        *started = if now == Switch::On { *started + 1 } else { started.saturating_sub(1) };
+        slot_use.now = now;
+        let started = self.started.entry(lease.pmu).or_default().at(slot_use.spot);
+        *started = if now == ScarceEventState::On { *started + 1 } else { started.saturating_sub(1) };
     }
 
     /// Notes how many slots of the PMU are started now that can count while this one does: those of one path of cgroups, the
     /// one with the most.
     fn count_together(&mut self, lease: Lease) {
-        let tenant = self.tenants.get_mut(&(lease.pmu, lease.slot));
-        let Some(tenant) = tenant.filter(|tenant| tenant.now == Switch::On && tenant.generation == lease.generation)
+        let slot_use = self.slot_uses.get_mut(&(lease.pmu, lease.slot));
+        let Some(slot_use) =
+            slot_use.filter(|slot_use| slot_use.now == ScarceEventState::On && slot_use.generation == lease.generation)
         else {
             return;
         };
         let mut together = 0;
-        self.started.entry(lease.pmu).or_default().on_all_paths(tenant.spot, |started, end| {
+        self.started.entry(lease.pmu).or_default().on_all_paths(slot_use.spot, |started, end| {
             together = together.max(started.up(end).sum());
             true
         });
-        tenant.together = u8::try_from(together).unwrap_or(u8::MAX).max(tenant.together);
+        slot_use.together = u8::try_from(together).unwrap_or(u8::MAX).max(slot_use.together);
     }
 
     pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         self.count_together(lease);
-        let (tenant, group, _, buffer) = self.parts(lease)?;
-        let totals = group.read(tenant.event, buffer)?;
+        let (slot_use, group, _, buffer) = self.parts(lease)?;
+        let totals = group.read(slot_use.event, buffer)?;
         self.learn(lease, totals);
         Ok(totals.reading())
     }
@@ -163,7 +166,7 @@ impl ScarceSlots {
         let mut events = Vec::with_capacity(leases.len());
         for &lease in leases {
             self.count_together(lease);
-            events.push(self.tenant(lease)?.event);
+            events.push(self.slot_use(lease)?.event);
         }
         let key = events.first().and_then(|event| self.group_of.get(event));
         let whole = events.iter().all(|event| self.group_of.get(event) == key);
@@ -183,15 +186,17 @@ impl ScarceSlots {
     }
 
     /// Whether another user of the counters was in the way.
-    fn learn(&self, lease: Lease, totals: Totals) {
-        let (Ok(tenant), Some(pmu)) = (self.tenant(lease), self.opener.shared.scarce.get(lease.pmu)) else { return };
+    fn learn(&self, lease: Lease, totals: EventTotals) {
+        let (Ok(slot_use), Some(pmu)) = (self.slot_use(lease), self.opener.shared.scarce.get(lease.pmu)) else {
+            return;
+        };
         // A task that is on other CPUs than are meant is not counted there, and no other user is the cause.
         let follows_task = matches!(self.opener.key, ContextKey::Task(_));
-        let elsewhere = follows_task && (pmu.is_partial() || matches!(tenant.filter, Filter::OnCpu(_)));
-        if !elsewhere && tenant.together > 0 {
-            let Totals { enabled, running, .. } = totals;
-            let sight = Sight { enabled, running, together: tenant.together, epoch: tenant.epoch };
-            pmu.saw(&sight, Nanos(sys::clock::monotonic_ns()));
+        let elsewhere = follows_task && (pmu.is_partial() || matches!(slot_use.filter, Filter::OnCpu(_)));
+        if !elsewhere && slot_use.together > 0 {
+            let EventTotals { enabled, running, .. } = totals;
+            let observation = SlotObservation { enabled, running, together: slot_use.together, epoch: slot_use.epoch };
+            pmu.observe(&observation, Nanos(sys::clock::monotonic_ns()));
         }
     }
 
@@ -201,8 +206,8 @@ impl ScarceSlots {
 
     pub(in crate::host) fn release(&mut self, lease: Lease) {
         self.stop(lease);
-        if self.tenant(lease).is_ok() {
-            self.tenants.remove(&(lease.pmu, lease.slot));
+        if self.slot_use(lease).is_ok() {
+            self.slot_uses.remove(&(lease.pmu, lease.slot));
         }
     }
 }

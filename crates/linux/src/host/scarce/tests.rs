@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 fn scarce(counters: u8) -> Option<(LinuxEngine, PmuId)> {
     let engine = LinuxHost::engine(crate::cpus::Cpus::system().online().unwrap().iter());
     let pmu = engine.host().scarce_pmu(EventType::SOFTWARE, Reach::EveryCpu).unwrap();
-    engine.host().learn_capacity(pmu, &[], &Capacity { counters, events: Vec::new() });
+    engine.host().learn_capacity(pmu, &[], &ProbedCapacity { counters, events: Vec::new() });
     match engine.open(&GroupSpec::single(KERNEL, software(sw::DUMMY)), own()) {
         Ok(opened) => engine.close(opened.group),
         Err(_) => {
@@ -159,7 +159,7 @@ fn a_client_that_leaves_takes_its_events_along() {
     faults();
     assert!(read(&engine, stays).value >= value + FAULTS);
     engine.rotate();
-    assert_eq!(engine.rotate().contexts, 0, "nobody waits any more");
+    assert_eq!(engine.rotate().contexts, 0, "no group waits any more");
 }
 
 #[test]

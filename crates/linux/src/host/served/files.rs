@@ -1,7 +1,7 @@
 //! Files of the kernel that the service passed, and what of their counts is ours.
 //!
 //! What it is: a file counts for everybody who asks the same question; the page says what to take off for one of them.
-//! Read first: [`Files::read`].
+//! Read first: [`PassedFiles::read`].
 //!
 //! What the page said is kept with the place of each value: one look at the entry's number after the read says whether it was
 //! written again.
@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 const TRIES: u32 = 8;
 
 #[derive(Default)]
-pub(super) struct Files {
+pub(super) struct PassedFiles {
     read: Vec<File>,
     /// Those that are only held.
     _held: Vec<OwnedFd>,
@@ -35,7 +35,7 @@ struct File {
     /// As long as what a read brings.
     bytes: Box<[u8]>,
     /// For each of our events that it tells of.
-    places: Vec<Place>,
+    places: Vec<EventInFile>,
     page_says: PageSays,
 }
 
@@ -53,11 +53,11 @@ enum PageSays {
     /// There was no look yet, or what was seen isn't so any more.
     Unknown,
     /// All of its events stand still: there is no need to look at the counter.
-    Standing,
+    Stopped,
     Counting,
 }
 
-struct Place {
+struct EventInFile {
     event: usize,
     /// Which of the file's values.
     value: ValuePlace,
@@ -76,7 +76,7 @@ struct Ours {
 
 impl Ours {
     /// None of what it counts now; and we have this.
-    const fn standing(totals: Totals) -> Self {
+    const fn stopped(totals: Totals) -> Self {
         Self { of_file: 0, add: totals }
     }
 
@@ -94,7 +94,7 @@ impl Ours {
 
 /// Where the page says what to take off.
 #[derive(Clone, Copy)]
-pub(super) struct Entries<'k> {
+pub(super) struct PageEntries<'k> {
     pub(super) page: &'k Page,
     pub(super) entries: &'k [u32],
     pub(super) handles: &'k [Handle],
@@ -110,15 +110,15 @@ pub(super) enum NoUse {
     Unscheduled,
 }
 
-impl Files {
+impl PassedFiles {
     /// The files of a group, if what the service says about them makes sense.
-    pub(super) fn of(told: &[PassedFile], fds: Vec<OwnedFd>, events: usize) -> Option<Self> {
+    pub(super) fn of(passed: &[PassedFile], fds: Vec<OwnedFd>, events: usize) -> Option<Self> {
         let mut files = Self::default();
-        if told.is_empty() {
+        if passed.is_empty() {
             return Some(files);
         }
         let mut found = vec![0_u32; events];
-        for (file, fd) in told.iter().zip(fds) {
+        for (file, fd) in passed.iter().zip(fds) {
             if file.places.is_empty() {
                 files._held.push(fd);
                 continue;
@@ -137,7 +137,7 @@ impl Files {
                     return None;
                 }
                 let (value, ours, mark) = (layout.place(value)?, Ours::default(), Mark::default());
-                places.push(Place { event, value, ours, mark });
+                places.push(EventInFile { event, value, ours, mark });
             }
             let brings = if format == TIMES { Brings::OneCount } else { Brings::More };
             let (number, bytes) = (file.number, vec![0; layout.size(values)].into_boxed_slice());
@@ -153,7 +153,7 @@ impl Files {
 
     /// Reads what the events of a group have counted in this life, into `out`.
     #[inline]
-    pub(super) fn read(&mut self, from: Entries<'_>, mut out: impl FnMut(usize, Totals)) -> Result<(), NoUse> {
+    pub(super) fn read(&mut self, from: PageEntries<'_>, mut out: impl FnMut(usize, Totals)) -> Result<(), NoUse> {
         if self.is_empty() {
             return Err(NoUse::Ask);
         }
@@ -188,7 +188,7 @@ impl Files {
     }
 
     /// Whether the page says that the file of some event tells of something else now.
-    pub(super) fn have_moved(&mut self, from: Entries<'_>) -> bool {
+    pub(super) fn have_moved(&mut self, from: PageEntries<'_>) -> bool {
         self.read.iter_mut().any(|file| file.look(from) == Err(NoUse::Moved))
     }
 }
@@ -196,13 +196,13 @@ impl Files {
 impl File {
     /// Reads what its events have counted; `false` where the page has changed since the last look at it.
     #[inline]
-    fn read(&mut self, from: Entries<'_>, out: &mut impl FnMut(usize, Totals)) -> Result<bool, NoUse> {
+    fn read(&mut self, from: PageEntries<'_>, out: &mut impl FnMut(usize, Totals)) -> Result<bool, NoUse> {
         if self.page_says == PageSays::Unknown {
             self.look(from)?;
         }
         let Self { fd, layout, bytes, places, page_says, .. } = self;
         let values = match page_says {
-            PageSays::Standing => None,
+            PageSays::Stopped => None,
             PageSays::Counting | PageSays::Unknown => Some(read_values(fd, *layout, bytes)),
         };
         if !places.iter().all(|place| from.page.is_still(place.mark)) {
@@ -223,9 +223,9 @@ impl File {
 
     /// Looks what the page says of its events.
     #[cold]
-    fn look(&mut self, Entries { page, entries, handles }: Entries<'_>) -> Result<(), NoUse> {
+    fn look(&mut self, PageEntries { page, entries, handles }: PageEntries<'_>) -> Result<(), NoUse> {
         self.page_says = PageSays::Unknown;
-        let mut says = PageSays::Standing;
+        let mut says = PageSays::Stopped;
         for place in &mut self.places {
             let (&entry, &handle) = entries.get(place.event).zip(handles.get(place.event)).ok_or(NoUse::Ask)?;
             let Seen { entry, mark } = page.read(entry, handle).ok_or(NoUse::Ask)?;
@@ -237,7 +237,7 @@ impl File {
                     says = PageSays::Counting;
                     Ours::without(less)
                 }
-                Base::Standing(totals) => Ours::standing(totals),
+                Base::Stopped(totals) => Ours::stopped(totals),
             };
         }
         self.page_says = says;
@@ -261,13 +261,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::shared::page::{Entry, FIRST_FILE, PageWriter};
-    use crate::shared::wire::{Moment, Place as Told};
+    use crate::shared::wire::{TimedTotals, ValueIndex};
 
     const TIMES: u64 = 0b11;
     const GROUP: u64 = 0b1011;
 
     fn file(read_format: u64, values: u32, places: &[(u32, u32)]) -> PassedFile {
-        let places = places.iter().map(|&(event, value)| Told { event, value }).collect();
+        let places = places.iter().map(|&(event, value)| ValueIndex { event, value }).collect();
         PassedFile { number: FIRST_FILE, read_format, values, places }
     }
 
@@ -280,9 +280,9 @@ mod tests {
         file.into()
     }
 
-    fn makes_sense(told: &[PassedFile], events: usize) -> bool {
-        let fds = told.iter().map(|_| content(&[])).collect();
-        Files::of(told, fds, events).is_some()
+    fn makes_sense(passed: &[PassedFile], events: usize) -> bool {
+        let fds = passed.iter().map(|_| content(&[])).collect();
+        PassedFiles::of(passed, fds, events).is_some()
     }
 
     #[test]
@@ -299,12 +299,12 @@ mod tests {
             (vec![file(TIMES, 1, &[(0, 1)])], 1, "there is no such value"),
             (vec![file(TIMES, 2, &[(0, 1)])], 1, "one that is read alone has one value"),
             (vec![file(0, 1, &[(0, 0)])], 1, "the times are missing"),
-            (vec![file(u64::MAX, 1, &[(0, 0)])], 1, "nobody knows such a format"),
+            (vec![file(u64::MAX, 1, &[(0, 0)])], 1, "an unknown format"),
             (vec![file(GROUP, 0, &[(0, 0)])], 1, "no values"),
             (vec![file(GROUP, u32::MAX, &[(0, 0)])], 1, "more than a group has"),
         ];
-        for (told, events, why) in bad {
-            assert!(!makes_sense(&told, events), "{why}");
+        for (passed, events, why) in bad {
+            assert!(!makes_sense(&passed, events), "{why}");
         }
     }
 
@@ -315,11 +315,11 @@ mod tests {
         let handles = [Handle(7), Handle(8)];
         for (index, base) in (0..).zip(bases) {
             let handle = handles[index as usize];
-            writer.write(index, &Entry { handle, moment: Moment::default(), base });
+            writer.write(index, &Entry { handle, moment: TimedTotals::default(), base });
         }
-        let mut files = Files::of(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(words)], 2).unwrap();
+        let mut files = PassedFiles::of(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(words)], 2).unwrap();
         let mut all = vec![Totals::default(); 2];
-        let from = Entries { page: &page, entries: &[0, 1], handles: &handles };
+        let from = PageEntries { page: &page, entries: &[0, 1], handles: &handles };
         files.read(from, |at, totals| all[at] = totals).map(|()| all)
     }
 
@@ -331,10 +331,10 @@ mod tests {
         let words = [2, 1000, 900, 50, 60];
         let both = reads(&words, [ours(less(10, 100, 200)), ours(less(u64::MAX, 0, 0))]);
         assert_eq!(both, Ok(vec![less(40, 900, 700), less(61, 1000, 900)]));
-        let one_stands = reads(&words, [ours(less(0, 0, 0)), Base::Standing(less(7, 8, 9))]);
+        let one_stands = reads(&words, [ours(less(0, 0, 0)), Base::Stopped(less(7, 8, 9))]);
         assert_eq!(one_stands, Ok(vec![less(50, 1000, 900), less(7, 8, 9)]));
         // What stands still is not looked at.
-        let none = reads(&[], [Base::Standing(less(1, 2, 3)); 2]);
+        let none = reads(&[], [Base::Stopped(less(1, 2, 3)); 2]);
         assert_eq!(none, Ok(vec![less(1, 2, 3); 2]));
     }
 
@@ -343,27 +343,27 @@ mod tests {
     fn one_event_of_its_own_is_read_the_short_way() {
         let (mut writer, page) = PageWriter::make(1).unwrap();
         let page = Page::map(&page, 1).unwrap();
-        let mut write = |base| writer.write(0, &Entry { handle: Handle(7), moment: Moment::default(), base });
+        let mut write = |base| writer.write(0, &Entry { handle: Handle(7), moment: TimedTotals::default(), base });
         let total = |value, enabled_ns, running_ns| Totals { value, enabled_ns, running_ns };
         // Three reads, and a fourth that brings less.
         let words = [50, 1000, 900, 60, 2000, 1900, 70, 3000, 2900, 80, 4000];
-        let mut files = Files::of(&[file(TIMES, 1, &[(0, 0)])], vec![content(&words)], 1).unwrap();
-        let from = Entries { page: &page, entries: &[0], handles: &[Handle(7)] };
-        let long = |files: &mut Files| {
+        let mut files = PassedFiles::of(&[file(TIMES, 1, &[(0, 0)])], vec![content(&words)], 1).unwrap();
+        let from = PageEntries { page: &page, entries: &[0], handles: &[Handle(7)] };
+        let long = |files: &mut PassedFiles| {
             let mut seen = None;
             files.read(from, |_, totals| seen = Some(totals)).map(|()| seen.unwrap())
         };
         write(Base::File(FIRST_FILE, total(10, 100, 200)));
-        assert_eq!(files.read_alone(&page, 0), None, "nobody has looked at the page");
+        assert_eq!(files.read_alone(&page, 0), None, "the page was not looked at");
         assert_eq!(long(&mut files), Ok(total(40, 900, 700)));
         assert_eq!(files.read_alone(&page, 1), None, "another event");
         assert_eq!(files.read_alone(&page, 0), Some(total(50, 1900, 1700)));
         write(Base::File(FIRST_FILE, total(20, 100, 200)));
         assert_eq!(files.read_alone(&page, 0), None, "the page says something else by now");
-        write(Base::Standing(total(1, 2, 3)));
+        write(Base::Stopped(total(1, 2, 3)));
         assert_eq!(long(&mut files), Ok(total(1, 2, 3)));
         assert_eq!(files.read_alone(&page, 0), None, "it stands still");
-        let mut two = Files::of(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(&[])], 2).unwrap();
+        let mut two = PassedFiles::of(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(&[])], 2).unwrap();
         assert_eq!(two.read_alone(&page, 0), None, "a group");
     }
 

@@ -6,15 +6,15 @@
 //!
 //! **Invariant:** a count never goes back: what one life has counted is added to what the next one counts.
 
-use super::files::{Entries, Files, NoUse};
-use super::shown::{Entry, Shown};
+use super::cached::{CachedEntry, EntryLocation};
+use super::files::{NoUse, PageEntries, PassedFiles};
 use crate::cgroup::Cgroup;
 use crate::host::lock;
-use crate::host::opener::Opener;
-use crate::shared::client::{AskError, Life, Service, Told};
+use crate::host::opener::EventOpener;
+use crate::shared::client::{AskError, ConnectionId, Service, ServiceAnswer};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    CgroupName, Handle, Moment, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request, Totals, Verb,
+    CgroupName, Handle, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request, TimedTotals, Totals, Verb,
 };
 use crate::sys::clock::monotonic_ns;
 use pmux_engine::CgroupId;
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Switch {
+pub(super) enum ServedEventState {
     Off,
     On,
 }
@@ -33,18 +33,18 @@ pub(super) enum Switch {
 pub(super) struct ServedGroup {
     question: Open,
     cgroup: Option<CgroupId>,
-    events: Vec<Event>,
+    events: Vec<ServedEvent>,
     kept: Option<Kept>,
     /// When it was read last, or somewhat before that, on the monotonic clock.
     read_ns: u64,
     /// The last life, and since when nothing is counted because it has ended.
-    away: Option<(Life, u64)>,
+    away: Option<(ConnectionId, u64)>,
     /// The life in which opening anew was refused.
-    refused: Option<Life>,
+    refused: Option<ConnectionId>,
 }
 
-struct Event {
-    wanted: Switch,
+struct ServedEvent {
+    wanted: ServedEventState,
     released: bool,
     /// Its slot, as long as it has one.
     lease: Option<Lease>,
@@ -52,16 +52,16 @@ struct Event {
     before: Totals,
     /// What it had counted when it was read last, all lives together.
     last: Totals,
-    shown: Arc<Shown>,
+    cached: Arc<CachedEntry>,
 }
 
 /// What holds in one life.
 struct Kept {
-    life: Life,
+    connection_id: ConnectionId,
     handles: Vec<Handle>,
     page: Option<Arc<Page>>,
     entries: Vec<u32>,
-    files: Files,
+    files: PassedFiles,
 }
 
 /// A cgroup in the service's words.
@@ -74,17 +74,17 @@ fn name_of(cgroup: &Cgroup) -> Option<CgroupName> {
 impl ServedGroup {
     pub(super) fn open(
         service: &Service,
-        opener: &Opener,
+        opener: &EventOpener,
         question: Open,
         cgroup: Option<CgroupId>,
     ) -> Result<Self, AskError> {
-        let event = || Event {
-            wanted: Switch::Off,
+        let event = || ServedEvent {
+            wanted: ServedEventState::Off,
             released: false,
             lease: None,
             before: Totals::default(),
             last: Totals::default(),
-            shown: Arc::default(),
+            cached: Arc::default(),
         };
         let events = question.attrs.iter().map(|_| event()).collect();
         let read_ns = monotonic_ns();
@@ -96,18 +96,18 @@ impl ServedGroup {
 
     fn show(&self) {
         for (at, event) in self.events.iter().enumerate() {
-            event.shown.set(self.kept.as_ref().and_then(|kept| {
+            event.cached.set(self.kept.as_ref().and_then(|kept| {
                 let (page, &index, &handle) = (kept.page.clone()?, kept.entries.get(at)?, kept.handles.get(at)?);
-                Some(Entry { page, index, handle, before: event.before })
+                Some(EntryLocation { page, index, handle, before: event.before })
             }));
         }
     }
 
     /// Gives an event its slot. Answers where it is shown.
-    pub(super) fn program(&mut self, at: usize, lease: Lease) -> Option<Arc<Shown>> {
+    pub(super) fn program(&mut self, at: usize, lease: Lease) -> Option<Arc<CachedEntry>> {
         let event = self.events.get_mut(at)?;
         event.lease = Some(lease);
-        Some(Arc::clone(&event.shown))
+        Some(Arc::clone(&event.cached))
     }
 
     /// Whether these are the slots of all of its events, in their order.
@@ -117,7 +117,7 @@ impl ServedGroup {
             && self.events.iter().zip(leases).all(|(event, lease)| event.lease.as_ref() == Some(lease))
     }
 
-    fn ask(&self, service: &Service, opener: &Opener) -> Result<Kept, AskError> {
+    fn ask(&self, service: &Service, opener: &EventOpener) -> Result<Kept, AskError> {
         let open = self.question.clone();
         let request = match self.cgroup {
             Some(id) => {
@@ -127,16 +127,16 @@ impl ServedGroup {
             }
             None => Request::Open(open),
         };
-        let told = service.ask_anew(&request)?;
-        let life = told.life;
-        Kept::of(told, self.events.len()).ok_or_else(|| {
-            service.doubt(life);
+        let answer = service.ask_anew(&request)?;
+        let connection_id = answer.connection_id;
+        Kept::of(answer, self.events.len()).ok_or_else(|| {
+            service.doubt(connection_id);
             AskError::Away
         })
     }
 
     fn wanted(&self) -> impl Iterator<Item = usize> + '_ {
-        let wanted = |event: &Event| event.wanted == Switch::On && !event.released;
+        let wanted = |event: &ServedEvent| event.wanted == ServedEventState::On && !event.released;
         // The leader last, so that a group begins as one.
         (0..self.events.len()).rev().filter(move |&at| wanted(&self.events[at]))
     }
@@ -145,25 +145,25 @@ impl ServedGroup {
     /// next one has begun, it goes over to that.
     /// Answers about what time it is: no later than now.
     #[inline]
-    pub(super) fn settle(&mut self, service: &Service, opener: &Opener) -> u64 {
+    pub(super) fn settle(&mut self, service: &Service, opener: &EventOpener) -> u64 {
         let about_ns = opener.shared.tick_ns.load(Ordering::Relaxed);
-        if !self.kept.as_ref().is_some_and(|kept| service.is_on(kept.life, about_ns)) {
+        if !self.kept.as_ref().is_some_and(|kept| service.is_on(kept.connection_id, about_ns)) {
             self.look(service, opener, about_ns);
         }
         about_ns
     }
 
     #[cold]
-    fn look(&mut self, service: &Service, opener: &Opener, about_ns: u64) {
+    fn look(&mut self, service: &Service, opener: &EventOpener, about_ns: u64) {
         service.look(about_ns);
-        if self.kept.as_ref().is_none_or(|kept| Some(kept.life) != service.life()) {
+        if self.kept.as_ref().is_none_or(|kept| Some(kept.connection_id) != service.connection_id()) {
             self.go_over(service, opener);
         }
     }
 
     /// The life that it was opened in has ended, or was never there.
-    fn go_over(&mut self, service: &Service, opener: &Opener) {
-        let on = service.life();
+    fn go_over(&mut self, service: &Service, opener: &EventOpener) {
+        let on = service.connection_id();
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
             self.leave();
         }
@@ -193,7 +193,7 @@ impl ServedGroup {
             // The service may have read it after this process did: then it has been enabled for longer, if it was on.
             let oldest = moments.iter().map(|moment| moment.time_ns).min().unwrap_or_default();
             let pairs = || self.events.iter().zip(&moments);
-            let later = |(event, moment): (&Event, &Moment)| {
+            let later = |(event, moment): (&ServedEvent, &TimedTotals)| {
                 let total = event.before.plus(moment.totals);
                 total.enabled_ns >= event.last.enabled_ns && total.value >= event.last.value
             };
@@ -207,7 +207,7 @@ impl ServedGroup {
         for event in &mut self.events {
             event.before = event.last;
         }
-        self.away.get_or_insert((kept.life, self.read_ns));
+        self.away.get_or_insert((kept.connection_id, self.read_ns));
         self.show();
     }
 
@@ -229,11 +229,11 @@ impl ServedGroup {
     fn control(&self, service: &Service, at: usize, verb: Verb) -> Result<(), AskError> {
         let kept = self.kept.as_ref().ok_or(AskError::Away)?;
         let &handle = kept.handles.get(at).ok_or(AskError::Away)?;
-        let told = service.ask(kept.life, &Request::Control { handle, verb })?;
-        if told.reply == Reply::Done {
+        let answer = service.ask(kept.connection_id, &Request::Control { handle, verb })?;
+        if answer.reply == Reply::Done {
             return Ok(());
         }
-        service.doubt(kept.life);
+        service.doubt(kept.connection_id);
         Err(AskError::Away)
     }
 
@@ -242,14 +242,14 @@ impl ServedGroup {
     pub(super) fn switch(
         &mut self,
         service: &Service,
-        opener: &Opener,
+        opener: &EventOpener,
         at: usize,
-        wanted: Switch,
+        wanted: ServedEventState,
     ) -> Result<(), AskError> {
         self.settle(service, opener);
         let verb = match wanted {
-            Switch::On => Verb::Enable,
-            Switch::Off => Verb::Disable,
+            ServedEventState::On => Verb::Enable,
+            ServedEventState::Off => Verb::Disable,
         };
         let answer = match self.control(service, at, verb) {
             Err(AskError::Away) => {
@@ -276,7 +276,7 @@ impl ServedGroup {
     pub(super) fn modify(
         &mut self,
         service: &Service,
-        opener: &Opener,
+        opener: &EventOpener,
         at: usize,
         attr: Vec<u8>,
     ) -> Result<(), AskError> {
@@ -296,7 +296,7 @@ impl ServedGroup {
     pub(super) fn read(
         &mut self,
         service: &Service,
-        opener: &Opener,
+        opener: &EventOpener,
         mut out: impl FnMut(usize, Totals),
     ) -> Result<(), Unread> {
         let about_ns = self.settle(service, opener);
@@ -318,7 +318,12 @@ impl ServedGroup {
 
     /// Reads what one of its events has counted, all lives together.
     #[inline]
-    pub(super) fn read_one(&mut self, service: &Service, opener: &Opener, at: usize) -> Result<Option<Totals>, Unread> {
+    pub(super) fn read_one(
+        &mut self,
+        service: &Service,
+        opener: &EventOpener,
+        at: usize,
+    ) -> Result<Option<Totals>, Unread> {
         let about_ns = self.settle(service, opener);
         if let Some(kept) = &mut self.kept
             && let Some(event) = self.events.get_mut(at)
@@ -339,7 +344,7 @@ impl ServedGroup {
     }
 
     #[cold]
-    fn read_by_asking(&mut self, service: &Service, opener: &Opener) -> Result<(), Unread> {
+    fn read_by_asking(&mut self, service: &Service, opener: &EventOpener) -> Result<(), Unread> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
         // A moment ago, rather than a moment later.
         let (now, events) = (monotonic_ns(), &mut self.events);
@@ -368,7 +373,7 @@ impl ServedGroup {
     pub(super) fn close(&mut self, service: &Service) {
         if let Some(kept) = self.kept.take() {
             // Where it is away there is nothing left to give back.
-            let _ = service.ask(kept.life, &Request::Close { handles: kept.handles });
+            let _ = service.ask(kept.connection_id, &Request::Close { handles: kept.handles });
         }
     }
 }
@@ -382,7 +387,7 @@ pub(super) enum Unread {
 
 /// Takes what an event has counted in the life that is on. Answers with what that is in all lives together.
 #[inline]
-fn count(events: &mut [Event], at: usize, totals: Totals) -> Totals {
+fn count(events: &mut [ServedEvent], at: usize, totals: Totals) -> Totals {
     let Some(event) = events.get_mut(at) else { return totals };
     let total = event.before.plus(totals);
     event.last = total;
@@ -391,14 +396,14 @@ fn count(events: &mut [Event], at: usize, totals: Totals) -> Totals {
 
 impl Kept {
     /// What an answer says, if it makes sense.
-    fn of(told: Told, events: usize) -> Option<Self> {
-        let Reply::Opened(Opened { handles, entries, files }) = told.reply else { return None };
+    fn of(answer: ServiceAnswer, events: usize) -> Option<Self> {
+        let Reply::Opened(Opened { handles, entries, files }) = answer.reply else { return None };
         let all = |count| count == events;
-        if !all(handles.len()) || !(entries.is_empty() || all(entries.len())) || files.len() != told.files.len() {
+        if !all(handles.len()) || !(entries.is_empty() || all(entries.len())) || files.len() != answer.files.len() {
             return None;
         }
-        let files = Files::of(&files, told.files, events)?;
-        Some(Self { life: told.life, handles, page: told.page, entries, files })
+        let files = PassedFiles::of(&files, answer.files, events)?;
+        Some(Self { connection_id: answer.connection_id, handles, page: answer.page, entries, files })
     }
 
     /// Reads the files that were passed, and takes off what isn't ours, as the page says.
@@ -409,24 +414,24 @@ impl Kept {
     }
 
     #[inline]
-    fn parts(&mut self) -> Option<(&mut Files, Entries<'_>)> {
+    fn parts(&mut self) -> Option<(&mut PassedFiles, PageEntries<'_>)> {
         let Self { page, entries, handles, files, .. } = self;
-        Some((files, Entries { page: page.as_deref()?, entries, handles }))
+        Some((files, PageEntries { page: page.as_deref()?, entries, handles }))
     }
 
     /// What the service has read last.
-    fn last_seen(&self) -> Option<Vec<Moment>> {
+    fn last_seen(&self) -> Option<Vec<TimedTotals>> {
         let page = self.page.as_ref()?;
         self.handles.iter().zip(&self.entries).map(|(&handle, &entry)| page.cached(entry, handle)).collect()
     }
 
     /// Asks the service; and for other files, where the ones that it passed tell of something else now.
     fn ask(&mut self, service: &Service, mut out: impl FnMut(usize, Totals)) -> Result<(), AskError> {
-        let told = service.ask(self.life, &Request::Read { handles: self.handles.clone() })?;
-        let values = match told.reply {
+        let answer = service.ask(self.connection_id, &Request::Read { handles: self.handles.clone() })?;
+        let values = match answer.reply {
             Reply::Values { values } if values.len() == self.handles.len() => values,
             _ => {
-                service.doubt(self.life);
+                service.doubt(self.connection_id);
                 return Err(AskError::Away);
             }
         };
@@ -448,17 +453,17 @@ impl Kept {
 
     fn renew(&mut self, service: &Service) {
         let Some(&handle) = self.handles.first() else { return };
-        match service.ask(self.life, &Request::Renew { handle }) {
-            Ok(told) => {
-                let life = self.life;
-                match Self::of(told, self.handles.len()) {
+        match service.ask(self.connection_id, &Request::Renew { handle }) {
+            Ok(answer) => {
+                let connection_id = self.connection_id;
+                match Self::of(answer, self.handles.len()) {
                     // What is shown stays where it was.
                     Some(new) if new.handles == self.handles && new.entries == self.entries => *self = new,
-                    _ => service.doubt(life),
+                    _ => service.doubt(connection_id),
                 }
             }
             // Then it is asked from now on.
-            Err(AskError::Refused(_)) => self.files = Files::default(),
+            Err(AskError::Refused(_)) => self.files = PassedFiles::default(),
             Err(AskError::Away) => {}
         }
     }

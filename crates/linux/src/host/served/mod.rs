@@ -7,19 +7,19 @@
 //! **Invariant:** whatever a service can't do, or may not, or is away for, is opened by this process itself; the engine sees no
 //! difference but the times.
 
+mod cached;
 mod files;
 mod group;
-mod shown;
 
-pub(super) use shown::ShownSlots;
+pub(super) use cached::CachedSlots;
 
 use super::KERNEL;
 use super::kernel_slots::has_output;
 use super::models::clock_of;
-use super::opener::Opener;
-use crate::shared::client::{AskError, Place, Service};
-use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, RefusalKind, Totals, Wish};
-use group::{ServedGroup, Switch, Unread};
+use super::opener::EventOpener;
+use crate::shared::client::{AskError, Service, SocketPath};
+use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, OptIn, RefusalKind, Totals};
+use group::{ServedEventState, ServedGroup, Unread};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_engine::context::{ContextKey, EventKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
@@ -34,7 +34,7 @@ pub(super) struct Sharing {
     /// What came of looking for the service.
     found: OnceLock<Option<Arc<Service>>>,
     /// Where to look, and how long, when there is something to ask.
-    looks: OnceLock<(Place, Duration)>,
+    looks: OnceLock<(SocketPath, Duration)>,
     /// The kernel opens nothing for this process, so that the service is asked also for what is otherwise opened directly.
     alone: OnceLock<()>,
 }
@@ -44,7 +44,7 @@ impl Sharing {
         if self.found.set(Some(Arc::clone(&service))).is_ok() { Ok(()) } else { Err(service) }
     }
 
-    pub(super) fn if_possible(&self, place: Place, patience: Duration) {
+    pub(super) fn if_possible(&self, place: SocketPath, patience: Duration) {
         // A host that has looked already has found a service or not.
         let _ = self.looks.set((place, patience));
     }
@@ -81,7 +81,7 @@ const STALE: BankError = BankError::Other(libc::EBADF);
 
 /// The slots of one context that a service keeps.
 pub(super) struct ServedSlots {
-    opener: Opener,
+    opener: EventOpener,
     groups: Vec<Option<ServedGroup>>,
     slots: Vec<Option<Slot>>,
     /// What was announced and isn't programmed yet.
@@ -111,7 +111,7 @@ enum Announced {
 }
 
 impl ServedSlots {
-    pub(super) fn new(opener: Opener) -> Self {
+    pub(super) fn new(opener: EventOpener) -> Self {
         let (groups, slots, announced) = Default::default();
         Self { opener, groups, slots, announced }
     }
@@ -194,7 +194,7 @@ impl ServedSlots {
             (ContextKey::Cpu(cpu), _) => (Context::Cpu(cpu.0), Narrowing::Everything, None),
         };
         let attrs = programs.iter().map(|program| attr_bytes(&program.spec.attr)).collect::<Option<_>>()?;
-        Some((Open { context, narrowing, attrs, files: Wish::Wanted, entries: Wish::Wanted }, cgroup))
+        Some((Open { context, narrowing, attrs, files: OptIn::Wanted, entries: OptIn::Wanted }, cgroup))
     }
 
     /// Whether the service has said that this is of any use.
@@ -229,9 +229,9 @@ impl ServedSlots {
         self.slots[index] = Some(Slot { generation: lease.generation, what });
         if let What::Event(id, at) = what
             && let Some(group) = self.groups.get_mut(id).and_then(Option::as_mut)
-            && let Some(shown) = group.program(at, lease)
+            && let Some(cached) = group.program(at, lease)
         {
-            self.opener.shared.shown.add((self.opener.key, lease), shown);
+            self.opener.shared.cached.add((self.opener.key, lease), cached);
         }
         Some(Ok(()))
     }
@@ -253,13 +253,13 @@ impl ServedSlots {
 
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let Parts { service, opener, group, at, .. } = self.parts(lease)?;
-        group.switch(service, opener, at, Switch::On).map_err(error_of)
+        group.switch(service, opener, at, ServedEventState::On).map_err(error_of)
     }
 
     pub(super) fn stop(&mut self, lease: Lease) {
         if let Ok(Parts { service, opener, group, at, .. }) = self.parts(lease) {
             // What can't be stopped was not running.
-            let _ = group.switch(service, opener, at, Switch::Off);
+            let _ = group.switch(service, opener, at, ServedEventState::Off);
         }
     }
 
@@ -301,7 +301,7 @@ impl ServedSlots {
             *slot = None;
         }
         if let What::Event(id, at) = what {
-            self.opener.shared.shown.remove((self.opener.key, lease));
+            self.opener.shared.cached.remove((self.opener.key, lease));
             release(&mut self.groups, id, &service, at);
         }
     }
@@ -318,7 +318,7 @@ fn release(groups: &mut [Option<ServedGroup>], id: usize, service: &Service, at:
 
 struct Parts<'s> {
     service: &'s Service,
-    opener: &'s Opener,
+    opener: &'s EventOpener,
     group: &'s mut ServedGroup,
     at: usize,
 }

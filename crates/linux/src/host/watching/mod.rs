@@ -1,30 +1,30 @@
 //! Debug registers that write into rings.
 //!
-//! What it is: PMUs for breakpoints whose hits are wanted one by one. A slot of such a PMU is a *bundle*: an event of the
+//! What it is: PMUs for breakpoints whose hits are wanted one by one. A slot of such a PMU has an event of the
 //! kernel for each CPU, because one that is inherited and follows its task to every CPU has no ring of its own. All events
-//! on a CPU write into the ring of one *outlet* there. A breakpoint that only counts is a bundle of one.
+//! on a CPU write into the ring of one *ring owner* there. A breakpoint that only counts has one event.
 //! So is one whose hits a program alone tells of, into a ring of its own: its samples would tell nothing (`sample_type` is empty).
-//! Read next: `slots`, the bundles of one context; `crowd`, bundles over many threads.
+//! Read next: `slots`, the slots of one context; `per_thread`, events of many threads.
 //!
-//! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its tenants change: they are
+//! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its owners change: they are
 //! aimed at another address. So children that were forked long ago take turns too, and no other event can get the register
 //! in between.
 //!
-//! A bundle that keeps its registers is on from its opening, which saves a call and often an interrupt. One that only counts
+//! A slot that keeps its registers is on from its opening, which saves a call and often an interrupt. One that only counts
 //! leaves out what came before the engine starts it; of others, the caller that asked for them knows by the times of hits what came
-//! too early. A bundle that takes turns is on when the engine starts it.
+//! too early. A slot that takes turns is on when the engine starts it.
 //!
 //! A program may run at each hit ([`crate::bpf`]), right behind the access or in front of it, as the machine reports it. It is
 //! attached when an event is opened, and children that are forked later inherit it with the event. What it does is the business
 //! of the caller that brought it; where it answers 0, the kernel counts the hit and writes no sample.
 //!
-//! **Invariant:** an event of a task that is opened here writes into the outlets, or has its program, from its first hit on; only
-//! children that are forked at that moment may have none. One of a CPU that came later and has no outlet yet can be led into one.
+//! **Invariant:** an event of a task that is opened here writes to the ring owners, or has its program, from its first hit on; only
+//! children that are forked at that moment may have none. One of a CPU that came later and has no ring owner yet can be led into one.
 
-mod crowd;
+mod per_thread;
 mod slots;
 
-pub use crowd::{Begun, Crowd, CrowdReport};
+pub use per_thread::{EnableTime, PerThreadEvents, PerThreadReport};
 pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;
@@ -99,23 +99,23 @@ pub(super) struct WatchPmu {
     registers: Mutex<Option<Registers>>,
     /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
     slots: AtomicU8,
-    outlets: Mutex<Outlets>,
+    ring_owners: Mutex<RingOwners>,
     /// What is opened now on this task is meant for all of these threads.
-    crowd: Mutex<Option<(TaskId, Arc<Crowd>)>>,
+    per_thread: Mutex<Option<(TaskId, Arc<PerThreadEvents>)>>,
     /// What runs at each hit of an event that samples and is opened from now on.
     program: Mutex<Option<Arc<Program>>>,
 }
 
 /// The events whose rings are written into, each with its CPU. Made anew when one comes: they are asked for often.
-type Outlets = Arc<Vec<(u32, Arc<EventFile>)>>;
+type RingOwners = Arc<Vec<(u32, Arc<EventFile>)>>;
 
 impl WatchPmu {
     fn new() -> Self {
         Self {
             registers: Mutex::new(None),
             slots: AtomicU8::new(0),
-            outlets: Mutex::default(),
-            crowd: Mutex::default(),
+            ring_owners: Mutex::default(),
+            per_thread: Mutex::default(),
             program: Mutex::default(),
         }
     }
@@ -124,17 +124,20 @@ impl WatchPmu {
         lock(&self.program).clone()
     }
 
-    fn outlets(&self) -> Outlets {
-        Arc::clone(&lock(&self.outlets))
+    fn ring_owners(&self) -> RingOwners {
+        Arc::clone(&lock(&self.ring_owners))
     }
 
     /// Which threads a task stands for in what is opened now.
-    fn crowd_of(&self, key: ContextKey) -> Option<Arc<Crowd>> {
-        let crowd = lock(&self.crowd);
-        crowd.as_ref().filter(|(task, _)| ContextKey::Task(*task) == key).map(|(_, crowd)| Arc::clone(crowd))
+    fn per_thread_of(&self, key: ContextKey) -> Option<Arc<PerThreadEvents>> {
+        let per_thread = lock(&self.per_thread);
+        per_thread
+            .as_ref()
+            .filter(|(task, _)| ContextKey::Task(*task) == key)
+            .map(|(_, per_thread)| Arc::clone(per_thread))
     }
 
-    /// Whether a slot keeps its kernel events when its tenant leaves.
+    /// Whether a slot keeps its kernel events when its owner leaves.
     fn takes_turns(&self) -> bool {
         self.slots.load(Ordering::Relaxed) > 0
     }
@@ -157,7 +160,7 @@ impl PmuModel for WatchPmu {
         Ok(EventSpec { pmu, attr: *attr, allowed, claim, cred: Cred::HOST })
     }
 
-    /// What it writes goes to the outlets of this watch.
+    /// What it writes goes to the ring owners of this watch.
     fn question(&self, _: &Attr) -> Option<Attr> {
         None
     }
@@ -201,10 +204,10 @@ impl WatchPmus {
 
     pub(super) fn give_back(&self, pmu: PmuId) {
         if let Some(pmu) = self.get(pmu) {
-            let outlets = std::mem::take(&mut *lock(&pmu.outlets));
+            let ring_owners = std::mem::take(&mut *lock(&pmu.ring_owners));
             let program = lock(&pmu.program).take();
             // Closing is a system call: not under the lock.
-            drop((outlets, program));
+            drop((ring_owners, program));
             *lock(&pmu.registers) = None;
         }
     }
@@ -218,9 +221,9 @@ impl WatchPmus {
         number >= FIRST && number < BEHIND
     }
 
-    pub(super) fn set_crowd(&self, pmu: PmuId, crowd: Option<(TaskId, Arc<Crowd>)>) {
+    pub(super) fn set_per_thread(&self, pmu: PmuId, per_thread: Option<(TaskId, Arc<PerThreadEvents>)>) {
         if let Some(pmu) = self.get(pmu) {
-            *lock(&pmu.crowd) = crowd;
+            *lock(&pmu.per_thread) = per_thread;
         }
     }
 
@@ -233,11 +236,11 @@ impl WatchPmus {
     }
 
     /// From now on what is opened of a PMU on a CPU writes into the ring of this event.
-    pub(super) fn set_outlet(&self, pmu: PmuId, cpu: u32, outlet: Arc<EventFile>) {
+    pub(super) fn set_ring_owner(&self, pmu: PmuId, cpu: u32, ring_owner: Arc<EventFile>) {
         if let Some(pmu) = self.get(pmu) {
-            let mut outlets = lock(&pmu.outlets);
-            let others = outlets.iter().filter(|(of, _)| *of != cpu).cloned();
-            *outlets = Arc::new(others.chain([(cpu, outlet)]).collect());
+            let mut ring_owners = lock(&pmu.ring_owners);
+            let others = ring_owners.iter().filter(|(of, _)| *of != cpu).cloned();
+            *ring_owners = Arc::new(others.chain([(cpu, ring_owner)]).collect());
         }
     }
 }

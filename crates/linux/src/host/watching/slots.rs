@@ -1,14 +1,14 @@
-//! The bundles of one context.
+//! The slots of one context, each with its kernel events.
 //!
-//! What it is: program opens a bundle, or aims one that is spare at another address; start and stop switch all of it; a
+//! What it is: program opens the events of a slot, or aims spare ones at another address; start and stop switch all of them; a
 //! reading is the sum.
 //!
-//! **Invariant:** a bundle is whole: opened on every CPU or on none, aimed at one address on every CPU. One that can't be
+//! **Invariant:** the events of a slot are whole: opened on every CPU or on none, aimed at one address on every CPU. One that can't be
 //! kept so is closed.
 
 use super::WatchPmus;
 use crate::host::lock;
-use crate::host::opener::{EventFile, EventFiles, Opener, kernel_attr};
+use crate::host::opener::{EventFile, EventFiles, EventOpener, kernel_attr};
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
 use pmux_engine::Cred;
@@ -19,104 +19,106 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Tenant {
+enum SlotOwner {
     Lease(u64),
     /// No lease: it is kept for the next one.
-    Nobody,
+    Spare,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Switch {
+enum WatchSlotState {
     Off,
     /// The kernel counts already, and no caller has asked for it yet.
     Early,
     On,
 }
 
-struct Bundle {
-    tenant: Tenant,
+struct SlotEvents {
+    owner: SlotOwner,
     filter: Filter,
     attr: Attr,
     files: EventFiles,
-    /// One that has no outlet: it may still come, or a program tells of its hits.
+    /// An event without a ring owner: that may still come, or a program tells of its hits.
     late: Option<Arc<EventFile>>,
-    switch: Switch,
-    /// What they had counted when the tenant began to count.
+    switch: WatchSlotState,
+    /// What they had counted when the owner began to count.
     base: u64,
 }
 
 pub(in crate::host) struct WatchSlots {
-    opener: Opener,
+    opener: EventOpener,
     /// A handful, so that looking through them is the quickest way.
-    bundles: Vec<((PmuId, Slot), Bundle)>,
+    slots: Vec<((PmuId, Slot), SlotEvents)>,
 }
 
 impl WatchSlots {
-    pub(in crate::host) fn new(opener: Opener) -> Self {
-        Self { opener, bundles: Vec::new() }
+    pub(in crate::host) fn new(opener: EventOpener) -> Self {
+        Self { opener, slots: Vec::new() }
     }
 
-    fn bundle(&mut self, lease: Lease) -> Result<&mut Bundle, BankError> {
+    fn slot_events(&mut self, lease: Lease) -> Result<&mut SlotEvents, BankError> {
         let key = (lease.pmu, lease.slot);
-        let bundle = self.bundles.iter_mut().find(|(of, _)| *of == key).map(|(_, bundle)| bundle);
-        bundle.filter(|bundle| bundle.tenant == Tenant::Lease(lease.generation)).ok_or(BankError::Other(libc::EBADF))
+        let slot_events = self.slots.iter_mut().find(|(of, _)| *of == key).map(|(_, slot_events)| slot_events);
+        slot_events
+            .filter(|slot_events| slot_events.owner == SlotOwner::Lease(lease.generation))
+            .ok_or(BankError::Other(libc::EBADF))
     }
 
     /// Takes out whatever stands for a slot.
-    fn take(&mut self, key: (PmuId, Slot)) -> Option<Bundle> {
-        let index = self.bundles.iter().position(|(of, _)| *of == key)?;
-        Some(self.bundles.swap_remove(index).1)
+    fn take(&mut self, key: (PmuId, Slot)) -> Option<SlotEvents> {
+        let index = self.slots.iter().position(|(of, _)| *of == key)?;
+        Some(self.slots.swap_remove(index).1)
     }
 
     pub(in crate::host) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         let mut attr = kernel_attr(&program.spec.attr, false);
-        // Whose times would they be? The engine's are those of the bundle.
+        // Whose times would they be? The engine's are those of the slot.
         attr.read_format = ReadFormat::empty();
         let keeps = self.opener.shared.watching.get(lease.pmu).is_some_and(|pmu| !pmu.takes_turns());
         // A call less for each of thousands of events, and on another CPU's task an interrupt less there, is worth that some are
         // on a moment earlier: the caller that asked for them knows which hits are too early.
         attr.flags.set(AttrFlags::DISABLED, !keeps);
         let key = (lease.pmu, lease.slot);
-        let spare = self.take(key).filter(|bundle| bundle.can_be_aimed(&attr, program.filter));
-        let bundle = match spare.and_then(|bundle| bundle.aim(&attr)) {
-            Some(bundle) => bundle,
+        let spare = self.take(key).filter(|slot_events| slot_events.can_be_aimed(&attr, program.filter));
+        let slot_events = match spare.and_then(|slot_events| slot_events.aim(&attr)) {
+            Some(slot_events) => slot_events,
             None => self.open(lease, attr, program.filter)?,
         };
-        if self.bundles.is_empty() {
+        if self.slots.is_empty() {
             // Most have one only.
-            self.bundles.reserve_exact(1);
+            self.slots.reserve_exact(1);
         }
-        self.bundles.push((key, Bundle { tenant: Tenant::Lease(lease.generation), ..bundle }));
+        self.slots.push((key, SlotEvents { owner: SlotOwner::Lease(lease.generation), ..slot_events }));
         Ok(())
     }
 
-    fn open(&self, lease: Lease, attr: Attr, filter: Filter) -> Result<Bundle, BankError> {
+    fn open(&self, lease: Lease, attr: Attr, filter: Filter) -> Result<SlotEvents, BankError> {
         let watched = self.opener.shared.watching.get(lease.pmu).ok_or(BankError::NotSupported)?;
         let cpu = match (self.opener.key, filter) {
             (ContextKey::Cpu(cpu), _) | (_, Filter::OnCpu(cpu)) => Some(cpu.0),
             _ => None,
         };
-        let outlets = watched.outlets();
+        let ring_owners = watched.ring_owners();
         let samples = attr.sampling != Sampling::None;
         let program = watched.program().filter(|_| samples);
         // Where a program tells of hits and a sample would tell nothing, there is no ring: then one that follows its task does.
         let writes = samples && (program.is_none() || !attr.sample.is_empty());
-        let outlets = outlets.iter().filter(|(of, _)| writes && cpu.is_none_or(|cpu| cpu == *of));
-        let mut outlets = outlets.map(|(cpu, outlet)| (*cpu, &**outlet)).peekable();
+        let ring_owners = ring_owners.iter().filter(|(of, _)| writes && cpu.is_none_or(|cpu| cpu == *of));
+        let mut ring_owners = ring_owners.map(|(cpu, ring_owner)| (*cpu, &**ring_owner)).peekable();
         let count = &self.opener.shared.files;
         let mut late = None;
-        let files = match (outlets.peek(), watched.crowd_of(self.opener.key)) {
+        let files = match (ring_owners.peek(), watched.per_thread_of(self.opener.key)) {
             (None, _) if writes && !matches!(self.opener.key, ContextKey::Cpu(_)) => {
                 // Its hits could never be told.
                 return Err(BankError::NoSuchCpu);
             }
-            (_, Some(crowd)) => {
-                let files = crowd.open(&attr, &outlets.collect::<Vec<_>>(), program.as_deref(), count)?;
-                return Ok(Bundle::new(filter, attr, files, None));
+            (_, Some(per_thread)) => {
+                let files = per_thread.open(&attr, &ring_owners.collect::<Vec<_>>(), program.as_deref(), count)?;
+                return Ok(SlotEvents::new(filter, attr, files, None));
             }
-            (Some(_), None) => self.opener.open_into(&attr, filter, outlets)?,
+            (Some(_), None) => self.opener.open_into(&attr, filter, ring_owners)?,
             (None, None) => {
-                // On a CPU that has just come: its outlet follows, and until then its hits are only counted.
+                // On a CPU that has just come: its ring owner follows, and until then its hits are only counted.
                 let file = Arc::new(self.opener.open(&attr, (filter, Cred::HOST), None)?);
                 if writes {
                     lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&file));
@@ -125,50 +127,54 @@ impl WatchSlots {
                 EventFiles::new(Vec::new(), count)
             }
         };
-        let bundle = Bundle::new(filter, attr, files, late);
+        let slot_events = SlotEvents::new(filter, attr, files, late);
         // Until then its hits are samples as ever.
         if let Some(program) = program {
-            bundle.files().try_for_each(|file| program.attach(file)).map_err(refused)?;
+            slot_events.files().try_for_each(|file| program.attach(file)).map_err(refused)?;
         }
-        Ok(bundle)
+        Ok(slot_events)
     }
 
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
-        let bundle = self.bundle(lease)?;
-        match std::mem::replace(&mut bundle.switch, Switch::On) {
-            Switch::On => return Ok(()),
-            Switch::Early => {
-                if bundle.attr.sampling == Sampling::None {
+        let slot_events = self.slot_events(lease)?;
+        match std::mem::replace(&mut slot_events.switch, WatchSlotState::On) {
+            WatchSlotState::On => return Ok(()),
+            WatchSlotState::Early => {
+                if slot_events.attr.sampling == Sampling::None {
                     // No time tells the hits until now from later ones.
-                    bundle.base = bundle.total().inspect_err(|_| bundle.stop())?;
+                    slot_events.base = slot_events.total().inspect_err(|_| slot_events.stop())?;
                 }
                 return Ok(());
             }
-            Switch::Off => {}
+            WatchSlotState::Off => {}
         }
-        let started = bundle.files().try_for_each(sys::perf::enable);
+        let started = slot_events.files().try_for_each(sys::perf::enable);
         if started.is_err() {
-            bundle.stop();
+            slot_events.stop();
         }
         started.map_err(refused)
     }
 
     pub(in crate::host) fn stop(&mut self, lease: Lease) {
-        if let Ok(bundle) = self.bundle(lease) {
-            bundle.stop();
+        if let Ok(slot_events) = self.slot_events(lease) {
+            slot_events.stop();
         }
     }
 
     pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
-        let bundle = self.bundle(lease)?;
-        let raw = if bundle.switch == Switch::Early { 0 } else { bundle.total()?.wrapping_sub(bundle.base) };
+        let slot_events = self.slot_events(lease)?;
+        let raw = if slot_events.switch == WatchSlotState::Early {
+            0
+        } else {
+            slot_events.total()?.wrapping_sub(slot_events.base)
+        };
         Ok(SlotReading { raw, time: SlotTime::Whole })
     }
 
     pub(in crate::host) fn release(&mut self, lease: Lease) {
         let keep = self.opener.shared.watching.get(lease.pmu).is_some_and(super::WatchPmu::takes_turns);
-        let Ok(bundle) = self.bundle(lease) else { return };
-        bundle.tenant = Tenant::Nobody;
+        let Ok(slot_events) = self.slot_events(lease) else { return };
+        slot_events.owner = SlotOwner::Spare;
         if !keep {
             drop(self.take((lease.pmu, lease.slot)));
         }
@@ -182,16 +188,16 @@ impl WatchSlots {
     }
 }
 
-impl Bundle {
+impl SlotEvents {
     fn new(filter: Filter, attr: Attr, files: EventFiles, late: Option<Arc<EventFile>>) -> Self {
-        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
-        Self { tenant: Tenant::Nobody, filter, attr, files, late, switch, base: 0 }
+        let switch = if attr.flags.contains(AttrFlags::DISABLED) { WatchSlotState::Off } else { WatchSlotState::Early };
+        Self { owner: SlotOwner::Spare, filter, attr, files, late, switch, base: 0 }
     }
 
     /// Whether it is free, and differs from what is wanted in nothing that can't be changed.
     fn can_be_aimed(&self, attr: &Attr, filter: Filter) -> bool {
         let Attr { bp_type, config1, config2, .. } = *attr;
-        self.tenant == Tenant::Nobody
+        self.owner == SlotOwner::Spare
             && self.filter == filter
             && Attr { bp_type, config1, config2, ..self.attr } == *attr
     }
@@ -218,7 +224,7 @@ impl Bundle {
     }
 
     fn stop(&mut self) {
-        self.switch = Switch::Off;
+        self.switch = WatchSlotState::Off;
         for file in self.files() {
             // Disabling an open event can't fail; were it closed, it would not count either.
             let _ = sys::perf::disable(file);

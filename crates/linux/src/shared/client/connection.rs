@@ -30,7 +30,7 @@ pub(super) struct Connection {
     page: Option<Arc<Page>>,
 }
 
-pub(super) type Answer = (Reply, Vec<OwnedFd>);
+pub(super) type ReplyWithFiles = (Reply, Vec<OwnedFd>);
 
 pub(super) enum Failed {
     Refused(Refusal),
@@ -105,15 +105,15 @@ impl Connection {
         self.page.as_ref()
     }
 
-    pub(super) fn subscribe(&mut self, wish: &Subscribe, until: Instant) -> Result<Answer, Failed> {
+    pub(super) fn subscribe(&mut self, subscription: &Subscribe, until: Instant) -> Result<ReplyWithFiles, Failed> {
         if self.welcome.version < RECORDS_SINCE {
             let text = "the service is too old to pass records on";
             return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
         }
-        self.ask(&Request::Subscribe(wish.clone()), until)
+        self.ask(&Request::Subscribe(subscription.clone()), until)
     }
 
-    pub(super) fn ask(&mut self, request: &Request, until: Instant) -> Result<Answer, Failed> {
+    pub(super) fn ask(&mut self, request: &Request, until: Instant) -> Result<ReplyWithFiles, Failed> {
         if matches!(request, Request::OpenCgroup(_)) && self.welcome.version < CGROUPS_SINCE {
             let text = "the service is too old to open a cgroup by its name";
             return Err(Failed::Refused(Refusal::new(RefusalKind::NotShared, 0, libc::EOPNOTSUPP, text)));
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, until: Instant) -> Result<Answer, Failed> {
+    fn answer(&mut self, until: Instant) -> Result<ReplyWithFiles, Failed> {
         loop {
             match self.next()? {
                 Some((number, Reply::Refused(refusal), _)) if number == self.number => {

@@ -37,14 +37,14 @@ const LOOK_NS: u64 = 100_000_000;
 
 /// Where a service is looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum SocketPath {
     /// At a path that was named, whichever user it belongs to.
     Named(PathBuf),
     /// At this path, if it belongs to root or to this user.
     Usual(PathBuf),
 }
 
-impl Place {
+impl SocketPath {
     /// Where the environment says: [`SOCKET_VARIABLE`], the machine's service, an ordinary user's own; the first that is
     /// there, else the last.
     #[must_use]
@@ -81,7 +81,7 @@ fn own_user() -> u32 {
 
 /// The number of a connection, from 1 on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Life(pub u64);
+pub struct ConnectionId(pub u64);
 
 /// What came of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,20 +111,20 @@ impl AskError {
 
 /// A service for all threads of this process.
 pub struct Service {
-    place: Place,
+    place: SocketPath,
     name: String,
     /// How long the first words may take.
     patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<ServiceState>,
     /// The number of the life that is on, 0 where the service is away. Release and acquire: who sees a life may ask in it.
-    life: AtomicU64,
+    connection_id: AtomicU64,
     /// When a thread last looked whether it is there, on the monotonic clock. Relaxed: nothing is published by it.
     looked_ns: AtomicU64,
 }
 
-struct State {
+struct ServiceState {
     connection: Option<Connection>,
-    lives: u64,
+    connections: u64,
     next_try: Instant,
     pause: Duration,
     /// The longest time that was not counted because of the end of each life.
@@ -142,8 +142,8 @@ pub struct Terms {
 }
 
 /// An answer, with its files, and the life and the page that it belongs to.
-pub(crate) struct Told {
-    pub(crate) life: Life,
+pub(crate) struct ServiceAnswer {
+    pub(crate) connection_id: ConnectionId,
     pub(crate) page: Option<Arc<Page>>,
     pub(crate) reply: Reply,
     pub(crate) files: Vec<OwnedFd>,
@@ -154,25 +154,25 @@ impl Service {
     ///
     /// # Errors
     /// [`ConnectError`].
-    pub fn connect(place: Place, patience: Duration) -> Result<Self, ConnectError> {
+    pub fn connect(place: SocketPath, patience: Duration) -> Result<Self, ConnectError> {
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
         let until = Instant::now() + patience;
         let connection = Connection::open(place.path(), &name, until, |owner| place.trusts(owner))?;
-        let state = State {
+        let state = ServiceState {
             connection: Some(connection),
-            lives: 1,
+            connections: 1,
             next_try: Instant::now(),
             pause: FIRST_PAUSE,
             gaps: BTreeMap::new(),
             why_away: None,
         };
         let looked_ns = AtomicU64::new(sys::clock::monotonic_at_tick_ns());
-        Ok(Self { place, name, patience, state: Mutex::new(state), life: AtomicU64::new(1), looked_ns })
+        Ok(Self { place, name, patience, state: Mutex::new(state), connection_id: AtomicU64::new(1), looked_ns })
     }
 
     /// Where it is.
     #[must_use]
-    pub const fn place(&self) -> &Place {
+    pub const fn place(&self) -> &SocketPath {
         &self.place
     }
 
@@ -215,25 +215,25 @@ impl Service {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    pub(crate) fn life(&self) -> Option<Life> {
-        match self.life.load(Ordering::Acquire) {
+    pub(crate) fn connection_id(&self) -> Option<ConnectionId> {
+        match self.connection_id.load(Ordering::Acquire) {
             0 => None,
-            life => Some(Life(life)),
+            connection_id => Some(ConnectionId(connection_id)),
         }
     }
 
     /// Whether this life was on when a thread looked last, and that was not long ago: there is no need to look. It is about
     /// `now_ns`.
     #[inline]
-    pub(crate) fn is_on(&self, life: Life, now_ns: u64) -> bool {
+    pub(crate) fn is_on(&self, connection_id: ConnectionId, now_ns: u64) -> bool {
         let looked_ns = self.looked_ns.load(Ordering::Relaxed);
-        self.life.load(Ordering::Acquire) == life.0 && now_ns.saturating_sub(looked_ns) < LOOK_NS
+        self.connection_id.load(Ordering::Acquire) == connection_id.0 && now_ns.saturating_sub(looked_ns) < LOOK_NS
     }
 
     /// Looks from time to time whether the service is there, and connects again where it can be had. It is about `now_ns`.
     pub(crate) fn look(&self, now_ns: u64) {
         let before = self.looked_ns.load(Ordering::Relaxed);
-        if now_ns.saturating_sub(before) >= LOOK_NS || self.life().is_none() {
+        if now_ns.saturating_sub(before) >= LOOK_NS || self.connection_id().is_none() {
             self.look_now(now_ns);
         }
     }
@@ -254,7 +254,7 @@ impl Service {
     /// while the service is away.
     pub fn attend(&self) -> Option<u64> {
         self.look_now(crate::now_ns());
-        self.life().map(|life| life.0)
+        self.connection_id().map(|connection_id| connection_id.0)
     }
 
     /// Passes on the connection, which is readable when the service says something or has gone; `None` while it is away. Another
@@ -264,31 +264,31 @@ impl Service {
     }
 
     /// Asks for something in whatever life is on, or begins the next one.
-    pub(crate) fn ask_anew(&self, request: &Request) -> Result<Told, AskError> {
+    pub(crate) fn ask_anew(&self, request: &Request) -> Result<ServiceAnswer, AskError> {
         self.talk(|connection, until| connection.ask(request, until).map(|answer| (answer, connection.page().cloned())))
-            .map(|(((reply, files), page), life)| Told { life, page, reply, files })
+            .map(|(((reply, files), page), connection_id)| ServiceAnswer { connection_id, page, reply, files })
     }
 
     /// Asks about what was opened in a life.
-    pub(crate) fn ask(&self, life: Life, request: &Request) -> Result<Told, AskError> {
-        if self.life() != Some(life) {
+    pub(crate) fn ask(&self, connection_id: ConnectionId, request: &Request) -> Result<ServiceAnswer, AskError> {
+        if self.connection_id() != Some(connection_id) {
             return Err(AskError::Away);
         }
         let mut state = self.state();
         // Another thread may have lost it meanwhile.
-        if state.lives != life.0 {
+        if state.connections != connection_id.0 {
             return Err(AskError::Away);
         }
-        let State { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
+        let ServiceState { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
         let page = connection.page().cloned();
         match connection.ask(request, Instant::now() + REQUEST_TIME) {
-            Ok((reply, files)) => Ok(Told { life, page, reply, files }),
+            Ok((reply, files)) => Ok(ServiceAnswer { connection_id, page, reply, files }),
             Err(failed) => Err(self.failed(&mut state, failed)),
         }
     }
 
     /// Brings that something was not counted for so long because a life had ended.
-    pub(crate) fn missed(&self, ended: Life, time: Duration) {
+    pub(crate) fn missed(&self, ended: ConnectionId, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut state = self.state();
         let gap = state.gaps.entry(ended.0).or_default();
@@ -296,25 +296,28 @@ impl Service {
     }
 
     /// What was heard makes no sense: the life is over.
-    pub(crate) fn doubt(&self, life: Life) {
+    pub(crate) fn doubt(&self, connection_id: ConnectionId) {
         let mut state = self.state();
-        if state.lives == life.0 && state.connection.is_some() {
+        if state.connections == connection_id.0 && state.connection.is_some() {
             self.lose(&mut state, Away::Nonsense);
         }
     }
 
-    fn talk<R>(&self, f: impl FnOnce(&mut Connection, Instant) -> Result<R, Failed>) -> Result<(R, Life), AskError> {
+    fn talk<R>(
+        &self,
+        f: impl FnOnce(&mut Connection, Instant) -> Result<R, Failed>,
+    ) -> Result<(R, ConnectionId), AskError> {
         let mut state = self.state();
         self.revive(&mut state);
-        let life = Life(state.lives);
-        let State { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
+        let connection_id = ConnectionId(state.connections);
+        let ServiceState { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
         match f(connection, Instant::now() + REQUEST_TIME) {
-            Ok(answer) => Ok((answer, life)),
+            Ok(answer) => Ok((answer, connection_id)),
             Err(failed) => Err(self.failed(&mut state, failed)),
         }
     }
 
-    fn failed(&self, state: &mut State, failed: Failed) -> AskError {
+    fn failed(&self, state: &mut ServiceState, failed: Failed) -> AskError {
         match failed {
             Failed::Refused(refusal) => {
                 if refusal.kind() == RefusalKind::Stopping {
@@ -330,16 +333,16 @@ impl Service {
         }
     }
 
-    fn lose(&self, state: &mut State, why: Away) {
+    fn lose(&self, state: &mut ServiceState, why: Away) {
         state.connection = None;
         state.why_away = Some(why);
         state.next_try = Instant::now();
         state.pause = FIRST_PAUSE;
-        self.life.store(0, Ordering::Release);
+        self.connection_id.store(0, Ordering::Release);
     }
 
     /// Connects again, if it is time to try.
-    fn revive(&self, state: &mut State) {
+    fn revive(&self, state: &mut ServiceState) {
         if state.connection.is_some() || Instant::now() < state.next_try {
             return;
         }
@@ -347,9 +350,9 @@ impl Service {
         match Connection::open(self.place.path(), &self.name, until, |owner| self.place.trusts(owner)) {
             Ok(connection) => {
                 state.connection = Some(connection);
-                state.lives += 1;
+                state.connections += 1;
                 state.pause = FIRST_PAUSE;
-                self.life.store(state.lives, Ordering::Release);
+                self.connection_id.store(state.connections, Ordering::Release);
             }
             Err(_) => {
                 state.next_try = Instant::now() + state.pause;
@@ -358,14 +361,14 @@ impl Service {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ServiceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("place", &self.place).field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Service").field("place", &self.place).field("life", &self.connection_id).finish_non_exhaustive()
     }
 }
 
@@ -374,8 +377,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_nobody_named_is_trusted_only_where_it_is_roots_or_ones_own() {
-        let (usual, named) = (Place::Usual("/s".into()), Place::Named("/s".into()));
+    fn the_usual_socket_is_trusted_only_where_root_or_the_caller_owns_it() {
+        let (usual, named) = (SocketPath::Usual("/s".into()), SocketPath::Named("/s".into()));
         let own = own_user();
         let stranger = own.wrapping_add(1).max(1);
         assert_eq!([0, own, stranger].map(|owner| usual.trusts(owner)), [true, true, false]);

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** no code believes what stands in the ring: the worst is a [`RingError`].
 
-use super::{AskError, Life, Service};
+use super::{AskError, ConnectionId, Service};
 use crate::ring::{RingError, TakingFile};
 use crate::shared::bell::{Heard, hear};
 use crate::shared::wire::{EventNumber, Handle, Part, Reply, Request, Subscribe, Verb};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The ring of a subscription, as long as a life of the service lasts; what is in it can be read after that.
 pub struct Records {
-    life: Life,
+    connection_id: ConnectionId,
     handle: Handle,
     reader: Reader<Taking<TakingFile>>,
     bell: OwnedFd,
@@ -25,20 +25,23 @@ impl Service {
     ///
     /// # Errors
     /// [`AskError`]; a service of before [`super::super::wire::RECORDS_SINCE`] refuses it.
-    pub fn subscribe(&self, wish: &Subscribe) -> Result<Records, AskError> {
-        let ((reply, files), life) = self.talk(|connection, until| connection.subscribe(wish, until))?;
+    pub fn subscribe(&self, subscription: &Subscribe) -> Result<Records, AskError> {
+        let ((reply, files), connection_id) =
+            self.talk(|connection, until| connection.subscribe(subscription, until))?;
         let understood = match (reply, <[OwnedFd; 3]>::try_from(files)) {
-            (Reply::Subscribed(subscribed), Ok([records, taken, bell])) if subscribed.ring_bytes == wish.ring_bytes => {
+            (Reply::Subscribed(subscribed), Ok([records, taken, bell]))
+                if subscribed.ring_bytes == subscription.ring_bytes =>
+            {
                 let bytes = usize::try_from(subscribed.ring_bytes).unwrap_or_default();
                 TakingFile::map(records, taken, bytes).ok().map(|end| (subscribed.handle, end, bell))
             }
             _ => None,
         };
         let Some((handle, end, bell)) = understood else {
-            self.doubt(life);
+            self.doubt(connection_id);
             return Err(AskError::Away);
         };
-        Ok(Records { life, handle, reader: Reader::new(Taking(end)), bell })
+        Ok(Records { connection_id, handle, reader: Reader::new(Taking(end)), bell })
     }
 
     /// Lets records come, or no more of them: [`Verb::Enable`], [`Verb::Disable`].
@@ -46,11 +49,11 @@ impl Service {
     /// # Errors
     /// [`AskError`].
     pub fn switch_records(&self, records: &Records, verb: Verb) -> Result<(), AskError> {
-        let told = self.ask(records.life, &Request::Control { handle: records.handle, verb })?;
-        if told.reply == Reply::Done {
+        let answer = self.ask(records.connection_id, &Request::Control { handle: records.handle, verb })?;
+        if answer.reply == Reply::Done {
             return Ok(());
         }
-        self.doubt(records.life);
+        self.doubt(records.connection_id);
         Err(AskError::Away)
     }
 
@@ -59,11 +62,11 @@ impl Service {
     /// # Errors
     /// [`AskError`].
     pub fn numbers(&self, records: &Records) -> Result<Vec<EventNumber>, AskError> {
-        if self.life() != Some(records.life) {
+        if self.connection_id() != Some(records.connection_id) {
             return Err(AskError::Away);
         }
         let mut all = Vec::new();
-        let ((), life) = self.talk(|connection, until| {
+        let ((), connection_id) = self.talk(|connection, until| {
             connection.ask_for_parts(&Request::Numbers { handle: records.handle }, until, |reply| match reply {
                 Reply::Numbers { part, numbers } => {
                     all.extend(numbers);
@@ -72,25 +75,25 @@ impl Service {
                 _ => true,
             })
         })?;
-        if life == records.life { Ok(all) } else { Err(AskError::Away) }
+        if connection_id == records.connection_id { Ok(all) } else { Err(AskError::Away) }
     }
 
     /// Gives a subscription back.
     pub fn unsubscribe(&self, records: &Records) {
         // Where it is away there is nothing left to give back.
-        let _ = self.ask(records.life, &Request::Close { handles: vec![records.handle] });
+        let _ = self.ask(records.connection_id, &Request::Close { handles: vec![records.handle] });
     }
 
     /// The number of the life that is on, after a look whether the service is there.
     pub fn look_for_life(&self) -> Option<u64> {
         self.look(crate::now_ns());
-        self.life().map(|life| life.0)
+        self.connection_id().map(|connection_id| connection_id.0)
     }
 
     /// Looks whether the service is there, and connects again where it can be had: whether the life of these records is on still.
     pub fn keeps(&self, records: &Records) -> bool {
         self.look(crate::now_ns());
-        self.life() == Some(records.life)
+        self.connection_id() == Some(records.connection_id)
     }
 }
 

@@ -7,7 +7,7 @@
 //! **Invariant:** a process that has the file can read it, and nothing else: not write it, and not make it shorter under its readers.
 //! A reader believes nothing: whatever stands in the memory, it is numbers.
 
-use super::wire::{Handle, Moment, Totals};
+use super::wire::{Handle, TimedTotals, Totals};
 use crate::sys::{Errno, ReadableWords, WritableWords};
 use pmux_engine::seqlock::{Words, is_still, read, write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ pub const FIRST_FILE: u64 = 2;
 /// What stands in place of a file's number where nothing does.
 const NO_BASE: u64 = 0;
 /// What stands there where the count stands still.
-const STANDING: u64 = 1;
+const STOPPED: u64 = 1;
 
 /// What the page says of one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub struct Entry {
     /// Which event it is about: entries are used again.
     pub handle: Handle,
     /// What it had counted when it was read last, and when that was.
-    pub moment: Moment,
+    pub moment: TimedTotals,
     /// How its count is found now.
     pub base: Base,
 }
@@ -43,7 +43,7 @@ pub enum Base {
     /// Only the service can say.
     Ask,
     /// It doesn't count at present, and its totals are these.
-    Standing(Totals),
+    Stopped(Totals),
     /// It is what the file with this number (from [`FIRST_FILE`] on) says, less these totals, modulo 2^64 each.
     File(u64, Totals),
 }
@@ -136,10 +136,10 @@ impl PageWriter {
         if index >= self.entries {
             return;
         }
-        let Entry { handle, moment: Moment { totals, time_ns }, base } = *entry;
+        let Entry { handle, moment: TimedTotals { totals, time_ns }, base } = *entry;
         let (kind, of) = match base {
             Base::Ask => (NO_BASE, Totals::default()),
-            Base::Standing(totals) => (STANDING, totals),
+            Base::Stopped(totals) => (STOPPED, totals),
             Base::File(number, less) if number >= FIRST_FILE => (number, less),
             Base::File(..) => (NO_BASE, Totals::default()),
         };
@@ -152,7 +152,7 @@ impl PageWriter {
 
     /// Makes an entry say nothing: of an event that is closed.
     pub fn clear(&mut self, index: u32) {
-        self.write(index, &Entry { handle: Handle(0), moment: Moment::default(), base: Base::Ask });
+        self.write(index, &Entry { handle: Handle(0), moment: TimedTotals::default(), base: Base::Ask });
     }
 }
 
@@ -182,10 +182,10 @@ impl Page {
     /// one, or just being written.
     #[must_use]
     #[inline]
-    pub fn cached(&self, index: u32, of: Handle) -> Option<Moment> {
+    pub fn cached(&self, index: u32, of: Handle) -> Option<TimedTotals> {
         let ([handle, value, enabled, running, time_ns], _) = read::<_, 5>(&self.memory, self.place(index)?)?;
         let totals = totals_of([value, enabled, running]);
-        (handle == of.0).then_some(Moment { totals, time_ns })
+        (handle == of.0).then_some(TimedTotals { totals, time_ns })
     }
 
     /// All that an entry says of an event; `None` where it is about another one, or just being written.
@@ -196,10 +196,10 @@ impl Page {
         let [handle, value, enabled, running, time_ns, kind, base @ ..] = words;
         let base = match kind {
             NO_BASE => Base::Ask,
-            STANDING => Base::Standing(totals_of(base)),
+            STOPPED => Base::Stopped(totals_of(base)),
             number => Base::File(number, totals_of(base)),
         };
-        let moment = Moment { totals: totals_of([value, enabled, running]), time_ns };
+        let moment = TimedTotals { totals: totals_of([value, enabled, running]), time_ns };
         let entry = Entry { handle: Handle(handle), moment, base };
         (handle == of.0).then_some(Seen { entry, mark: Mark { base: at, sequence } })
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn entry(number: u64, base: Base) -> Entry {
-        Entry { handle: Handle(9), moment: Moment { totals: totals(number), time_ns: number * 4 }, base }
+        Entry { handle: Handle(9), moment: TimedTotals { totals: totals(number), time_ns: number * 4 }, base }
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         let page = Page::map(&file, 3).unwrap();
         drop(file);
         assert_eq!((page.cached(0, Handle(9)), page.read(0, Handle(9))), (None, None));
-        for base in [Base::Ask, Base::Standing(totals(5)), Base::File(2, totals(6)), Base::File(u64::MAX, totals(7))] {
+        for base in [Base::Ask, Base::Stopped(totals(5)), Base::File(2, totals(6)), Base::File(u64::MAX, totals(7))] {
             let written = entry(1, base);
             writer.write(2, &written);
             let seen = page.read(2, Handle(9)).unwrap();
@@ -252,7 +252,7 @@ mod tests {
             assert!(!page.is_still(seen.mark));
         }
         // A number that means something else never gets in.
-        writer.write(2, &entry(1, Base::File(STANDING, totals(6))));
+        writer.write(2, &entry(1, Base::File(STOPPED, totals(6))));
         assert_eq!(page.read(2, Handle(9)).unwrap().entry.base, Base::Ask);
         writer.clear(2);
         assert_eq!(page.cached(2, Handle(9)), None);
@@ -300,14 +300,14 @@ mod tests {
     fn real_threads_read_no_half_entries() {
         let (mut writer, file) = PageWriter::make(1).unwrap();
         let page = Page::map(&file, 1).unwrap();
-        writer.write(0, &entry(0, Base::Standing(totals(0))));
+        writer.write(0, &entry(0, Base::Stopped(totals(0))));
         let stop = Arc::new(AtomicBool::new(false));
         let writing = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut number = 0;
             while !writing.load(Ordering::Relaxed) {
                 number += 1;
-                writer.write(0, &entry(number, Base::Standing(totals(number))));
+                writer.write(0, &entry(number, Base::Stopped(totals(number))));
             }
             number
         });
@@ -315,7 +315,7 @@ mod tests {
         for _ in 0..200_000 {
             let Some(seen) = page.read(0, Handle(9)) else { continue };
             let number = seen.entry.moment.totals.value;
-            assert_eq!(seen.entry, entry(number, Base::Standing(totals(number))), "torn");
+            assert_eq!(seen.entry, entry(number, Base::Stopped(totals(number))), "torn");
             assert!(number >= last, "it went back");
             last = number;
         }

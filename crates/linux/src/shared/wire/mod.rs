@@ -18,11 +18,11 @@ mod tests;
 
 pub use codec::{WireError, decode_reply, decode_request, encode_reply, encode_request};
 pub use reply::{
-    EventNumber, Limits, Moment, Notice, Opened, Part, PassedFile, Place, Refusal, RefusalKind, Reply, Rights,
-    ServedPage, Subscribed, Welcome,
+    EventNumber, Limits, Notice, Opened, Part, PassedFile, Refusal, RefusalKind, Reply, Rights, ServedPage, Subscribed,
+    TimedTotals, ValueIndex, Welcome,
 };
 pub use request::{
-    CgroupName, Context, Detail, Hello, Narrowing, Open, OpenCgroup, Request, Scope, Subscribe, Verb, Wish,
+    CgroupName, Context, Detail, Hello, Narrowing, Open, OpenCgroup, OptIn, Request, Scope, Subscribe, Verb,
 };
 
 use serde::{Deserialize, Serialize};

@@ -21,7 +21,7 @@ pub enum Reply {
     Values {
         /// What each has counted, or why that can't be said.
         #[serde(deserialize_with = "at_most::<_, _, REQUEST_HANDLES>")]
-        values: Vec<Result<Moment, i32>>,
+        values: Vec<Result<TimedTotals, i32>>,
     },
     /// To [`super::Request::Status`]: a text in JSON, in as many parts as it takes. A part may end within a character.
     StatusReport {
@@ -142,12 +142,12 @@ pub struct PassedFile {
     pub values: u32,
     /// Which of the events are among them.
     #[serde(deserialize_with = "at_most::<_, _, GROUP_EVENTS>")]
-    pub places: Vec<Place>,
+    pub places: Vec<ValueIndex>,
 }
 
 /// Where one event is in what a file says.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct ValueIndex {
     /// Which of [`Opened::handles`].
     pub event: u32,
     /// Which of the values.
@@ -156,7 +156,7 @@ pub struct Place {
 
 /// What an event had counted, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct Moment {
+pub struct TimedTotals {
     /// What it had counted.
     pub totals: Totals,
     /// When that was read, on `CLOCK_MONOTONIC`.

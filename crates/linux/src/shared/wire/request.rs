@@ -116,9 +116,9 @@ pub struct Open {
     #[serde(deserialize_with = "bounded_lists::<_, GROUP_EVENTS, ATTR_BYTES>")]
     pub attrs: Vec<Vec<u8>>,
     /// Whether the kernel's files are wanted.
-    pub files: Wish,
+    pub files: OptIn,
     /// Whether entries of the page are wanted. Without them no files are passed.
-    pub entries: Wish,
+    pub entries: OptIn,
 }
 
 /// Records that are to be written into one ring.
@@ -166,7 +166,7 @@ pub enum Narrowing {
 
 /// Whether a client wants something.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Wish {
+pub enum OptIn {
     /// It does, where it may have it.
     Wanted,
     /// It has no use for it.

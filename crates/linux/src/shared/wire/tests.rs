@@ -19,8 +19,8 @@ fn text(bytes: usize) -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..bytes / 4).prop_map(|chars| chars.into_iter().collect())
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
-    prop_oneof![Just(Wish::Wanted), Just(Wish::Unwanted)]
+fn opt_in() -> impl Strategy<Value = OptIn> {
+    prop_oneof![Just(OptIn::Wanted), Just(OptIn::Unwanted)]
 }
 
 fn open() -> impl Strategy<Value = Open> {
@@ -28,7 +28,7 @@ fn open() -> impl Strategy<Value = Open> {
     let narrowing =
         prop_oneof![Just(Narrowing::Everything), any::<u32>().prop_map(Narrowing::OnCpu), Just(Narrowing::Cgroup)];
     let attrs = vec(vec(any::<u8>(), 0..ATTR_BYTES + 1), 0..GROUP_EVENTS + 1);
-    (context, narrowing, attrs, wish(), wish()).prop_map(|(context, narrowing, attrs, files, entries)| Open {
+    (context, narrowing, attrs, opt_in(), opt_in()).prop_map(|(context, narrowing, attrs, files, entries)| Open {
         context,
         narrowing,
         attrs,
@@ -84,7 +84,7 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn opened() -> impl Strategy<Value = Opened> {
-    let place = (any::<u32>(), any::<u32>()).prop_map(|(event, value)| Place { event, value });
+    let place = (any::<u32>(), any::<u32>()).prop_map(|(event, value)| ValueIndex { event, value });
     let file = (any::<u64>(), any::<u64>(), any::<u32>(), vec(place, 0..5))
         .prop_map(|(number, read_format, values, places)| PassedFile { number, read_format, values, places });
     (handles(), vec(any::<u32>(), 0..20), vec(file, 0..5)).prop_map(|(handles, entries, files)| Opened {
@@ -94,8 +94,8 @@ fn opened() -> impl Strategy<Value = Opened> {
     })
 }
 
-fn moment() -> impl Strategy<Value = Moment> {
-    any::<[u64; 4]>().prop_map(|[value, enabled_ns, running_ns, time_ns]| Moment {
+fn moment() -> impl Strategy<Value = TimedTotals> {
+    any::<[u64; 4]>().prop_map(|[value, enabled_ns, running_ns, time_ns]| TimedTotals {
         totals: Totals { value, enabled_ns, running_ns },
         time_ns,
     })

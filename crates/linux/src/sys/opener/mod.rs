@@ -7,7 +7,7 @@
 //!
 //! Openers are forked by a *nursery*: a small process with one thread, without the descriptors of the service, so that a fork costs
 //! little however large the service is.
-//! Read first: [`fork_nursery`] and [`Order`]; the life of both kinds of process is in `serve`.
+//! Read first: [`fork_nursery`] and [`OpenerOrder`]; the life of both kinds of process is in `serve`.
 //!
 //! **Invariant:** after the fork a child makes async-signal-safe calls only: no allocation, no lock, no panic.
 
@@ -22,11 +22,11 @@ pub(crate) const ATTR_ROOM: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(crate) enum Op {
-    /// To take the credentials in [`Order::words`]: user, group, permitted and effective capabilities, and the inode of the user
-    /// namespace (0: it stays in its own) of the process [`Order::pid`].
+pub(crate) enum OpenerOp {
+    /// To take the credentials in [`OpenerOrder::words`]: user, group, permitted and effective capabilities, and the inode of the user
+    /// namespace (0: it stays in its own) of the process [`OpenerOrder::pid`].
     Become = 1,
-    /// To open an event; the files beside the order are as [`Order::words`]`[0]` says: [`GROUP_FILE`], [`CGROUP_FILE`].
+    /// To open an event; the files beside the order are as [`OpenerOrder::words`]`[0]` says: [`GROUP_FILE`], [`CGROUP_FILE`].
     Open = 2,
     /// To open an event and close it again.
     Check = 3,
@@ -41,7 +41,7 @@ pub(crate) const CGROUP_FILE: u64 = 2;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Order {
+pub(crate) struct OpenerOrder {
     op: u32,
     /// The CPU, or -1.
     cpu: i32,
@@ -52,8 +52,8 @@ pub(crate) struct Order {
     attr: [u8; ATTR_ROOM],
 }
 
-impl Order {
-    pub(crate) const fn new(op: Op) -> Self {
+impl OpenerOrder {
+    pub(crate) const fn new(op: OpenerOp) -> Self {
         Self { op: op as u32, cpu: -1, pid: -1, attr_bytes: 0, words: [0; 5], attr: [0; ATTR_ROOM] }
     }
 
@@ -85,14 +85,14 @@ impl Order {
 /// The answer to an order; the file of an event that was opened is beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Reply {
+pub(crate) struct OpenerReply {
     /// 0 where it was done.
     pub(crate) errno: i32,
     /// From the nursery: the opener's number.
     pub(crate) pid: i32,
 }
 
-impl Reply {
+impl OpenerReply {
     /// What a packet says; `None` where its length is wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (errno, pid) = bytes.split_at_checked(4)?;
@@ -113,8 +113,8 @@ fn packet_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// Forks a nursery; answers its number and the socket to ask it by. It ends when the socket is closed.
 ///
-/// A packet of any bytes asks for an opener. The reply is a [`Reply`] with the socket and the pidfd of the opener beside it. An opener
-/// has the nursery's credentials until it is told whose credentials to take ([`Op::Become`]); it ends when its socket is closed.
+/// A packet of any bytes asks for an opener. The reply is an [`OpenerReply`] with the socket and the pidfd of the opener beside it. An
+/// opener has the nursery's credentials until it is told whose credentials to take ([`OpenerOp::Become`]); it ends when its socket is closed.
 ///
 /// Errors: `EMFILE`; `EAGAIN` at the limit of processes; `ENOMEM`.
 pub(crate) fn fork_nursery() -> Result<(i32, OwnedFd), Errno> {
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn orders_and_replies_have_no_padding() {
-        assert_eq!(size_of::<Order>(), 16 + 40 + ATTR_ROOM);
-        assert_eq!(size_of::<Reply>(), 8);
-        assert!(Order::new(Op::Open).with_attr(&[7; ATTR_ROOM + 1]).is_none());
-        assert_eq!(Reply::decode(&[0; 7]), None);
-        assert_eq!(Reply::decode(&[0; 9]), None);
+        assert_eq!(size_of::<OpenerOrder>(), 16 + 40 + ATTR_ROOM);
+        assert_eq!(size_of::<OpenerReply>(), 8);
+        assert!(OpenerOrder::new(OpenerOp::Open).with_attr(&[7; ATTR_ROOM + 1]).is_none());
+        assert_eq!(OpenerReply::decode(&[0; 7]), None);
+        assert_eq!(OpenerReply::decode(&[0; 9]), None);
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&5_i32.to_ne_bytes());
-        assert_eq!(Reply::decode(&bytes), Some(Reply { errno: 5, pid: 0 }));
+        assert_eq!(OpenerReply::decode(&bytes), Some(OpenerReply { errno: 5, pid: 0 }));
     }
 }

@@ -9,7 +9,7 @@ use std::mem;
 use std::os::fd::RawFd;
 use std::ptr;
 
-use super::{CGROUP_FILE, GROUP_FILE, Op, Order, Reply};
+use super::{CGROUP_FILE, GROUP_FILE, OpenerOp, OpenerOrder, OpenerReply};
 use crate::sys::{Errno, check};
 
 const SOCKET: RawFd = 0;
@@ -48,11 +48,11 @@ pub(super) fn nursery(socket: RawFd) -> ! {
         libc::sigaction(libc::SIGCHLD, &raw const ignore, ptr::null_mut());
         libc::chdir(c"/".as_ptr());
     }
-    let mut order = Order::new(Op::Check);
+    let mut order = OpenerOrder::new(OpenerOp::Check);
     while receive(&mut order).is_some() {
         let (reply, fds) = match fork_opener() {
-            Ok((pid, fds)) => (Reply { errno: 0, pid }, fds),
-            Err(errno) => (Reply { errno: errno.raw(), pid: 0 }, [-1; 2]),
+            Ok((pid, fds)) => (OpenerReply { errno: 0, pid }, fds),
+            Err(errno) => (OpenerReply { errno: errno.raw(), pid: 0 }, [-1; 2]),
         };
         send(&reply, &fds);
         fds.into_iter().for_each(close);
@@ -91,21 +91,21 @@ fn opener(socket: RawFd) -> ! {
     keep_only(socket);
     shut_in(c"pmux-opener");
     die_with_parent();
-    let mut order = Order::new(Op::Check);
+    let mut order = OpenerOrder::new(OpenerOp::Check);
     // Orders come behind each other without waiting: none is carried out with the nursery's credentials.
     let mut has_taken = false;
     while let Some(fds) = receive(&mut order) {
-        let answer = match has_taken || order.op == Op::Become as u32 {
+        let answer = match has_taken || order.op == OpenerOp::Become as u32 {
             true => carry_out(&mut order, fds),
             false => Err(Errno::EPERM),
         };
-        has_taken |= order.op == Op::Become as u32 && answer.is_ok();
+        has_taken |= order.op == OpenerOp::Become as u32 && answer.is_ok();
         let (errno, opened) = match answer {
             Ok(opened) => (0, opened),
             Err(errno) => (errno.raw(), -1),
         };
-        let told = if order.op == Op::Check as u32 { -1 } else { opened };
-        send(&Reply { errno, pid: 0 }, &[told, -1]);
+        let passed = if order.op == OpenerOp::Check as u32 { -1 } else { opened };
+        send(&OpenerReply { errno, pid: 0 }, &[passed, -1]);
         // What waits to be closed is closed when the answer is on its way.
         close(opened);
         fds.into_iter().for_each(close);
@@ -114,13 +114,13 @@ fn opener(socket: RawFd) -> ! {
 }
 
 /// Carries out an order: the event that it has opened, or -1.
-fn carry_out(order: &mut Order, fds: [RawFd; 2]) -> Result<RawFd, Errno> {
+fn carry_out(order: &mut OpenerOrder, fds: [RawFd; 2]) -> Result<RawFd, Errno> {
     let op = order.op;
-    if op == Op::Open as u32 || op == Op::Check as u32 {
+    if op == OpenerOp::Open as u32 || op == OpenerOp::Check as u32 {
         open(order, fds)
-    } else if op == Op::Become as u32 {
+    } else if op == OpenerOp::Become as u32 {
         take_credentials(order).map(|()| -1)
-    } else if op == Op::Modify as u32 {
+    } else if op == OpenerOp::Modify as u32 {
         // SAFETY: (1) The attribute's buffer is larger than any attribute of the kernel, which only reads what its size says.
         check(unsafe { libc::ioctl(fds[0], MODIFY_ATTRIBUTES, order.attr.as_mut_ptr()) }).map(|_| -1)
     } else {
@@ -128,7 +128,7 @@ fn carry_out(order: &mut Order, fds: [RawFd; 2]) -> Result<RawFd, Errno> {
     }
 }
 
-fn open(order: &mut Order, [first, second]: [RawFd; 2]) -> Result<RawFd, Errno> {
+fn open(order: &mut OpenerOrder, [first, second]: [RawFd; 2]) -> Result<RawFd, Errno> {
     let has = |bit: u64| order.words[0] & bit != 0;
     let group = if has(GROUP_FILE) { first } else { -1 };
     let (pid, flags) = match (has(CGROUP_FILE), has(GROUP_FILE)) {
@@ -148,7 +148,7 @@ fn open(order: &mut Order, [first, second]: [RawFd; 2]) -> Result<RawFd, Errno> 
 ///
 /// The user comes before the namespace: with the capabilities kept it may still be entered, and the numbers mean what they mean to
 /// the service. Entering it gives all capabilities there; in the end there are those that the order names, and no others.
-fn take_credentials(order: &Order) -> Result<(), Errno> {
+fn take_credentials(order: &OpenerOrder) -> Result<(), Errno> {
     let [user, group, permitted, effective, namespace] = order.words;
     // They fit: they were 32 bits wide.
     let (user, group) = (user as u32, group as u32);
@@ -290,9 +290,9 @@ fn keep_only(socket: RawFd) {
 }
 
 /// Receives an order and the descriptors beside it, -1 for none; `None` at the end.
-fn receive(order: &mut Order) -> Option<[RawFd; 2]> {
+fn receive(order: &mut OpenerOrder) -> Option<[RawFd; 2]> {
     let mut control = [0_u64; CONTROL_WORDS];
-    let mut part = libc::iovec { iov_base: (&raw mut *order).cast(), iov_len: size_of::<Order>() };
+    let mut part = libc::iovec { iov_base: (&raw mut *order).cast(), iov_len: size_of::<OpenerOrder>() };
     // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut part;
@@ -325,9 +325,9 @@ fn receive(order: &mut Order) -> Option<[RawFd; 2]> {
 }
 
 /// Sends a reply with the descriptors that are not -1.
-fn send(reply: &Reply, fds: &[RawFd; 2]) {
+fn send(reply: &OpenerReply, fds: &[RawFd; 2]) {
     let mut control = [0_u64; CONTROL_WORDS];
-    let mut part = libc::iovec { iov_base: ptr::from_ref(reply).cast_mut().cast(), iov_len: size_of::<Reply>() };
+    let mut part = libc::iovec { iov_base: ptr::from_ref(reply).cast_mut().cast(), iov_len: size_of::<OpenerReply>() };
     // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut part;

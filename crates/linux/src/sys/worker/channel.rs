@@ -11,7 +11,7 @@ use crate::sys::{Errno, check_size, uninterrupted};
 
 /// Room for one descriptor beside a message, aligned as its header.
 #[repr(C, align(8))]
-struct Luggage([u8; 64]);
+struct ControlBuffer([u8; 64]);
 
 const FD_BYTES: libc::c_uint = size_of::<RawFd>() as libc::c_uint;
 
@@ -24,17 +24,17 @@ pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<Borrowe
         iov_base: ptr::from_ref(message).cast_mut().cast(),
         iov_len: size_of::<Message>(),
     };
-    let mut luggage = Luggage([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     // SAFETY: (1) `msghdr` is plain data: all zeroes is a value of it.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     if let Some(fd) = fd {
-        header.msg_control = luggage.0.as_mut_ptr().cast();
+        header.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: (1) Both only calculate.
         let (space, len) = unsafe { (libc::CMSG_SPACE(FD_BYTES), libc::CMSG_LEN(FD_BYTES)) };
         header.msg_controllen = space as _;
-        // SAFETY: (1) `luggage` is aligned and has more bytes than a header with one descriptor needs, so both places that
+        // SAFETY: (1) `control` is aligned and has more bytes than a header with one descriptor needs, so both places that
         // the macros answer are in it.
         unsafe {
             let first = libc::CMSG_FIRSTHDR(&raw const header);
@@ -45,7 +45,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<Borrowe
         }
     }
     let sent = uninterrupted(|| {
-        // SAFETY: (1) The header points to one part, the message, and to luggage that is filled as far as it says. (2) The
+        // SAFETY: (1) The header points to one part, the message, and to a control buffer that is filled as far as it says. (2) The
         // borrows keep both descriptors open. No signal if the other end has gone.
         check_size(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) })
     })?;
@@ -53,7 +53,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<Borrowe
     if sent == size_of::<Message>() { Ok(()) } else { Err(Errno::EPIPE) }
 }
 
-pub(crate) enum Received {
+pub(crate) enum WorkerPacket {
     /// A message, perhaps with a descriptor (close-on-exec).
     Message(Message, Option<OwnedFd>),
     /// The other end has gone.
@@ -63,19 +63,19 @@ pub(crate) enum Received {
 /// Waits for a message. Allocates nothing.
 ///
 /// Errors: those of `recvmsg(2)`; `EINVAL` for a message that is cut off.
-pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Received, Errno> {
+pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<WorkerPacket, Errno> {
     let mut message: Message = [0; 8];
     let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: size_of::<Message>() };
-    let mut luggage = Luggage([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     // SAFETY: (1) `msghdr` is plain data: all zeroes is a value of it.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
-    header.msg_control = luggage.0.as_mut_ptr().cast();
-    header.msg_controllen = luggage.0.len() as _;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len() as _;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL;
     let came = uninterrupted(|| {
-        // SAFETY: (1) The header points to one writable part and to writable luggage, of the sizes that it says. (2) The
+        // SAFETY: (1) The header points to one writable part and to a writable control buffer, of the sizes that it says. (2) The
         // borrow keeps the descriptor open.
         check_size(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })
     });
@@ -85,10 +85,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Received, Errno> {
         other => other?,
     };
     let mut fd = None;
-    // SAFETY: (1) The kernel has filled the luggage as far as the header now says; the macro answers null or a place in it.
+    // SAFETY: (1) The kernel has filled the control buffer as far as the header now says; the macro answers null or a place in it.
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     if !first.is_null() {
-        // SAFETY: (1) It is a header in `luggage`, see above. (2) With this level and type, a descriptor follows it, which
+        // SAFETY: (1) It is a header in `control`, see above. (2) With this level and type, a descriptor follows it, which
         // the kernel has just made for us: no other code knows it. The sender sends one at most.
         unsafe {
             if (*first).cmsg_level == libc::SOL_SOCKET && (*first).cmsg_type == libc::SCM_RIGHTS {
@@ -97,8 +97,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Received, Errno> {
         }
     }
     match came {
-        0 => Ok(Received::End),
-        came if came == size_of::<Message>() => Ok(Received::Message(message, fd)),
+        0 => Ok(WorkerPacket::End),
+        came if came == size_of::<Message>() => Ok(WorkerPacket::Message(message, fd)),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -119,9 +119,11 @@ mod tests {
         send(here.as_fd(), &message, None).unwrap();
         send(here.as_fd(), &message, Some(given.as_fd())).unwrap();
         drop(given);
-        let Ok(Received::Message(first, None)) = receive(there.as_fd()) else { panic!("a message alone") };
+        let Ok(WorkerPacket::Message(first, None)) = receive(there.as_fd()) else { panic!("a message alone") };
         assert_eq!(first, message);
-        let Ok(Received::Message(_, Some(fd))) = receive(there.as_fd()) else { panic!("a message with a descriptor") };
+        let Ok(WorkerPacket::Message(_, Some(fd))) = receive(there.as_fd()) else {
+            panic!("a message with a descriptor")
+        };
         UnixStream::from(fd).write_all(b"hello").unwrap();
         let mut text = String::new();
         // The copy that was received was the last one: the stream ends.
@@ -137,7 +139,7 @@ mod tests {
         }
         let (here, there) = UnixStream::pair().unwrap();
         drop(here);
-        assert!(matches!(receive(there.as_fd()), Ok(Received::End)));
+        assert!(matches!(receive(there.as_fd()), Ok(WorkerPacket::End)));
         assert_eq!(send(there.as_fd(), &[0; 8], None), Err(Errno::EPIPE));
     }
 

@@ -114,7 +114,7 @@ fn kin(word: u64) -> Option<Kin> {
 
 /// What a worker says when it is there, and after each order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct WorkerAnswer {
     /// 0, or the number of the error.
     pub(crate) errno: i32,
     pub(crate) tid: i32,
@@ -131,7 +131,7 @@ pub(crate) struct Answer {
     pub(crate) user: u32,
 }
 
-impl Answer {
+impl WorkerAnswer {
     pub(crate) fn encode(self) -> Message {
         let half = |high: i32, low: i32| u64::from(high.cast_unsigned()) << 32 | u64::from(low.cast_unsigned());
         [
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn answers_come_out_as_they_went_in() {
-        let answer = Answer {
+        let answer = WorkerAnswer {
             errno: 22,
             tid: 4_194_303,
             pid: -1,
@@ -208,6 +208,6 @@ mod tests {
             accesses: 3,
             user: u32::MAX,
         };
-        assert_eq!(Answer::decode(answer.encode()), answer);
+        assert_eq!(WorkerAnswer::decode(answer.encode()), answer);
     }
 }

@@ -19,8 +19,8 @@ mod serve;
 mod spin;
 
 pub use arch::INSTRUCTIONS_PER_ROUND;
-pub(crate) use channel::{Received, receive, send};
+pub(crate) use channel::{WorkerPacket, receive, send};
 pub(crate) use memory::{Memory, MemoryPlan, fault_in, lock_in};
-pub(crate) use message::{Answer, Message};
 pub use message::{Kin, Order, Touching};
+pub(crate) use message::{Message, WorkerAnswer};
 pub(crate) use serve::{Plan, serve};

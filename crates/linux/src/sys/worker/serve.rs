@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use super::spin::{cpu_ns, spin};
-use super::{Answer, Kin, Memory, Order, Received, arch, receive, send};
+use super::{Kin, Memory, Order, WorkerAnswer, WorkerPacket, arch, receive, send};
 use crate::sys::{Errno, check, check_size};
 
 /// The socket of a worker that is a process.
@@ -43,7 +43,7 @@ impl Plan {
 /// The caller is the only thread of its process.
 pub(crate) fn serve(plan: &'static Plan) -> ! {
     die_with_parent();
-    Worker { plan, channel: CHANNEL, kin: Kin::Process }.live()
+    WorkerTask { plan, channel: CHANNEL, kin: Kin::Process }.live()
 }
 
 /// Ends when the process that told us what to do dies; without this, the end of the socket says so when the next order is waited for.
@@ -54,7 +54,7 @@ fn die_with_parent() {
 }
 
 #[derive(Clone, Copy)]
-struct Worker {
+struct WorkerTask {
     plan: &'static Plan,
     channel: RawFd,
     kin: Kin,
@@ -68,7 +68,7 @@ struct Done {
     child: i32,
 }
 
-impl Worker {
+impl WorkerTask {
     fn live(self) -> ! {
         // SAFETY: (1) The socket is open until the worker ends: it closes it last.
         let channel = unsafe { BorrowedFd::borrow_raw(self.channel) };
@@ -77,7 +77,7 @@ impl Worker {
             if send(channel, &answer.encode(), None).is_err() {
                 self.end();
             }
-            let Ok(Received::Message(message, fd)) = receive(channel) else { self.end() };
+            let Ok(WorkerPacket::Message(message, fd)) = receive(channel) else { self.end() };
             let done = match Order::decode(message) {
                 Some(Order::Exit) => {
                     let _ = send(channel, &self.answer(Ok(Done::default())).encode(), None);
@@ -90,7 +90,7 @@ impl Worker {
         }
     }
 
-    fn answer(self, done: Result<Done, Errno>) -> Answer {
+    fn answer(self, done: Result<Done, Errno>) -> WorkerAnswer {
         let (errno, done) = match done {
             Ok(done) => (0, done),
             Err(errno) => (errno.raw(), Done::default()),
@@ -103,7 +103,7 @@ impl Worker {
         // All of them fit: the kernel's own types are as wide.
         let (tid, pid, user) = (tid as i32, pid as i32, user as u32);
         let Done { rounds, pages, accesses, child } = done;
-        Answer { errno, tid, pid, child, cpu_ns: cpu_ns(), rounds, pages, accesses, user }
+        WorkerAnswer { errno, tid, pid, child, cpu_ns: cpu_ns(), rounds, pages, accesses, user }
     }
 
     fn carry_out(self, order: Order, fd: Option<OwnedFd>) -> Result<Done, Errno> {
@@ -211,7 +211,7 @@ impl Worker {
 /// The first function of a child.
 extern "C" fn born(begin: *mut libc::c_void) -> libc::c_int {
     // SAFETY: (1) The parent has put a worker there, on this child's own stack.
-    let mut worker = unsafe { begin.cast::<Worker>().read() };
+    let mut worker = unsafe { begin.cast::<WorkerTask>().read() };
     if worker.kin == Kin::Process {
         die_with_parent();
         // The parent's other sockets must not stay open here: their ends would not be seen.

@@ -1,6 +1,6 @@
 //! A service for tests: an engine of its own behind a socket, and whatever a test wants to go wrong.
 //!
-//! What it is: one thread that answers, shares nothing, allows everything, and does as it is told ([`Manner`], [`Fake::move_all`],
+//! What it is: one thread that answers, shares nothing, allows everything, and does as it is told ([`FakeBehavior`], [`Fake::move_all`],
 //! [`Fake::kill`]).
 //!
 //! **Invariant:** what it says of counts is true, unless a test wants lies.
@@ -15,8 +15,8 @@ use pmux_linux::shared::listener::Listener;
 use pmux_linux::shared::page::{Base, Entry, PageWriter};
 use pmux_linux::shared::poll::{Interest, Poll, Token};
 use pmux_linux::shared::wire::{
-    Context, Handle, Limits, Moment, Narrowing, Notice, Open, Opened, Part, PassedFile, Place, Refusal, RefusalKind,
-    Reply, Request, Rights, ServedPage, Totals, Verb, Welcome, Wish, decode_request, encode_reply,
+    Context, Handle, Limits, Narrowing, Notice, Open, Opened, OptIn, Part, PassedFile, Refusal, RefusalKind, Reply,
+    Request, Rights, ServedPage, TimedTotals, Totals, ValueIndex, Verb, Welcome, decode_request, encode_reply,
 };
 use pmux_linux::worker::monotonic_ns;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use std::time::Duration;
 const ENTRIES: u32 = 64;
 
 #[derive(Clone, Default)]
-pub(crate) struct Manner {
+pub(crate) struct FakeBehavior {
     pub(crate) no_files: bool,
     pub(crate) no_page: bool,
     /// It answers every opening like this.
@@ -57,12 +57,12 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn start(path: &Path, manner: Manner) -> Self {
+    pub(crate) fn start(path: &Path, behavior: FakeBehavior) -> Self {
         let (commands, to_do) = channel();
         let (done, answers) = channel();
         let listener = Listener::bind(path, 0o600).unwrap();
         let thread = std::thread::spawn(move || {
-            Server::new(manner).run(&listener, &to_do, &done);
+            Server::new(behavior).run(&listener, &to_do, &done);
         });
         Self { commands, answers, thread: Some(thread) }
     }
@@ -98,7 +98,7 @@ impl Drop for Fake {
 
 struct Server {
     engine: LinuxEngine,
-    manner: Manner,
+    behavior: FakeBehavior,
     clients: Vec<Client>,
     next_handle: u64,
     requests: u64,
@@ -127,11 +127,11 @@ fn totals(count: pmux_engine::Count) -> Totals {
 }
 
 impl Server {
-    fn new(manner: Manner) -> Self {
+    fn new(behavior: FakeBehavior) -> Self {
         let online = pmux_linux::cpus::Cpus::system().online().unwrap();
         let engine = LinuxHost::engine(online.iter());
         engine.host().let_files_be_passed();
-        Self { engine, manner, clients: Vec::new(), next_handle: 1000, requests: 0 }
+        Self { engine, behavior, clients: Vec::new(), next_handle: 1000, requests: 0 }
     }
 
     fn run(mut self, listener: &Listener, to_do: &Receiver<Command>, done: &Sender<(usize, u64)>) {
@@ -188,22 +188,22 @@ impl Server {
     }
 
     fn answer(&mut self, at: usize, number: u32, request: Request) {
-        if self.manner.is_silent {
+        if self.behavior.is_silent {
             return;
         }
-        if let (Request::Open(_), Some(bytes)) = (&request, &self.manner.babbles) {
+        if let (Request::Open(_), Some(bytes)) = (&request, &self.behavior.babbles) {
             let _ = self.clients[at].channel.send(bytes, &[]);
             return;
         }
         let mut client = self.clients.swap_remove(at);
         let mut passed = Vec::new();
-        let number = number + if matches!(request, Request::Open(_)) { self.manner.renumbers } else { 0 };
+        let number = number + if matches!(request, Request::Open(_)) { self.behavior.renumbers } else { 0 };
         let reply = match request {
             Request::Hello(hello) => {
                 assert!(hello.oldest_version <= 1 && hello.newest_version >= 1);
                 assert_ne!(hello.pid_namespace, 0);
-                let page = (!self.manner.no_page).then(|| PageWriter::make(ENTRIES).unwrap());
-                let told = page.as_ref().map(|_| ServedPage { entries: ENTRIES, refresh_ms: 0 });
+                let page = (!self.behavior.no_page).then(|| PageWriter::make(ENTRIES).unwrap());
+                let served_page = page.as_ref().map(|_| ServedPage { entries: ENTRIES, refresh_ms: 0 });
                 if let Some((writer, file)) = page {
                     client.page = Some(writer);
                     passed.push(file);
@@ -213,10 +213,10 @@ impl Server {
                     epoch: 1,
                     limits: Limits { events: 100, requests_per_second: 100 },
                     rights: Rights { files: true, system_wide: true, tasks: true },
-                    page: told,
+                    page: served_page,
                 })
             }
-            Request::Open(question) => match (&self.manner.refuses, &self.manner.lies) {
+            Request::Open(question) => match (&self.behavior.refuses, &self.behavior.lies) {
                 (Some(refusal), _) => Reply::Refused(refusal.clone()),
                 (None, Some(lie)) => lie.clone(),
                 (None, None) => self.open(&mut client, question, &mut passed),
@@ -297,10 +297,10 @@ impl Server {
         let handles = (served.first..).take(count as usize).map(Handle).collect();
         let entries = if page { (served.first_entry..).take(count as usize).collect() } else { Vec::new() };
         let mut files: Vec<PassedFile> = Vec::new();
-        if page && !self.manner.no_files && served.question.files == Wish::Wanted {
+        if page && !self.behavior.no_files && served.question.files == OptIn::Wanted {
             for (event, &id) in (0..).zip(&served.group.events) {
                 let file = self.engine.host().passable(self.engine.lease(id).unwrap()).unwrap();
-                let place = Place { event, value: file.place as u32 };
+                let place = ValueIndex { event, value: file.place as u32 };
                 match files.iter_mut().find(|known| known.number == file.number) {
                     Some(known) => known.places.push(place),
                     None => {
@@ -341,9 +341,9 @@ impl Server {
                 };
                 Base::File(file.unwrap().number, less)
             } else {
-                Base::Standing(counted)
+                Base::Stopped(counted)
             };
-            let moment = Moment { totals: counted, time_ns: monotonic_ns() };
+            let moment = TimedTotals { totals: counted, time_ns: monotonic_ns() };
             let handle = Handle(served.first + index as u64);
             page.write(served.first_entry + index as u32, &Entry { handle, moment, base });
         }
@@ -387,14 +387,14 @@ impl Server {
         }
     }
 
-    fn read(&self, client: &Client, handle: Handle) -> Result<Moment, i32> {
+    fn read(&self, client: &Client, handle: Handle) -> Result<TimedTotals, i32> {
         let served = client
             .groups
             .values()
             .find(|served| (served.first..served.first + served.on.len() as u64).contains(&handle.0));
         let served = served.ok_or(libc_ebadf())?;
         let index = usize::try_from(handle.0 - served.first).unwrap();
-        Ok(Moment { totals: self.counted(served, index)?, time_ns: monotonic_ns() })
+        Ok(TimedTotals { totals: self.counted(served, index)?, time_ns: monotonic_ns() })
     }
 
     fn move_all(&mut self) {

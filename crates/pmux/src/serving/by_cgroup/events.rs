@@ -8,7 +8,7 @@ use crate::event::EventList;
 use crate::mux::Multiplexing;
 use crate::session::Session;
 use crate::target::{CpuChoice, Options, Target};
-use pmux_linux::cgroup_counts::Found;
+use pmux_linux::cgroup_counts::FoundCgroup;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -26,10 +26,10 @@ impl LimitedEvents {
         Self { session: session.clone(), events: events.clone(), options, open: BTreeMap::new(), troubles: Vec::new() }
     }
 
-    pub(super) fn follow(&mut self, root: &Path, found: &[Found]) {
+    pub(super) fn follow(&mut self, root: &Path, found: &[FoundCgroup]) {
         self.troubles.clear();
         self.open.retain(|inode, _| found.iter().any(|cgroup| cgroup.inode == *inode));
-        for Found { name, folder, inode } in found {
+        for FoundCgroup { name, folder, inode } in found {
             if self.open.contains_key(inode) {
                 continue;
             }
@@ -51,9 +51,9 @@ impl LimitedEvents {
         }
     }
 
-    pub(super) fn read(&mut self, found: &[Found]) -> CgroupReadings {
+    pub(super) fn read(&mut self, found: &[FoundCgroup]) -> CgroupReadings {
         let mut readings = CgroupReadings { troubles: self.troubles.clone(), ..CgroupReadings::default() };
-        for Found { name, inode, .. } in found {
+        for FoundCgroup { name, inode, .. } in found {
             let Some(counters) = self.open.get(inode) else { continue };
             let rows = counters.read().rows.into_iter();
             // What is one number for all CPUs is no event of the kernel, and refused.

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::target::{CpuChoice, Options, Target};
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Lease;
-use pmux_linux::cgroup_counts::{CgroupCounts, Found, all};
+use pmux_linux::cgroup_counts::{CgroupCounts, FoundCgroup, all};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -88,7 +88,7 @@ impl ProgramCounts {
         self.lent = now;
     }
 
-    pub(super) fn read(&mut self, root: &Path, found: &[Found]) -> CgroupReadings {
+    pub(super) fn read(&mut self, root: &Path, found: &[FoundCgroup]) -> CgroupReadings {
         self.counts.catch_up(self.session.online().iter());
         let wanted: HashSet<u64> = found.iter().map(|cgroup| cgroup.inode).collect();
         let mut readings = CgroupReadings { troubles: self.troubles.clone(), ..CgroupReadings::default() };
@@ -99,7 +99,7 @@ impl ProgramCounts {
                 return readings;
             }
         };
-        for Found { name, inode, .. } in found {
+        for FoundCgroup { name, inode, .. } in found {
             let sums = sums.remove(inode).unwrap_or_default();
             let rows = self.counts.cpus().iter().zip(sums.by_cpu(self.events));
             // Where it has not run there is nothing to tell.
@@ -108,7 +108,7 @@ impl ProgramCounts {
                 rows.map(|(&cpu, row)| (cpu, row.iter().copied().map(counted).collect::<Vec<Reading>>())).collect();
             readings.cgroups.push(CgroupReading { name: name.clone(), inode: *inode, cpus });
         }
-        let nobodys = self.counts.nobodys().unwrap_or_default();
+        let nobodys = self.counts.unattributed().unwrap_or_default();
         readings.nobodys = (0..self.events).map(|event| nobodys.total(event, self.events).count).collect();
         readings.troubles.extend(self.make_room(root).err());
         readings

@@ -9,7 +9,7 @@
 use super::maps::{Maps, PIECE};
 use super::sighting::{ADDRESS, FLAGS, STANDS_FOR, VALUE, at, lay_out, write, write_and_end};
 use super::table::{EARLY, HEAD, SLOT, Shape, tag_bits};
-use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Label, Map, Reg, Size};
+use pmux_linux::bpf::{Alu, Assembler, Bytecode, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
 /// In so many slots, one behind the other, a thread and place may be.
 const WAYS: i32 = 4;
@@ -52,7 +52,7 @@ fn look_up<'m>(asm: &mut Assembler<'m>, table: &'m Map, number: i16, or_else: La
 }
 
 /// The program; `None` where it can't be assembled.
-pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) -> Option<Code<'m>> {
+pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) -> Option<Bytecode<'m>> {
     let Counting { tag, context, shape } = *counting;
     let mut asm = Assembler::new();
     let (found, free, count, due, alone) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());

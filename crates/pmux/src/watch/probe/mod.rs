@@ -41,7 +41,7 @@ use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{CpuId, EventId, GroupSpec, Nanos, PmuId, SetId};
 use pmux_linux::Errno;
-use pmux_linux::bpf::{self, Code, EventContext, Map, Program, ProgramKind};
+use pmux_linux::bpf::{self, Bytecode, EventContext, Map, Program, ProgramKind};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::KERNEL;
 use program::{Look, Numbers};
@@ -189,7 +189,8 @@ impl Probe {
     /// Makes a program of the current tag run at what is opened from now on.
     fn attach(&mut self, watch: PmuId) -> Result<(), String> {
         let Self { tag, context, .. } = *self;
-        let code = |code: Option<Code<'_>>| code.map(|code| Program::load(ProgramKind::PerfEvent, &code, "pmux_watch"));
+        let code =
+            |code: Option<Bytecode<'_>>| code.map(|code| Program::load(ProgramKind::PerfEvent, &code, "pmux_watch"));
         let loaded = match &mut self.work {
             Work::Count(table) => {
                 code(counting::assemble(&Counting { tag, context, shape: table.shape }, &self.maps, &table.map))

@@ -9,7 +9,7 @@
 use super::super::condition::{Condition, Places};
 use super::maps::{Maps, PIECE};
 use super::sighting::{ADDRESS, FLAGS, HAS_OLD, HAS_VALUE, OLD, OLD_AT, VALUE, at, lay_out, write_and_end};
-use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Label, Map, Reg, Size};
+use pmux_linux::bpf::{Alu, Assembler, Bytecode, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
 /// Whether an access was done when the machine reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Look<'_> {
 }
 
 /// The program; `None` where the condition can't be asked at the hit.
-pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Option<Code<'m>> {
+pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Option<Bytecode<'m>> {
     let mut asm = Assembler::new();
     let (judge, write) = (asm.label(), asm.label());
     // Kept: R6 the context, R7 the address of what is read, R8 the piece, R9 the time.

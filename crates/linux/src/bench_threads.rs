@@ -1,6 +1,6 @@
 //! Threads that cost as little as the kernel allows, for those who measure what threads cost.
 //!
-//! What it is: [`Thread`], and a [`Door`] for many threads to wait at.
+//! What it is: [`BenchThread`], and a [`StartGate`] for many threads to wait at.
 //!
 //! **Invariant:** a thread here does nothing but what it was started for: no stack for signals, no name, no memory of
 //! its own.
@@ -14,12 +14,12 @@ const OPEN: u32 = 1;
 
 /// Where threads wait until it is opened.
 #[derive(Debug, Default)]
-pub struct Door {
-    /// The store in [`Door::open`] is paired with the loads in [`Door::is_open`].
+pub struct StartGate {
+    /// The store in [`StartGate::open`] is paired with the loads in [`StartGate::is_open`].
     state: AtomicU32,
 }
 
-impl Door {
+impl StartGate {
     /// Opens it for up to `waiting` threads that wait now, and for all that come later.
     pub fn open(&self, waiting: u32) {
         self.state.store(OPEN, Ordering::Release);
@@ -46,9 +46,9 @@ impl Door {
 }
 
 /// A thread. Dropping it waits until it has ended.
-pub struct Thread<F>(#[allow(dead_code, reason = "dropping it is what it is for")] sys::Thread<F>);
+pub struct BenchThread<F>(#[allow(dead_code, reason = "dropping it is what it is for")] sys::Thread<F>);
 
-impl<F: Fn() + Send + Sync + 'static> Thread<F> {
+impl<F: Fn() + Send + Sync + 'static> BenchThread<F> {
     /// Starts a thread that calls `work` once. A panic in it ends the process.
     ///
     /// # Errors
@@ -65,23 +65,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_waits_at_the_door() {
-        let door = Arc::new(Door::default());
+    fn threads_wait_at_the_gate() {
+        let gate = Arc::new(StartGate::default());
         let through = Arc::new(AtomicU32::new(0));
         let work = Arc::new({
-            let (door, through) = (Arc::clone(&door), Arc::clone(&through));
+            let (gate, through) = (Arc::clone(&gate), Arc::clone(&through));
             move || {
-                door.wait();
+                gate.wait();
                 through.fetch_add(1, Ordering::Relaxed);
             }
         });
-        for crowd in 1..=3 {
-            let threads: Vec<_> = (0..8).map(|_| Thread::start(&work).unwrap()).collect();
-            assert_eq!(through.load(Ordering::Relaxed), 8 * (crowd - 1), "the door is closed");
-            door.open(8);
+        for round in 1..=3 {
+            let threads: Vec<_> = (0..8).map(|_| BenchThread::start(&work).unwrap()).collect();
+            assert_eq!(through.load(Ordering::Relaxed), 8 * (round - 1), "the gate is closed");
+            gate.open(8);
             drop(threads);
-            assert_eq!(through.load(Ordering::Relaxed), 8 * crowd);
-            door.close();
+            assert_eq!(through.load(Ordering::Relaxed), 8 * round);
+            gate.close();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::sys::Reaped;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Word {
+pub(crate) enum WaitState {
     /// No tracer follows it: its parent waits for it as usual.
     Free,
     /// A tracer follows it, and is the one that waits.
@@ -20,55 +20,55 @@ pub(crate) enum Word {
 
 /// Shared by the child and its tracer.
 #[derive(Debug)]
-pub(crate) struct Verdict {
-    word: Mutex<Word>,
+pub(crate) struct TraceeExit {
+    state: Mutex<WaitState>,
     changed: Condvar,
 }
 
-impl Default for Verdict {
+impl Default for TraceeExit {
     fn default() -> Self {
-        Self { word: Mutex::new(Word::Free), changed: Condvar::new() }
+        Self { state: Mutex::new(WaitState::Free), changed: Condvar::new() }
     }
 }
 
-impl Verdict {
-    fn lock(&self) -> MutexGuard<'_, Word> {
-        self.word.lock().unwrap_or_else(PoisonError::into_inner)
+impl TraceeExit {
+    fn lock(&self) -> MutexGuard<'_, WaitState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn word(&self) -> Word {
+    pub(crate) fn state(&self) -> WaitState {
         *self.lock()
     }
 
-    fn say(&self, change: impl FnOnce(Word) -> Word) {
-        let mut word = self.lock();
-        *word = change(*word);
-        drop(word);
+    fn update(&self, change: impl FnOnce(WaitState) -> WaitState) {
+        let mut state = self.lock();
+        *state = change(*state);
+        drop(state);
         self.changed.notify_all();
     }
 
     /// A tracer has taken hold of it.
     pub(crate) fn follow(&self) {
-        self.say(|word| if matches!(word, Word::Ended(_)) { word } else { Word::Followed });
+        self.update(|state| if matches!(state, WaitState::Ended(_)) { state } else { WaitState::Followed });
     }
 
     pub(crate) fn release(&self) {
-        self.say(|word| if matches!(word, Word::Ended(_)) { word } else { Word::Free });
+        self.update(|state| if matches!(state, WaitState::Ended(_)) { state } else { WaitState::Free });
     }
 
     /// The tracer has reaped it.
     pub(crate) fn ended(&self, reaped: Reaped) {
-        self.say(|_| Word::Ended(reaped));
+        self.update(|_| WaitState::Ended(reaped));
     }
 
     /// Waits until the tracer has said how it ended; `None` where it let go without.
     pub(crate) fn wait_for_end(&self) -> Option<Reaped> {
-        let mut word = self.lock();
+        let mut state = self.lock();
         loop {
-            match *word {
-                Word::Ended(reaped) => return Some(reaped),
-                Word::Free => return None,
-                Word::Followed => word = self.changed.wait(word).unwrap_or_else(PoisonError::into_inner),
+            match *state {
+                WaitState::Ended(reaped) => return Some(reaped),
+                WaitState::Free => return None,
+                WaitState::Followed => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }

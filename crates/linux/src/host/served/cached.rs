@@ -7,7 +7,7 @@
 
 use crate::host::lock;
 use crate::shared::page::Page;
-use crate::shared::wire::{Handle, Moment, Totals};
+use crate::shared::wire::{Handle, TimedTotals, Totals};
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Lease;
 use std::collections::HashMap;
@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 
 /// Where an event is shown, in the life that is on.
 #[derive(Default)]
-pub(super) struct Shown(Mutex<Option<Entry>>);
+pub(super) struct CachedEntry(Mutex<Option<EntryLocation>>);
 
-pub(super) struct Entry {
+pub(super) struct EntryLocation {
     pub(super) page: Arc<Page>,
     pub(super) index: u32,
     pub(super) handle: Handle,
@@ -25,35 +25,35 @@ pub(super) struct Entry {
     pub(super) before: Totals,
 }
 
-impl Shown {
-    pub(super) fn set(&self, entry: Option<Entry>) {
+impl CachedEntry {
+    pub(super) fn set(&self, entry: Option<EntryLocation>) {
         *lock(&self.0) = entry;
     }
 
-    fn moment(&self) -> Option<Moment> {
+    fn moment(&self) -> Option<TimedTotals> {
         let entry = lock(&self.0);
-        let Entry { page, index, handle, before } = entry.as_ref()?;
+        let EntryLocation { page, index, handle, before } = entry.as_ref()?;
         let moment = page.cached(*index, *handle)?;
-        Some(Moment { totals: before.plus(moment.totals), ..moment })
+        Some(TimedTotals { totals: before.plus(moment.totals), ..moment })
     }
 }
 
 /// All slots that a service keeps.
 #[derive(Default)]
-pub(in crate::host) struct ShownSlots(Mutex<HashMap<(ContextKey, Lease), Arc<Shown>>>);
+pub(in crate::host) struct CachedSlots(Mutex<HashMap<(ContextKey, Lease), Arc<CachedEntry>>>);
 
-impl ShownSlots {
-    pub(super) fn add(&self, of: (ContextKey, Lease), shown: Arc<Shown>) {
-        lock(&self.0).insert(of, shown);
+impl CachedSlots {
+    pub(super) fn add(&self, of: (ContextKey, Lease), cached: Arc<CachedEntry>) {
+        lock(&self.0).insert(of, cached);
     }
 
     pub(super) fn remove(&self, of: (ContextKey, Lease)) {
         lock(&self.0).remove(&of);
     }
 
-    pub(in crate::host) fn moment(&self, of: (ContextKey, Lease)) -> Option<Moment> {
+    pub(in crate::host) fn moment(&self, of: (ContextKey, Lease)) -> Option<TimedTotals> {
         // Found first: the map is for all threads, an entry for one of them.
-        let shown = lock(&self.0).get(&of).cloned();
-        shown?.moment()
+        let cached = lock(&self.0).get(&of).cloned();
+        cached?.moment()
     }
 }

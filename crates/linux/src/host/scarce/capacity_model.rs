@@ -1,12 +1,12 @@
 //! How many events of one PMU may be on at once.
 //!
 //! What it is: what was tried, as slots of the engine's model, and what was learnt since.
-//! Read first: [`Room::learn`], then [`Room::saw`].
+//! Read first: [`CapacityModel::learn`], then [`CapacityModel::observe`].
 //!
 //! **Invariant:** a slot that was made an event's own stays that event's, because leases may be out on it.
 
-use super::RoomNow;
-use crate::capacity::{Capacity, EventRoom};
+use super::CapacitySnapshot;
+use crate::capacity::{EventCapacity, ProbedCapacity};
 use crate::host::lock;
 use pmux_abi::attr::Attr;
 use pmux_engine::Nanos;
@@ -30,16 +30,16 @@ const NOISE: u64 = 50;
 
 /// What a slot has shown in the time since it was programmed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sight {
+pub(super) struct SlotObservation {
     pub(super) enabled: Nanos,
     pub(super) running: Nanos,
     /// How many slots of the PMU were started beside each other, itself included, at most.
     pub(super) together: u8,
-    /// [`Room::epoch`] when it was programmed.
+    /// [`CapacityModel::epoch`] when it was programmed.
     pub(super) epoch: u64,
 }
 
-impl Sight {
+impl SlotObservation {
     fn is_contended(&self) -> bool {
         self.enabled.since(self.running).0 > self.enabled.0 / NOISE
     }
@@ -52,16 +52,16 @@ impl Sight {
     }
 }
 
-pub(super) struct Room {
-    known: Mutex<Known>,
+pub(super) struct CapacityModel {
+    known: Mutex<CapacityState>,
     /// Copies for placement, which asks often. Relaxed: nothing else is published by them, and one that is late is put
     /// right with the next turn.
     counters: AtomicU8,
     limit: AtomicU8,
 }
 
-struct Known {
-    events: Vec<Event>,
+struct CapacityState {
+    events: Vec<EventSlots>,
     pool: SlotMask,
     next_own: u32,
     counters: u8,
@@ -77,17 +77,17 @@ struct Known {
     resigned: Option<Nanos>,
 }
 
-struct Event {
+struct EventSlots {
     attr: Attr,
-    room: EventRoom,
+    capacity: EventCapacity,
     own: Vec<Slot>,
     slots: SlotMask,
 }
 
-impl Default for Room {
+impl Default for CapacityModel {
     /// Until something was tried, one event runs at a time.
     fn default() -> Self {
-        let known = Known {
+        let known = CapacityState {
             events: Vec::new(),
             pool: SlotMask::first(1),
             next_own: LAST_SLOT,
@@ -103,7 +103,7 @@ impl Default for Room {
     }
 }
 
-impl Room {
+impl CapacityModel {
     pub(super) fn counters(&self) -> u8 {
         self.counters.load(Ordering::Relaxed)
     }
@@ -121,12 +121,12 @@ impl Room {
     }
 
     /// Takes over what was tried with these events, as questions: all that were tried before among them.
-    pub(super) fn learn(&self, events: &[Attr], found: &Capacity) {
+    pub(super) fn learn(&self, events: &[Attr], found: &ProbedCapacity) {
         let mut known = lock(&self.known);
         let pool = SlotMask::first(found.pool().clamp(1, POOL as u8));
         known.pool = pool;
-        for (attr, &room) in events.iter().zip(&found.events) {
-            known.learn_event(attr, room);
+        for (attr, &capacity) in events.iter().zip(&found.events) {
+            known.learn_event(attr, capacity);
         }
         known.counters = found.counters.max(1);
         known.limit = known.counters;
@@ -145,7 +145,7 @@ impl Room {
     /// Then as many are put on from now on as there seem to be counters left. If that doesn't help in two steps, the other
     /// one doesn't keep counters but takes turns too, and it is no use to ask for fewer. After a while of quiet, one more
     /// is tried.
-    pub(super) fn saw(&self, slot: &Sight, now: Nanos) {
+    pub(super) fn observe(&self, slot: &SlotObservation, now: Nanos) {
         let mut known = lock(&self.known);
         // What was started before the last change tells of the time before it.
         let current = slot.epoch == known.epoch;
@@ -168,25 +168,25 @@ impl Room {
         self.publish(&known);
     }
 
-    pub(super) fn now(&self) -> RoomNow {
+    pub(super) fn now(&self) -> CapacitySnapshot {
         let known = lock(&self.known);
-        let events = known.events.iter().map(|event| (event.attr, event.room)).collect();
-        RoomNow { counters: known.counters, limit: known.limit, events }
+        let events = known.events.iter().map(|event| (event.attr, event.capacity)).collect();
+        CapacitySnapshot { counters: known.counters, limit: known.limit, events }
     }
 
-    fn publish(&self, known: &Known) {
+    fn publish(&self, known: &CapacityState) {
         self.counters.store(known.counters, Ordering::Relaxed);
         self.limit.store(known.limit, Ordering::Relaxed);
     }
 }
 
-impl Known {
+impl CapacityState {
     fn change_limit(&mut self, limit: u8) {
         self.limit = limit;
         self.epoch += 1;
     }
 
-    fn give_way(&mut self, slot: &Sight, now: Nanos) {
+    fn give_way(&mut self, slot: &SlotObservation, now: Nanos) {
         let fewer = slot.found().min(slot.together.saturating_sub(1)).max(1);
         let helps = self.steps < MOST_STEPS && fewer < self.limit;
         self.patience = Nanos((self.patience.0 * 2).min(LONGEST_PATIENCE.0));
@@ -199,19 +199,19 @@ impl Known {
         }
     }
 
-    fn learn_event(&mut self, attr: &Attr, room: EventRoom) {
+    fn learn_event(&mut self, attr: &Attr, capacity: EventCapacity) {
         let index = self.events.iter().position(|event| event.attr == *attr).unwrap_or_else(|| {
-            self.events.push(Event { attr: *attr, room, own: Vec::new(), slots: SlotMask::default() });
+            self.events.push(EventSlots { attr: *attr, capacity, own: Vec::new(), slots: SlotMask::default() });
             self.events.len() - 1
         });
         let Some(event) = self.events.get_mut(index) else { return };
-        event.room = room;
-        while event.own.len() < usize::from(room.own) && self.next_own >= POOL {
+        event.capacity = capacity;
+        while event.own.len() < usize::from(capacity.own) && self.next_own >= POOL {
             event.own.push(Slot(self.next_own));
             self.next_own -= 1;
         }
-        let shared = SlotMask(SlotMask::first(room.alone - room.own.min(room.alone)).0 & self.pool.0);
-        let own = event.own.iter().take(usize::from(room.own));
+        let shared = SlotMask(SlotMask::first(capacity.alone - capacity.own.min(capacity.alone)).0 & self.pool.0);
+        let own = event.own.iter().take(usize::from(capacity.own));
         event.slots = own.fold(shared, |slots, &slot| slots.with(slot));
         if event.slots.is_empty() {
             // It did not run just now; it may when another user has left.
@@ -231,93 +231,98 @@ mod tests {
         Attr { kind: EventType::RAW, config, ..Attr::default() }
     }
 
-    fn seven() -> Room {
-        let room = Room::default();
-        let rooms = [(6, 0), (7, 1)].map(|(alone, own)| EventRoom { alone, own });
-        room.learn(&[attr(1), attr(2)], &Capacity { counters: 7, events: rooms.to_vec() });
-        room
+    fn seven() -> CapacityModel {
+        let capacity = CapacityModel::default();
+        let capacities = [(6, 0), (7, 1)].map(|(alone, own)| EventCapacity { alone, own });
+        capacity.learn(&[attr(1), attr(2)], &ProbedCapacity { counters: 7, events: capacities.to_vec() });
+        capacity
     }
 
     /// A slot that was on for 4 ms.
-    fn sight(room: &Room, running_us: u64, together: u8) -> Sight {
-        Sight { enabled: Nanos(4 * MS), running: Nanos(running_us * 1_000), together, epoch: room.epoch() }
+    fn observation(capacity: &CapacityModel, running_us: u64, together: u8) -> SlotObservation {
+        SlotObservation {
+            enabled: Nanos(4 * MS),
+            running: Nanos(running_us * 1_000),
+            together,
+            epoch: capacity.epoch(),
+        }
     }
 
     #[test]
     fn own_slots_lie_outside_the_pool_and_stay() {
-        let room = seven();
-        assert_eq!(room.slots_of(&attr(1)), SlotMask::first(6));
-        let cycles = room.slots_of(&attr(2));
+        let capacity = seven();
+        assert_eq!(capacity.slots_of(&attr(1)), SlotMask::first(6));
+        let cycles = capacity.slots_of(&attr(2));
         assert_eq!(cycles, SlotMask::first(6).with(Slot(63)));
-        assert_eq!(room.slots_of(&attr(99)), SlotMask::first(6), "what was not tried has the pool");
-        let rooms = [(6, 0), (7, 1), (1, 1)].map(|(alone, own)| EventRoom { alone, own });
-        room.learn(&[attr(1), attr(2), attr(3)], &Capacity { counters: 8, events: rooms.to_vec() });
-        assert_eq!(room.slots_of(&attr(2)), cycles);
-        assert_eq!(room.slots_of(&attr(3)), SlotMask::default().with(Slot(62)));
+        assert_eq!(capacity.slots_of(&attr(99)), SlotMask::first(6), "what was not tried has the pool");
+        let capacities = [(6, 0), (7, 1), (1, 1)].map(|(alone, own)| EventCapacity { alone, own });
+        capacity.learn(&[attr(1), attr(2), attr(3)], &ProbedCapacity { counters: 8, events: capacities.to_vec() });
+        assert_eq!(capacity.slots_of(&attr(2)), cycles);
+        assert_eq!(capacity.slots_of(&attr(3)), SlotMask::default().with(Slot(62)));
     }
 
     #[test]
     fn one_that_did_not_run_may_run_later() {
-        let room = Room::default();
-        room.learn(&[attr(1)], &Capacity { counters: 0, events: vec![EventRoom { alone: 0, own: 0 }] });
-        assert_eq!((room.limit(), room.slots_of(&attr(1))), (1, SlotMask::first(1)));
+        let capacity = CapacityModel::default();
+        capacity.learn(&[attr(1)], &ProbedCapacity { counters: 0, events: vec![EventCapacity { alone: 0, own: 0 }] });
+        assert_eq!((capacity.limit(), capacity.slots_of(&attr(1))), (1, SlotMask::first(1)));
     }
 
     #[test]
-    fn whoever_keeps_counters_is_given_way() {
-        let room = seven();
-        room.saw(&sight(&room, 4_000, 7), Nanos(1));
-        assert_eq!(room.limit(), 7, "nobody was");
+    fn the_limit_falls_for_a_user_that_keeps_counters() {
+        let capacity = seven();
+        capacity.observe(&observation(&capacity, 4_000, 7), Nanos(1));
+        assert_eq!(capacity.limit(), 7, "no other user has counters");
         // Three of seven are gone, for half of this slot's time.
-        let all = sight(&room, 3_143, 7);
-        room.saw(&all, Nanos(2));
-        assert_eq!((room.limit(), room.counters()), (6, 7));
-        room.saw(&all, Nanos(3));
-        room.saw(&sight(&room, 2_000, 7), Nanos(3));
-        assert_eq!(room.limit(), 6, "what stood beside it tells the same story");
-        room.saw(&sight(&room, 2_667, 6), Nanos(4));
-        assert_eq!(room.limit(), 4, "one less was not enough");
+        let all = observation(&capacity, 3_143, 7);
+        capacity.observe(&all, Nanos(2));
+        assert_eq!((capacity.limit(), capacity.counters()), (6, 7));
+        capacity.observe(&all, Nanos(3));
+        capacity.observe(&observation(&capacity, 2_000, 7), Nanos(3));
+        assert_eq!(capacity.limit(), 6, "what stood beside it tells the same story");
+        capacity.observe(&observation(&capacity, 2_667, 6), Nanos(4));
+        assert_eq!(capacity.limit(), 4, "one less was not enough");
         for at in 0..100 {
-            room.saw(&sight(&room, 4_000, 4), Nanos(5 + at));
+            capacity.observe(&observation(&capacity, 4_000, 4), Nanos(5 + at));
         }
-        assert_eq!(room.limit(), 4);
+        assert_eq!(capacity.limit(), 4);
     }
 
     #[test]
-    fn whoever_takes_turns_too_is_not() {
-        let room = seven();
+    fn the_limit_stays_for_a_user_that_takes_turns() {
+        let capacity = seven();
         let mut limits = Vec::new();
         for at in 0..6 {
-            room.saw(&sight(&room, 2_000, room.limit()), Nanos(at));
-            limits.push(room.limit());
+            capacity.observe(&observation(&capacity, 2_000, capacity.limit()), Nanos(at));
+            limits.push(capacity.limit());
         }
         assert_eq!(limits, [4, 2, 7, 7, 7, 7], "asking for fewer has not helped");
         // Much later it is tried again.
-        room.saw(&sight(&room, 2_000, 7), Nanos(3_600_000 * MS));
-        assert_eq!(room.limit(), 4);
+        capacity.observe(&observation(&capacity, 2_000, 7), Nanos(3_600_000 * MS));
+        assert_eq!(capacity.limit(), 4);
     }
 
     #[test]
     fn one_is_always_tried() {
-        let room = seven();
-        room.saw(&sight(&room, 0, 7), Nanos(1));
-        assert_eq!(room.limit(), 1);
+        let capacity = seven();
+        capacity.observe(&observation(&capacity, 0, 7), Nanos(1));
+        assert_eq!(capacity.limit(), 1);
     }
 
     #[test]
     fn after_a_while_it_is_tried_again_and_less_and_less_often() {
-        let room = seven();
-        room.saw(&sight(&room, 3_500, 7), Nanos(0));
+        let capacity = seven();
+        capacity.observe(&observation(&capacity, 3_500, 7), Nanos(0));
         let mut now = 0;
         let mut waits = Vec::new();
         for _ in 0..4 {
             let before = now;
-            while room.limit() < 7 {
+            while capacity.limit() < 7 {
                 now += 100 * MS;
-                room.saw(&sight(&room, 4_000, 6), Nanos(now));
+                capacity.observe(&observation(&capacity, 4_000, 6), Nanos(now));
             }
             waits.push((now - before) / 1_000_000_000);
-            room.saw(&sight(&room, 3_500, 7), Nanos(now));
+            capacity.observe(&observation(&capacity, 3_500, 7), Nanos(now));
         }
         assert_eq!(waits, [2, 4, 8, 16]);
     }

@@ -4,20 +4,20 @@
 //! its reading costs.
 
 use crate::sys::Errno;
-use crate::sys::perf::{self, Subject};
+use crate::sys::perf::{self, TargetTask};
 use crate::{current_tid, limits};
 use pmux_abi::attr::{Attr, AttrFlags};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 /// Events that are open, and do nothing but that.
-pub struct Opened(#[allow(dead_code, reason = "dropping them is what they are for")] Vec<OwnedFd>);
+pub struct OpenEvents(#[allow(dead_code, reason = "dropping them is what they are for")] Vec<OwnedFd>);
 
 /// Opens an event on each CPU (where there are none named: on any) of each thread, one `perf_event_open(2)` after the other. It
 /// counts at once, unless the attribute says that it is disabled.
 ///
 /// # Errors
 /// The first refusal of the kernel.
-pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<Opened, Errno> {
+pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<OpenEvents, Errno> {
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = attr.encode(&mut bytes);
     let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
@@ -28,24 +28,24 @@ pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<Opened, Errno
     let _ = limits::raise_soft_limit();
     for &tid in tids {
         for &cpu in &all_cpus {
-            open.push(perf::open(bytes, Subject::Task(tid.unsigned_abs()), cpu, None)?);
+            open.push(perf::open(bytes, TargetTask::Task(tid.unsigned_abs()), cpu, None)?);
         }
     }
-    Ok(Opened(open))
+    Ok(OpenEvents(open))
 }
 
 /// The same for the calling thread and once: whether the kernel would do it at all.
 ///
 /// # Errors
 /// The refusal of the kernel.
-pub fn opens(attr: &Attr) -> Result<(), Errno> {
+pub fn can_open(attr: &Attr) -> Result<(), Errno> {
     open_all(attr, &[current_tid()], &[]).map(drop)
 }
 
 /// An event of the calling thread and of all threads that it starts from now on, which counts; for switching it.
-pub struct Switched(OwnedFd);
+pub struct InheritedEvent(OwnedFd);
 
-impl Switched {
+impl InheritedEvent {
     /// Opens it.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Switched {
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = Attr { flags: attr.flags | AttrFlags::INHERIT, ..*attr }.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
-        perf::open(bytes, Subject::Task(current_tid().unsigned_abs()), None, None).map(Self)
+        perf::open(bytes, TargetTask::Task(current_tid().unsigned_abs()), None, None).map(Self)
     }
 
     /// Switches it off and on again, in all threads that have it.
@@ -68,9 +68,9 @@ impl Switched {
 }
 
 /// An event of the calling thread that counts, to see what the call costs that reads it.
-pub struct Read(std::fs::File);
+pub struct ReadableEvent(std::fs::File);
 
-impl Read {
+impl ReadableEvent {
     /// Opens it, with its times.
     ///
     /// # Errors

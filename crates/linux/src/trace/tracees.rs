@@ -8,7 +8,7 @@ use crate::procfs::MappedFile;
 use crate::sys::ptrace::Resume;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum TaskState {
     /// It runs, as far as is known.
     Running,
     /// It was made by a followed task and has not been heard of yet: it stops before its first instruction.
@@ -24,28 +24,28 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) process: i32,
-    pub(super) state: State,
+    pub(super) state: TaskState,
     /// Whether the system call that it is in may map code.
     pub(super) mapping: bool,
 }
 
 /// Files with code that are mapped into a process.
-pub(super) type Files = BTreeSet<MappedFile>;
+pub(super) type CodeFiles = BTreeSet<MappedFile>;
 
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Tracees {
     pub(super) tasks: BTreeMap<i32, Task>,
     /// For each process, what was mapped when it was last looked at.
-    pub(super) files: BTreeMap<i32, Files>,
+    pub(super) files: BTreeMap<i32, CodeFiles>,
     /// For each process that was forked and has executed nothing since, whose copy it is.
     pub(super) parents: BTreeMap<i32, i32>,
     /// Processes in which nothing more is looked for.
     pub(super) fast: BTreeSet<i32>,
 }
 
-impl Held {
+impl Tracees {
     /// Enters a task, or says to which process a task belongs that was heard of before.
-    pub(super) fn enter(&mut self, tid: i32, process: i32, state: State) -> &mut Task {
+    pub(super) fn enter(&mut self, tid: i32, process: i32, state: TaskState) -> &mut Task {
         self.tasks.entry(tid).or_insert(Task { process, state, mapping: false })
     }
 
@@ -80,8 +80,8 @@ impl Held {
         self.fast.insert(process);
         for task in self.tasks.values_mut().filter(|task| task.process == process) {
             task.mapping = false;
-            if let State::Stopped(Resume::ToSyscall(signal)) = task.state {
-                task.state = State::Stopped(Resume::Run(signal));
+            if let TaskState::Stopped(Resume::ToSyscall(signal)) = task.state {
+                task.state = TaskState::Stopped(Resume::Run(signal));
             }
         }
     }
@@ -103,7 +103,7 @@ impl Held {
     }
 
     /// Tasks in a state, sorted.
-    pub(super) fn in_state(&self, wanted: impl Fn(State) -> bool) -> Vec<i32> {
+    pub(super) fn in_state(&self, wanted: impl Fn(TaskState) -> bool) -> Vec<i32> {
         self.tasks.iter().filter(|(_, task)| wanted(task.state)).map(|(&tid, _)| tid).collect()
     }
 
