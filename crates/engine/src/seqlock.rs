@@ -116,7 +116,7 @@ mod tests {
 
     /// Every interleaving, and every old value that a load may bring.
     #[test]
-    fn nobody_reads_half_a_value() {
+    fn no_reader_sees_half_a_value() {
         // Each of thousands of runs ends by unwinding, which the hooks of shuttle in this process would print.
         if !pmux_testkit::own_process() {
             return;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_died_in_the_middle_stops_nobody() {
+    fn a_writer_that_died_in_the_middle_stops_no_reader() {
         loom::model(|| {
             let memory = Memory::new();
             memory.store(0, 7, Ordering::Relaxed);

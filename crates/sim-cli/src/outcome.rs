@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** plain data; how it is printed is in `report`.
 
-use pmux_sim::scenario::ast::Place;
+use pmux_sim::scenario::ast::SourceSpan;
 use std::time::Duration;
 
 /// What came of a scenario.
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
     /// Where it stands.
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// The statement, as it would be printed.
     pub(super) statement: String,
     /// What was wrong: sentences without their place.

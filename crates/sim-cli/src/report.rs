@@ -77,7 +77,7 @@ impl Printer {
         put(&line);
         match &ran.outcome {
             Outcome::Broken(text) => say(text.trim_end()),
-            Outcome::Failed(failures) => failures.iter().for_each(|failure| say(&told(&ran.file, failure))),
+            Outcome::Failed(failures) => failures.iter().for_each(|failure| say(&failure_text(&ran.file, failure))),
             _ => {}
         }
     }
@@ -141,7 +141,7 @@ fn sentence(outcome: &Outcome) -> String {
 }
 
 /// Place, statement, and below it what was wrong.
-fn told(file: &str, failure: &Failure) -> String {
+fn failure_text(file: &str, failure: &Failure) -> String {
     let Failure { place, statement, message } = failure;
     if place.line == 0 {
         return format!("{file}: {message}");

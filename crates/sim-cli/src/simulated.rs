@@ -5,7 +5,7 @@
 use crate::outcome::{Failure, Lack, Outcome, Ran};
 use pmux_sim::machine::Trace;
 use pmux_sim::scenario::ast::{Requirement, Scenario};
-use pmux_sim::scenario::run::{RunOptions, Verdict, run};
+use pmux_sim::scenario::run::{RunOptions, RunResult, run};
 use pmux_sim::timeline::render;
 use pmux_ui::sim_options::SimOptions;
 
@@ -18,9 +18,9 @@ pub(super) fn simulate(file: &str, scenario: &Scenario, options: &SimOptions) ->
     let wanted = options.wants_timeline() || options.json;
     let timeline = if wanted { Trace::On } else { Trace::Off };
     let came = run(scenario, &RunOptions { seed: options.seed, timeline, ..RunOptions::default() });
-    let outcome = match came.verdict {
-        Verdict::Passed => Outcome::Passed,
-        Verdict::Failed(failures) => Outcome::Failed(
+    let outcome = match came.result {
+        RunResult::Passed => Outcome::Passed,
+        RunResult::Failed(failures) => Outcome::Failed(
             failures
                 .into_iter()
                 .map(|failure| Failure {
@@ -30,7 +30,7 @@ pub(super) fn simulate(file: &str, scenario: &Scenario, options: &SimOptions) ->
                 })
                 .collect(),
         ),
-        Verdict::Unusable(unusable) => {
+        RunResult::Unusable(unusable) => {
             let (place, message) = (unusable.place, unusable.message);
             Outcome::Failed(vec![Failure { place, statement: "the simulator can't do this".into(), message }])
         }

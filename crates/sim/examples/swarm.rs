@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** time and the terminal are here only; a run depends on its seed and its options.
 
-use pmux_sim::swarm::{Conduct, Found, Machines, Manner, Options, Shared, Zeal, minimise, replay, run};
+use pmux_sim::swarm::{CheckLevel, Conduct, FailedRun, Machines, Options, RunMode, Shared, minimise, replay, run};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -33,20 +33,20 @@ found, 1 if something was, 2 if the command makes no sense. In a release build a
 where it was.";
 
 #[derive(Default)]
-struct Asked {
+struct Cli {
     seconds: Option<u64>,
     runs: Option<u64>,
     seed: Option<u64>,
     options: Options,
     replay: Option<String>,
-    manner: Manner,
+    mode: RunMode,
     print: bool,
 }
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
-        Ok(Some(Asked { replay: Some(file), manner, .. })) => again(&file, manner),
-        Ok(Some(asked)) => hunt(&asked),
+        Ok(Some(Cli { replay: Some(file), mode, .. })) => again(&file, mode),
+        Ok(Some(cli)) => hunt(&cli),
         Ok(None) => {
             println!("{HELP}");
             ExitCode::SUCCESS
@@ -60,15 +60,15 @@ fn senseless(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
-    let mut asked = Asked::default();
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Cli>, String> {
+    let mut cli = Cli::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--help" | "-h" => return Ok(None),
-            "--print" => asked.print = true,
-            "--rough" => asked.manner.conduct = Conduct::Rough,
-            "--steps-only" => asked.manner.zeal = Zeal::Steps,
-            "--replay" => asked.replay = Some(args.next().ok_or("`--replay` needs a file")?),
+            "--print" => cli.print = true,
+            "--rough" => cli.mode.conduct = Conduct::Rough,
+            "--steps-only" => cli.mode.check_level = CheckLevel::Steps,
+            "--replay" => cli.replay = Some(args.next().ok_or("`--replay` needs a file")?),
             "--sharing" => {
                 let shared = match args.next().as_deref() {
                     Some("on") => Shared::On,
@@ -76,26 +76,26 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
                     Some("both") => Shared::Both,
                     _ => return Err("`--sharing` is on, off or both".to_owned()),
                 };
-                asked.options.sharing = Some(shared);
-                asked.manner.machines = if shared == Shared::Both { Machines::Two } else { Machines::One };
+                cli.options.sharing = Some(shared);
+                cli.mode.machines = if shared == Shared::Both { Machines::Two } else { Machines::One };
             }
             _ => {
                 let number = args.next().and_then(|value| value.parse().ok());
                 let number: u64 = number.ok_or_else(|| format!("`{arg}` needs a whole number, or is unknown"))?;
                 match arg.as_str() {
-                    "--seconds" => asked.seconds = Some(number),
-                    "--runs" => asked.runs = Some(number),
-                    "--seed" => asked.seed = Some(number),
-                    "--steps" => asked.options.steps = number,
-                    "--cpus" if (1..=1024).contains(&number) => asked.options.cpus = Some(number as u32),
+                    "--seconds" => cli.seconds = Some(number),
+                    "--runs" => cli.runs = Some(number),
+                    "--seed" => cli.seed = Some(number),
+                    "--steps" => cli.options.steps = number,
+                    "--cpus" if (1..=1024).contains(&number) => cli.options.cpus = Some(number as u32),
                     "--cpus" => return Err(format!("a machine has 1 to 1024 CPUs, not {number}")),
-                    "--tasks" => asked.options.tasks = Some(number),
+                    "--tasks" => cli.options.tasks = Some(number),
                     _ => return Err(format!("`{arg}` is unknown")),
                 }
             }
         }
     }
-    Ok(Some(asked))
+    Ok(Some(cli))
 }
 
 /// The command that does a run again.
@@ -112,31 +112,31 @@ fn command(seed: u64, Options { steps, cpus, tasks, sharing, .. }: Options) -> S
     command
 }
 
-fn hunt(asked: &Asked) -> ExitCode {
+fn hunt(cli: &Cli) -> ExitCode {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Short enough to be copied by hand.
-    let first = asked.seed.unwrap_or((now.as_nanos() % 1_000_000_000) as u64);
-    let (began, seconds) = (Instant::now(), asked.seconds.unwrap_or(60));
+    let first = cli.seed.unwrap_or((now.as_nanos() % 1_000_000_000) as u64);
+    let (began, seconds) = (Instant::now(), cli.seconds.unwrap_or(60));
     let (mut runs, mut steps, mut compared) = (0_u64, 0_u64, 0_u64);
-    let goes_on = |runs: u64| match asked.runs {
+    let goes_on = |runs: u64| match cli.runs {
         Some(most) => runs < most,
         None => began.elapsed() < Duration::from_secs(seconds),
     };
     println!("seeds from {first}");
     while goes_on(runs) {
         let seed = first.wrapping_add(runs);
-        if asked.print {
+        if cli.print {
             println!("seed {seed}");
         }
-        let tally = run(seed, &asked.options, &mut |_, step| {
-            if asked.print {
+        let stats = run(seed, &cli.options, &mut |_, step| {
+            if cli.print {
                 println!("{step}");
             }
         });
-        match tally {
-            Ok(tally) => (runs, steps, compared) = (runs + 1, steps + tally.steps, compared + tally.compared),
+        match stats {
+            Ok(stats) => (runs, steps, compared) = (runs + 1, steps + stats.steps, compared + stats.compared),
             Err(found) => {
-                report(&found, asked.options);
+                report(&found, cli.options);
                 return ExitCode::FAILURE;
             }
         }
@@ -150,15 +150,15 @@ fn hunt(asked: &Asked) -> ExitCode {
 /// So long is tried to make small what was found.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn report(found: &Found, options: Options) {
-    println!("seed {}: {}\nTo do it again:\n  {}", found.seed, found.trouble, command(found.seed, options));
+fn report(found: &FailedRun, options: Options) {
+    println!("seed {}: {}\nTo do it again:\n  {}", found.seed, found.finding, command(found.seed, options));
     let until = Instant::now() + PATIENCE;
-    let small = minimise(found, options.planted, usize::MAX, &mut || Instant::now() < until);
+    let small = minimise(found, options.injected, usize::MAX, &mut || Instant::now() < until);
     println!("Made small in {} tries ({:?}):\n\n{}", small.calls, small.outcome, small.to_text());
 }
 
 /// Runs a file as random runs are run.
-fn again(file: &str, manner: Manner) -> ExitCode {
+fn again(file: &str, mode: RunMode) -> ExitCode {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => return senseless(&format!("{file} can't be read: {error}")),
@@ -167,13 +167,13 @@ fn again(file: &str, manner: Manner) -> ExitCode {
         Ok(scenario) => scenario,
         Err(problems) => return senseless(&pmux_sim::scenario::render(file, &text, &problems)),
     };
-    match replay(&scenario, manner) {
+    match replay(&scenario, mode) {
         Ok(()) => {
             println!("nothing was found");
             ExitCode::SUCCESS
         }
-        Err(trouble) => {
-            println!("{trouble}");
+        Err(finding) => {
+            println!("{finding}");
             ExitCode::FAILURE
         }
     }

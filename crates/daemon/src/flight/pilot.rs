@@ -14,7 +14,8 @@ use super::told::{Told, snapshot_value};
 use super::wishes::{Wanted, Wishes};
 use pmux::flight::{Cause, Flight, FlightOptions, Requested, Snapshot, SnapshotError};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, Switched, TriggerError, Triggers, Wish,
+    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, SwitchRequest, Switched, TriggerError,
+    Triggers,
 };
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Target};
@@ -190,7 +191,7 @@ impl Pilot {
         let on: Vec<String> =
             self.plan_sets.iter().filter(|set| set.at_first == Position::On).map(|set| set.name.clone()).collect();
         for name in on {
-            let switched = self.sets.wish(&name, Wish::On);
+            let switched = self.sets.wish(&name, SwitchRequest::On);
             if switched.result.is_err() {
                 self.told.push(Told::Switched(switched));
             }

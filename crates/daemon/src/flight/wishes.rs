@@ -176,7 +176,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux::Nanos;
-    use pmux::trigger::{Place, Reason};
+    use pmux::trigger::{Reason, TriggerTarget};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -186,7 +186,13 @@ mod tests {
     }
 
     fn fired(rule: usize, line: &str) -> Fired {
-        Fired { rule, at: Nanos(5), place: Place::All, cgroup: None, reasons: vec![Reason::Line(line.to_owned())] }
+        Fired {
+            rule,
+            at: Nanos(5),
+            place: TriggerTarget::All,
+            cgroup: None,
+            reasons: vec![Reason::Line(line.to_owned())],
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!
 //! Linux: `struct perf_cpu_context`, `cpuctx->task_ctx` (kernel/events/core.c).
 
-use super::resched::Spare;
+use super::resched::Skip;
 use super::{Batch, Context, EventKey, Job, Order, Outcome, Report, Step};
 use crate::id::PmuId;
 use crate::pmu::{Lease, PmuCaps, Slot, SlotMask};
@@ -84,7 +84,7 @@ impl CpuContext {
     /// Takes a step of one of the contexts; `None` where that is not here.
     pub fn step<R>(&mut self, side: Ctx, step: Step<'_>, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> Option<R> {
         let result = self.lend(side, |context| f(context, step))?;
-        self.balance(Spare::None, step);
+        self.balance(Skip::None, step);
         Some(result)
     }
 
@@ -174,7 +174,7 @@ impl CpuContext {
                 }
             }
         }
-        self.balance(Spare::Refused, step);
+        self.balance(Skip::Refused, step);
     }
 
     /// Orders a reading of all events on a scarce PMU, before their counters can wrap twice.

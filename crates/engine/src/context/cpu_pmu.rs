@@ -11,7 +11,7 @@ use super::slots::SlotTable;
 use super::{Ctx, EventKey, Job, Order};
 use crate::event::Lineage;
 use crate::id::PmuId;
-use crate::pmu::{CgroupPath, Delegated, Lease, PmuCaps, Slot, SlotMask, Spot};
+use crate::pmu::{CgroupNode, CgroupPath, Delegated, Lease, PmuCaps, Slot, SlotMask};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -21,13 +21,13 @@ pub(super) struct Leaving {
     pub(super) lease: Lease,
     pub(super) member: EventKey,
     pub(super) lineage: Option<Lineage>,
-    pub(super) fate: Fate,
+    pub(super) handover: SlotHandover,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum SlotHandover {
     /// It stops, unless another event takes it over.
-    Open,
+    None,
     /// A clone goes on with it.
     HandedOver,
 }
@@ -61,14 +61,14 @@ impl CpuPmuContext {
     }
 
     /// The spot of a group of that scarce PMU, by the path of its cgroup. Where slots are counters, all stand in one.
-    pub(super) fn enter(&mut self, pmu: PmuId, caps: &PmuCaps, path: Option<&CgroupPath>) -> Spot {
+    pub(super) fn enter(&mut self, pmu: PmuId, caps: &PmuCaps, path: Option<&CgroupPath>) -> CgroupNode {
         if !caps.delegated.contains(Delegated::PLACEMENT) {
-            return Spot::TRUNK;
+            return CgroupNode::ROOT;
         }
         if self.slots.ensure(pmu, caps) {
             self.reserve(1);
         }
-        self.slots.lines(pmu).map_or(Spot::TRUNK, |lines| lines.nest.enter(path.map(|path| &path[..])))
+        self.slots.lines(pmu).map_or(CgroupNode::ROOT, |lines| lines.tree.enter(path.map(|path| &path[..])))
     }
 
     /// Makes room for a PMU of `count` slots: nothing is allocated later, when tasks are switched.

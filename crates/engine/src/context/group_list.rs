@@ -11,7 +11,7 @@ use super::{GroupKey, GroupState};
 use crate::arena::Arena;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Links {
+pub(super) struct GroupLinks {
     before: Option<GroupKey>,
     pub(super) after: Option<GroupKey>,
 }
@@ -37,12 +37,12 @@ impl GroupList {
             None => self.first = Some(key),
         }
         if let Some(group) = groups.get_mut(key) {
-            group.links = Links { before, after: None };
+            group.links = GroupLinks { before, after: None };
         }
     }
 
     /// Closes the gap that the group `key` with these links has left.
-    pub(super) fn unlink(&mut self, groups: &mut Groups, key: GroupKey, links: Links) {
+    pub(super) fn unlink(&mut self, groups: &mut Groups, key: GroupKey, links: GroupLinks) {
         self.len -= 1;
         if self.cursor == Some(key) {
             self.cursor = links.after;

@@ -7,7 +7,7 @@
 
 use super::sched_in::are_free;
 use crate::group::Demand;
-use crate::pmu::{Nest, PmuModel, Slot, SlotMask, Spot};
+use crate::pmu::{CgroupNode, CgroupTree, PmuModel, Slot, SlotMask};
 use alloc::vec::Vec;
 use core::mem;
 
@@ -15,20 +15,20 @@ use core::mem;
 #[derive(Default, Debug)]
 pub(super) struct Lines {
     /// Those that have a slot.
-    on: Held,
+    on: Occupied,
     /// Those that found room in the look at all groups that is under way, or in the last one.
-    planned: Held,
+    planned: Occupied,
 }
 
 #[derive(Default, Debug)]
-struct Held {
+struct Occupied {
     /// What each may be on.
     masks: Vec<SlotMask>,
     /// Whether they are of a group that wants to be alone.
     exclusive: bool,
 }
 
-impl Held {
+impl Occupied {
     fn take(&mut self, masks: &[SlotMask], demand: Demand) {
         self.masks.extend_from_slice(masks);
         self.exclusive |= demand.exclusive && !masks.is_empty();
@@ -42,7 +42,7 @@ impl Held {
 
 #[derive(Default)]
 pub(super) struct LinesByPath {
-    pub(super) nest: Nest<Lines>,
+    pub(super) tree: CgroupTree<Lines>,
     /// Scratch for one group and one path, kept so that a turn does not allocate.
     wanted: Vec<SlotMask>,
     masks: Vec<SlotMask>,
@@ -51,27 +51,27 @@ pub(super) struct LinesByPath {
 
 impl LinesByPath {
     pub(super) fn begin_look(&mut self) {
-        self.nest.all().for_each(|lines| lines.planned.clear());
+        self.tree.all().for_each(|lines| lines.planned.clear());
     }
 
     /// Whether a group there, whose events may be on these, goes on beside those that are on.
-    pub(super) fn has_room(&mut self, group: (Spot, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
+    pub(super) fn has_room(&mut self, group: (CgroupNode, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
         self.fits(group, wanted, |lines| &lines.on, model)
     }
 
     /// Plans for a group, if it fits beside those that are planned.
     pub(super) fn plan(
         &mut self,
-        (spot, demand): (Spot, Demand),
+        (node, demand): (CgroupNode, Demand),
         events: impl Iterator<Item = SlotMask>,
         model: &dyn PmuModel,
     ) -> bool {
         let mut wanted = mem::take(&mut self.wanted);
         wanted.clear();
         wanted.extend(events);
-        let fits = self.fits((spot, demand), &wanted, |lines| &lines.planned, model);
+        let fits = self.fits((node, demand), &wanted, |lines| &lines.planned, model);
         if fits {
-            self.nest.at(spot).planned.take(&wanted, demand);
+            self.tree.at(node).planned.take(&wanted, demand);
         }
         self.wanted = wanted;
         fits
@@ -80,18 +80,18 @@ impl LinesByPath {
     /// Whether events that may be on these find room on every path through a spot.
     fn fits(
         &mut self,
-        (spot, demand): (Spot, Demand),
+        (node, demand): (CgroupNode, Demand),
         wanted: &[SlotMask],
-        beside: fn(&Lines) -> &Held,
+        beside: fn(&Lines) -> &Occupied,
         model: &dyn PmuModel,
     ) -> bool {
         if wanted.is_empty() {
             return true;
         }
-        let Self { nest, masks, slots, .. } = self;
-        nest.on_all_paths(spot, |nest, end| {
+        let Self { tree, masks, slots, .. } = self;
+        tree.on_all_paths(node, |tree, end| {
             masks.clear();
-            for lines in nest.up(end) {
+            for lines in tree.up(end) {
                 let there = beside(lines);
                 if there.exclusive || (demand.exclusive && !there.masks.is_empty()) {
                     return false;
@@ -105,12 +105,12 @@ impl LinesByPath {
         })
     }
 
-    pub(super) fn goes_on(&mut self, (spot, demand): (Spot, Demand), allowed: SlotMask) {
-        self.nest.at(spot).on.take(&[allowed], demand);
+    pub(super) fn goes_on(&mut self, (node, demand): (CgroupNode, Demand), allowed: SlotMask) {
+        self.tree.at(node).on.take(&[allowed], demand);
     }
 
-    pub(super) fn goes_off(&mut self, spot: Spot, allowed: SlotMask) {
-        let on = &mut self.nest.at(spot).on;
+    pub(super) fn goes_off(&mut self, node: CgroupNode, allowed: SlotMask) {
+        let on = &mut self.tree.at(node).on;
         if let Some(line) = on.masks.iter().rposition(|&other| other == allowed) {
             on.masks.swap_remove(line);
         }

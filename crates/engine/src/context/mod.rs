@@ -11,7 +11,6 @@
 //!
 //! Linux: `struct perf_event_context`, `list_add_event`, `list_del_event` (kernel/events/core.c).
 
-mod circle;
 mod control;
 mod cpu_context;
 mod cpu_pmu;
@@ -20,6 +19,7 @@ mod lines;
 mod modify;
 mod order;
 mod resched;
+mod round_robin;
 mod sched_in;
 mod slots;
 mod switch;
@@ -36,11 +36,11 @@ use crate::error::OpenError;
 use crate::event::{Clock, Event, EventState, NewEvent};
 use crate::group::Demand;
 use crate::id::{CgroupId, CpuId, Nanos, PmuId, TaskId};
-use crate::pmu::{CgroupPath, Delegated, PmuTable, Slots, Spot};
+use crate::pmu::{CgroupNode, CgroupPath, Delegated, PmuTable, Slots};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cpu_pmu::CpuPmuContext;
-use group_list::{GroupList, Links};
+use group_list::{GroupLinks, GroupList};
 use slots::SlotTable;
 
 /// Whose events they are.
@@ -104,11 +104,11 @@ pub struct GroupState {
     waiting: usize,
     /// What the look at all groups that is under way has found.
     seat: Placement,
-    links: Links,
+    links: GroupLinks,
     /// Whether the order of the turn names it.
     ordered: bool,
     /// Where it stands among the cgroups, on a PMU whose slots are names only.
-    spot: Spot,
+    node: CgroupNode,
 }
 
 /// What a look at all groups has found for one of them.
@@ -133,9 +133,9 @@ impl GroupState {
             scarce,
             waiting: 0,
             seat: Placement::None,
-            links: Links::default(),
+            links: GroupLinks::default(),
             ordered: false,
-            spot: Spot::TRUNK,
+            node: CgroupNode::ROOT,
         }
     }
 }
@@ -333,9 +333,9 @@ impl Context {
         step: Step<'_>,
     ) -> GroupKey {
         let scarce = new.iter().find(|new| matches!(new.caps.slots, Slots::Scarce(_)));
-        let spot = scarce.map_or(Spot::TRUNK, |new| self.desk.enter(new.spec.pmu, &new.caps, path));
+        let node = scarce.map_or(CgroupNode::ROOT, |new| self.desk.enter(new.spec.pmu, &new.caps, path));
         let scarce = scarce.map(|new| new.spec.pmu);
-        let group = self.groups.insert(GroupState { spot, ..GroupState::new(demand, filter, scarce) });
+        let group = self.groups.insert(GroupState { node, ..GroupState::new(demand, filter, scarce) });
         let members: Vec<_> =
             new.iter().map(|new| self.members.insert(Event::new(new, group, filter, step.now))).collect();
         let leader = members.first().copied();
@@ -394,7 +394,7 @@ impl Context {
         }
         let Some(group) = self.groups.remove(key) else { return };
         if let Some(lines) = group.scarce.and_then(|pmu| self.desk.slots.lines(pmu)) {
-            lines.nest.leave(group.spot);
+            lines.tree.leave(group.node);
         }
         let mut lane = *self.lane(group.demand, group.scarce);
         lane.unlink(&mut self.groups, key, group.links);

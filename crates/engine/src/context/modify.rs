@@ -8,7 +8,7 @@
 //! Linux: `perf_event_modify_attr`, `PERF_EVENT_IOC_MODIFY_ATTRIBUTES` (kernel/events/core.c).
 
 use super::{Context, EventKey, Order, Step};
-use crate::event::{Change, EventState};
+use crate::event::{EventState, ModifyState};
 use crate::pmu::{BankError, Delegated, EventSpec, Slots};
 use alloc::sync::Arc;
 
@@ -16,16 +16,16 @@ impl Context {
     /// Lets an event count what `spec` says from now on; its count and its times go on.
     pub fn modify(&mut self, key: EventKey, spec: &EventSpec, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
-        member.change = Change::Done;
+        member.change = ModifyState::Done;
         let slots = member.caps().slots;
         match (slots, member.lease) {
-            _ if member.state() == EventState::Dead => member.change = Change::Refused(BankError::NoSuchTask),
+            _ if member.state() == EventState::Dead => member.change = ModifyState::Refused(BankError::NoSuchTask),
             (Slots::Scarce(_), _) if member.delegates(Delegated::PREPARATION) => {
-                member.change = Change::Refused(BankError::NotSupported);
+                member.change = ModifyState::Refused(BankError::NotSupported);
             }
             (Slots::Plenty, Some(lease)) => {
                 let before = core::mem::replace(&mut member.spec, Arc::new(*spec));
-                member.change = Change::UnderWay(before);
+                member.change = ModifyState::UnderWay(before);
                 self.order(slots, Order::Modify { member: key, lease });
             }
             _ => {
@@ -45,10 +45,10 @@ impl Context {
 
     pub(super) fn modified(&mut self, key: EventKey, answer: Result<(), BankError>) {
         let Some(member) = self.members.get_mut(key) else { return };
-        let Change::UnderWay(before) = core::mem::take(&mut member.change) else { return };
+        let ModifyState::UnderWay(before) = core::mem::take(&mut member.change) else { return };
         if let Err(error) = answer {
             member.spec = before;
-            member.change = Change::Refused(error);
+            member.change = ModifyState::Refused(error);
         }
     }
 }

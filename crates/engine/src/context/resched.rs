@@ -25,7 +25,7 @@ use core::mem;
 
 /// Who is left out when slots are handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spare {
+pub(super) enum Skip {
     /// Everybody is tried.
     None,
     /// Not the groups that the bank has just refused: it would refuse them again, without end.
@@ -36,12 +36,12 @@ const BOTH: [Ctx; 2] = [Ctx::Cpu, Ctx::Task];
 
 impl CpuContext {
     /// Groups that wait get what has become free.
-    pub(super) fn balance(&mut self, spare: Spare, step: Step<'_>) {
+    pub(super) fn balance(&mut self, skip: Skip, step: Step<'_>) {
         let Some(own) = &mut self.own else { return };
         let contended = mem::take(&mut own.desk.contended);
         let freed = mem::take(&mut own.desk.freed);
         if contended || (freed && self.waits()) {
-            self.look_at_all(spare, step);
+            self.look_at_all(skip, step);
         }
     }
 
@@ -49,8 +49,8 @@ impl CpuContext {
         BOTH.iter().filter_map(|&side| self.context(side)).any(|context| context.waiting > 0)
     }
 
-    fn look_at_all(&mut self, spare: Spare, step: Step<'_>) {
-        self.plan(spare, step);
+    fn look_at_all(&mut self, skip: Skip, step: Step<'_>) {
+        self.plan(skip, step);
         for side in BOTH {
             self.lend(side, |context| context.clear_out(step));
         }
@@ -64,7 +64,7 @@ impl CpuContext {
     }
 
     /// Fills the work sheets.
-    fn plan(&mut self, spare: Spare, step: Step<'_>) {
+    fn plan(&mut self, skip: Skip, step: Step<'_>) {
         let Some(own) = &mut self.own else { return };
         let mut slots = mem::take(&mut own.desk.slots);
         slots.clear_sheets();
@@ -72,14 +72,14 @@ impl CpuContext {
         for on in [true, false] {
             for side in BOTH {
                 if let Some(context) = self.seat(side) {
-                    context.plan_pinned(side, on, spare, &mut slots, step.pmus);
+                    context.plan_pinned(side, on, skip, &mut slots, step.pmus);
                 }
             }
         }
         // Groups of two PMUs have nothing to do with one another; of one PMU, it matters who is tried first.
         for side in BOTH {
             for index in 0..self.context(side).map_or(0, |context| context.flexible.len()) {
-                self.plan_flexible(side, index, spare, &mut slots, step);
+                self.plan_flexible(side, index, skip, &mut slots, step);
             }
         }
         for (pmu, side, group, member, slot) in slots.sheet_lines() {
@@ -98,7 +98,7 @@ impl CpuContext {
     }
 
     /// Plans a queue, and the other context's queue for the same PMU with it, where the two compete.
-    fn plan_flexible(&mut self, side: Ctx, index: usize, spare: Spare, slots: &mut SlotTable, step: Step<'_>) {
+    fn plan_flexible(&mut self, side: Ctx, index: usize, skip: Skip, slots: &mut SlotTable, step: Step<'_>) {
         let scarce = self.context(side).and_then(|context| context.flexible.get(index)?.scarce);
         let other = self.context(Ctx::Cpu).filter(|_| side == Ctx::Task && scarce.is_some());
         if other.is_some_and(|own| own.queue(scarce) < own.flexible.len()) {
@@ -113,7 +113,7 @@ impl CpuContext {
         };
         for side in order.into_iter().flatten() {
             if let Some(context) = self.seat(side) {
-                context.plan_queue(side, context.queue(scarce), spare, slots, step.pmus);
+                context.plan_queue(side, context.queue(scarce), skip, slots, step.pmus);
             }
         }
     }
@@ -127,7 +127,7 @@ impl CpuContext {
             next = self.scarce_after(Some(pmu));
         }
         if waits {
-            self.look_at_all(Spare::None, step);
+            self.look_at_all(Skip::None, step);
         }
         waits
     }
@@ -211,34 +211,34 @@ impl CpuContext {
         for index in 0..own.flexible.len() {
             own.take_turn(index, number);
         }
-        self.look_at_all(Spare::None, step);
+        self.look_at_all(Skip::None, step);
         true
     }
 }
 
 impl Context {
-    fn plan_pinned(&mut self, side: Ctx, on: bool, spare: Spare, slots: &mut SlotTable, pmus: &dyn PmuTable) {
+    fn plan_pinned(&mut self, side: Ctx, on: bool, skip: Skip, slots: &mut SlotTable, pmus: &dyn PmuTable) {
         let mut next = self.pinned.first;
         while let Some(key) = next {
             next = self.groups.get(key).and_then(|group| group.links.after);
             if self.is_partly_on(key) == on {
-                self.plan_group(side, key, spare, slots, pmus);
+                self.plan_group(side, key, skip, slots, pmus);
             }
         }
     }
 
-    fn plan_queue(&mut self, side: Ctx, index: usize, spare: Spare, slots: &mut SlotTable, pmus: &dyn PmuTable) {
+    fn plan_queue(&mut self, side: Ctx, index: usize, skip: Skip, slots: &mut SlotTable, pmus: &dyn PmuTable) {
         let Some(queue) = self.flexible.get_mut(index) else { return };
         let (lane, order) = (queue.lane, mem::take(&mut queue.order));
         let mut left_out = false;
         for &key in &order {
-            left_out |= self.plan_group(side, key, spare, slots, pmus) == Placement::Lacking;
+            left_out |= self.plan_group(side, key, skip, slots, pmus) == Placement::Lacking;
         }
         let mut next = lane.head();
         while let Some(key) = next {
             next = lane.next_in_turn(&self.groups, key);
             let had_its_part = self.groups.get(key).is_some_and(|group| group.ordered);
-            left_out |= !had_its_part && self.plan_group(side, key, spare, slots, pmus) == Placement::Lacking;
+            left_out |= !had_its_part && self.plan_group(side, key, skip, slots, pmus) == Placement::Lacking;
         }
         let queue = &mut self.flexible[index];
         (queue.left_out, queue.order) = (left_out, order);
@@ -248,11 +248,11 @@ impl Context {
         &mut self,
         side: Ctx,
         key: GroupKey,
-        spare: Spare,
+        skip: Skip,
         slots: &mut SlotTable,
         pmus: &dyn PmuTable,
     ) -> Placement {
-        let tried = self.is_eligible(key) && !(spare == Spare::Refused && self.was_refused(key));
+        let tried = self.is_eligible(key) && !(skip == Skip::Refused && self.was_refused(key));
         let seat = match tried {
             false => Placement::None,
             true if self.find_slots(side, key, slots, pmus) => Placement::Kept,
@@ -278,7 +278,7 @@ impl Context {
         let of_pmu = || enabled().filter(|(_, member)| member.spec.pmu == pmu);
         if let Some(lines) = slots.lines(pmu) {
             let wanted = of_pmu().map(|(_, member)| member.spec.allowed);
-            return lines.plan((group.spot, group.demand), wanted, model);
+            return lines.plan((group.node, group.demand), wanted, model);
         }
         let txn = slots.txn(pmu);
         let before = txn.who.len();

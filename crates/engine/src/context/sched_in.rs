@@ -130,7 +130,7 @@ impl Context {
         room.slots.clear();
         room.slots.resize(room.allowed.len(), Slot::NONE);
         let placed = match (self.desk.slots.lines(pmu), self.groups.get(key)) {
-            (Some(lines), Some(group)) => lines.has_room((group.spot, group.demand), &room.allowed, model),
+            (Some(lines), Some(group)) => lines.has_room((group.node, group.demand), &room.allowed, model),
             _ => model.place(&room.allowed, used, &mut room.slots) && are_free(&room.slots, used),
         };
         if !placed {
@@ -151,7 +151,7 @@ impl Context {
         let (group, pmu, tenant) = (member.group, member.spec.pmu, (self.desk.side, key));
         let lease = match (self.desk.slots.lines(pmu), self.groups.get(group)) {
             (Some(_), Some(group)) => {
-                self.desk.slots.take_name(pmu, tenant, (group.spot, group.demand), member.spec.allowed)
+                self.desk.slots.take_name(pmu, tenant, (group.node, group.demand), member.spec.allowed)
             }
             _ => self.desk.slots.take(pmu, slot, tenant),
         };

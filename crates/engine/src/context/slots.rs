@@ -12,7 +12,7 @@ use super::lines::LinesByPath;
 use super::{Ctx, EventKey, GroupKey};
 use crate::group::Demand;
 use crate::id::PmuId;
-use crate::pmu::{Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots, Spot};
+use crate::pmu::{CgroupNode, Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -26,7 +26,7 @@ struct SlotState {
     programmed: Option<u64>,
     tenant: Option<Tenant>,
     /// Of a slot that is a name only: where its tenant stands among the cgroups, and on which counters it may be.
-    stand: Option<(Spot, SlotMask)>,
+    stand: Option<(CgroupNode, SlotMask)>,
 }
 
 /// Who would get which slot of a scarce PMU: the work txn of one look at all groups.
@@ -141,7 +141,13 @@ impl SlotTable {
     }
 
     /// Takes a slot that is a name only, for an event of a group that stands there.
-    pub(super) fn take_name(&mut self, pmu: PmuId, tenant: Tenant, group: (Spot, Demand), allowed: SlotMask) -> Lease {
+    pub(super) fn take_name(
+        &mut self,
+        pmu: PmuId,
+        tenant: Tenant,
+        group: (CgroupNode, Demand),
+        allowed: SlotMask,
+    ) -> Lease {
         let slots = self.pmu(pmu);
         let slot = slots.free_slot();
         let place = &mut slots.places[slot as usize];
@@ -195,8 +201,8 @@ impl SlotTable {
         let stand = place.stand.take();
         let pmu = self.pmu(lease.pmu);
         match (stand, &mut pmu.lines, slots) {
-            (Some((spot, allowed)), Some(lines), _) => {
-                lines.goes_off(spot, allowed);
+            (Some((node, allowed)), Some(lines), _) => {
+                lines.goes_off(node, allowed);
                 pmu.free.push(lease.slot.0);
             }
             (_, _, Slots::Scarce(_)) => pmu.used = pmu.used.without(lease.slot),

@@ -8,7 +8,7 @@
 //!
 //! Linux: `__perf_event_task_sched_out`, `__perf_event_task_sched_in`, `perf_event_context_sched_out` (kernel/events/core.c).
 
-use super::cpu_pmu::{Fate, Leaving};
+use super::cpu_pmu::{Leaving, SlotHandover};
 use super::{Context, CpuContext, Ctx, EventKey, GroupKey, Job, Order, Outcome, Presence, Report, Step};
 use crate::event::EventState;
 use crate::id::CpuId;
@@ -27,7 +27,7 @@ impl CpuContext {
         self.lend(Ctx::Task, |context| context.appear(cpu, step));
         self.let_go();
         self.lend(Ctx::Task, |context| context.fill(step));
-        self.balance(super::resched::Spare::None, step);
+        self.balance(super::resched::Skip::None, step);
     }
 
     /// The task that has left, once all its jobs are done.
@@ -49,7 +49,7 @@ impl CpuContext {
     fn let_go(&mut self) {
         let Some(own) = &mut self.own else { return };
         let mut leaving = mem::take(&mut own.desk.leaving);
-        for &Leaving { lease, member, .. } in leaving.iter().filter(|leaving| leaving.fate == Fate::Open) {
+        for &Leaving { lease, member, .. } in leaving.iter().filter(|leaving| leaving.handover == SlotHandover::None) {
             own.desk.freed = true;
             for order in [Order::Stop { lease }, Order::Read { member, lease }, Order::Release { member, lease }] {
                 own.desk.orders.push_back(Job { side: Ctx::Prev, order });
@@ -145,7 +145,7 @@ impl Context {
     fn list(&mut self, key: EventKey, slots: Slots, lease: Lease, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
         member.lease = None;
-        let leaving = Leaving { lease, member: key, lineage: member.lineage, fate: Fate::Open };
+        let leaving = Leaving { lease, member: key, lineage: member.lineage, handover: SlotHandover::None };
         self.desk.slots.give_back(lease, slots);
         self.desk.leaving.push(leaving);
         self.transition(key, EventState::Inactive, step);
@@ -205,13 +205,15 @@ impl Context {
         let member = self.members.get(key)?;
         let lineage = member.lineage?;
         self.desk.leaving.iter().position(|leaving| {
-            leaving.fate == Fate::Open && leaving.lineage == Some(lineage) && leaving.lease.pmu == member.spec.pmu
+            leaving.handover == SlotHandover::None
+                && leaving.lineage == Some(lineage)
+                && leaving.lease.pmu == member.spec.pmu
         })
     }
 
     fn succeed(&mut self, key: EventKey, index: usize, step: Step<'_>) {
         let Some(leaving) = self.desk.leaving.get_mut(index) else { return };
-        leaving.fate = Fate::HandedOver;
+        leaving.handover = SlotHandover::HandedOver;
         let Leaving { lease: old, member: from, .. } = *leaving;
         let new = self.desk.slots.take(old.pmu, old.slot, (self.desk.side, key));
         if let Some(member) = self.members.get_mut(key) {

@@ -2,15 +2,15 @@
 //!
 //! What it is: the order in which groups are tried in a turn of a given number. They come one after the other, round and round;
 //! among those that compete for the same few slots, who is first in the turns of the others goes round as well: else one that stands
-//! behind many others in the lane would have their turns, too. Groups that do not all compete stand on a `circle`.
+//! behind many others in the lane would have their turns, too. Groups that do not all compete stand on a `round_robin`.
 //!
 //! **Invariant:** the order is a pure function of the groups and the number: cores with the same groups have the same groups on.
 //!
 //! Linux: `perf_rotate_context`, `rotate_ctx`, `ctx_event_to_rotate` (kernel/events/core.c).
 
-use super::{Context, GroupKey, GroupState, circle};
+use super::{Context, GroupKey, GroupState, round_robin};
 use crate::id::PmuId;
-use crate::pmu::{SlotMask, Spot};
+use crate::pmu::{CgroupNode, SlotMask};
 use alloc::vec::Vec;
 
 impl Context {
@@ -25,15 +25,16 @@ impl Context {
         }
         order.clear();
         let scarce = self.flexible[index].scarce;
-        let standing = self.standing(lane.first, scarce);
-        let first = standing.first().copied();
-        let all =
-            |is: fn(&Standing, &Standing) -> bool| first.is_none_or(|first| standing.iter().all(|it| is(it, &first)));
-        let nest = scarce.and_then(|pmu| self.desk.slots.lines(pmu)).map(|lines| &lines.nest);
-        match nest.filter(|_| !all(|it, first| it.spot == first.spot)) {
-            Some(nest) => order.extend(circle::order(&standing, nest, number)),
+        let candidates = self.candidates(lane.first, scarce);
+        let first = candidates.first().copied();
+        let all = |is: fn(&Candidate, &Candidate) -> bool| {
+            first.is_none_or(|first| candidates.iter().all(|it| is(it, &first)))
+        };
+        let tree = scarce.and_then(|pmu| self.desk.slots.lines(pmu)).map(|lines| &lines.tree);
+        match tree.filter(|_| !all(|it, first| it.node == first.node)) {
+            Some(tree) => order.extend(round_robin::order(&candidates, tree, number)),
             None if !all(|it, first| it.slots == first.slots) => {
-                order.extend(order_of(&standing, number).into_iter().map(|group| standing[group].key));
+                order.extend(order_of(&candidates, number).into_iter().map(|group| candidates[group].key));
             }
             // As they stand.
             None => {}
@@ -45,12 +46,12 @@ impl Context {
     }
 
     /// The groups of a lane that take part, from its first one on.
-    fn standing(&self, first: Option<GroupKey>, scarce: Option<PmuId>) -> Vec<Standing> {
+    fn candidates(&self, first: Option<GroupKey>, scarce: Option<PmuId>) -> Vec<Candidate> {
         let lane = core::iter::successors(first, |&key| self.groups.get(key)?.links.after);
         let eligible = lane.filter(|&key| self.is_eligible(key));
         let stands = |key| {
-            let &GroupState { spot, .. } = self.groups.get(key)?;
-            Some(Standing { key, spot, slots: self.wants(key, scarce) })
+            let &GroupState { node, .. } = self.groups.get(key)?;
+            Some(Candidate { key, node, slots: self.wants(key, scarce) })
         };
         eligible.filter_map(stands).collect()
     }
@@ -64,22 +65,22 @@ impl Context {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct Candidate {
     pub(super) key: GroupKey,
     /// Where it stands among the cgroups.
-    pub(super) spot: Spot,
+    pub(super) node: CgroupNode,
     pub(super) slots: SlotMask,
 }
 
 /// Who of those that all compete is tried when in the turn of that number: as they stand, from the one whose turn it is. In a turn
 /// that belongs to none of those who compete for the same few slots, the one of them that is first is another one each time.
-pub(super) fn order_of(groups: &[Standing], number: u64) -> Vec<usize> {
+pub(super) fn order_of(groups: &[Candidate], number: u64) -> Vec<usize> {
     let count = groups.len();
     let (lap, head) = (number / count.max(1) as u64, (number % count.max(1) as u64) as usize);
     let most = groups.iter().map(|group| group.slots.len()).max().unwrap_or(0);
     let mut tried: Vec<usize> = (head..count).chain(0..head).collect();
     let mut done = Vec::new();
-    for &Standing { slots, .. } in groups {
+    for &Candidate { slots, .. } in groups {
         if done.contains(&slots) {
             continue;
         }
@@ -112,7 +113,7 @@ mod tests {
         #[test]
         fn of_those_that_want_the_same_each_is_first_as_often(wants in prop::collection::vec(0_u64..3, 1..8)) {
             let mut keys = crate::arena::Arena::<(), GroupState>::default();
-            let stand = |&slots: &u64| Standing { key: keys.insert(()), spot: Spot::TRUNK, slots: SLOTS[slots as usize] };
+            let stand = |&slots: &u64| Candidate { key: keys.insert(()), node: CgroupNode::ROOT, slots: SLOTS[slots as usize] };
             let groups: Vec<_> = wants.iter().map(stand).collect();
             for slots in &SLOTS[..2] {
                 let alike: Vec<_> = (0..groups.len()).filter(|&group| groups[group].slots == *slots).collect();

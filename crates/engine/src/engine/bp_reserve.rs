@@ -18,11 +18,12 @@ use crate::group::Plan;
 use crate::host::{Host, LockCell};
 use crate::hw_breakpoint::Registers as PerCpu;
 use crate::hw_breakpoint::{
-    Authority, BpTarget, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Refused, Reservation, Taken, Token,
+    Authority, BpTarget, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Reservation, ReserveError, Taken,
+    Token,
 };
 use crate::id::{CpuId, EventId, TaskId};
 use crate::pmu::{BankError, Delegated, EventSpec, PmuCaps};
-use crate::share::Domain;
+use crate::share::SharingScope;
 use crate::system_wide::{CpuMask, SetScope};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -55,56 +56,56 @@ pub struct Disagreements {
 /// registers of the one when the other exits. So who was forked and who exited does not tell who holds what: the account knows how
 /// many a child may hold, and the host's word counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Heirs {
-    Nobody,
+pub(super) enum InheritedBy {
+    NoTask,
     Children,
 }
 
-impl Heirs {
+impl InheritedBy {
     pub(super) fn of(spec: &EventSpec, caps: &PmuCaps, target: Target) -> Self {
         let inherits = spec.attr.flags.contains(AttrFlags::INHERIT) && caps.delegated.contains(Delegated::INHERITANCE);
-        if inherits && task_of(target).is_some() { Self::Children } else { Self::Nobody }
+        if inherits && task_of(target).is_some() { Self::Children } else { Self::NoTask }
     }
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct BpRequest {
     pub(super) index: usize,
     pub(super) claim: Claim,
-    pub(super) heirs: Heirs,
+    pub(super) inherited_by: InheritedBy,
 }
 
 /// The ledger, and what its word is good for.
-pub(super) struct Registers<H: Host> {
+pub(super) struct LedgerHandle<H: Host> {
     ledger: Arc<Ledger<HostLocks<H>>>,
     authority: Authority,
     /// Which of the engines that share the ledger this one is.
     number: EngineNumber,
 }
 
-impl<H: Host> Clone for Registers<H> {
+impl<H: Host> Clone for LedgerHandle<H> {
     fn clone(&self) -> Self {
         Self { ledger: Arc::clone(&self.ledger), ..*self }
     }
 }
 
 /// What one event has reserved: given back when it is dropped.
-pub(super) struct Held<H: Host> {
+pub(super) struct HeldRegisters<H: Host> {
     ledger: Arc<Ledger<HostLocks<H>>>,
     /// There until it is dropped.
     reservation: Option<Reservation>,
-    heirs: Heirs,
+    inherited_by: InheritedBy,
     /// Whose it is.
     number: EngineNumber,
 }
 
 /// What a group has reserved, by the number of the event.
-pub(super) type Reserved<H> = Vec<(usize, Arc<Held<H>>)>;
+pub(super) type Reserved<H> = Vec<(usize, Arc<HeldRegisters<H>>)>;
 
-impl<H: Host> Held<H> {
-    fn new(registers: &Registers<H>, reservation: Reservation, heirs: Heirs) -> Arc<Self> {
-        let Registers { ledger, number, .. } = registers;
-        Arc::new(Self { ledger: Arc::clone(ledger), reservation: Some(reservation), heirs, number: *number })
+impl<H: Host> HeldRegisters<H> {
+    fn new(registers: &LedgerHandle<H>, reservation: Reservation, inherited_by: InheritedBy) -> Arc<Self> {
+        let LedgerHandle { ledger, number, .. } = registers;
+        Arc::new(Self { ledger: Arc::clone(ledger), reservation: Some(reservation), inherited_by, number: *number })
     }
 
     fn holding(&self) -> Option<Holding> {
@@ -118,13 +119,13 @@ impl<H: Host> Held<H> {
     }
 
     /// Lets it stand for another claim of the same event.
-    pub(super) fn modify(&self, claim: Claim, target: Target) -> Result<(), Refused> {
-        let reservation = self.reservation.as_ref().ok_or(Refused::Stale)?;
+    pub(super) fn modify(&self, claim: Claim, target: Target) -> Result<(), ReserveError> {
+        let reservation = self.reservation.as_ref().ok_or(ReserveError::Stale)?;
         self.ledger.modify(reservation, claim, place(target))
     }
 }
 
-impl<H: Host> Drop for Held<H> {
+impl<H: Host> Drop for HeldRegisters<H> {
     fn drop(&mut self) {
         if let Some(reservation) = self.reservation.take() {
             self.ledger.release(reservation);
@@ -173,7 +174,7 @@ impl<H: Host> Engine<H> {
     ///
     /// Its own events are [`Holder::Event`], those of other engines that share the ledger [`Holder::Elsewhere`].
     pub fn holders(&self, full: &Full) -> Vec<Holding> {
-        let Some(Registers { ledger, number, .. }) = self.registers() else { return Vec::new() };
+        let Some(LedgerHandle { ledger, number, .. }) = self.registers() else { return Vec::new() };
         let mut holders = ledger.holders(full);
         for held in &mut holders {
             if let Holder::Elsewhere(of, event) = held.holder
@@ -185,7 +186,7 @@ impl<H: Host> Engine<H> {
         holders
     }
 
-    pub(super) fn registers(&self) -> Option<Registers<H>> {
+    pub(super) fn registers(&self) -> Option<LedgerHandle<H>> {
         if let Some(known) = self.registers.with(|registers| registers.clone()) {
             return known;
         }
@@ -194,7 +195,7 @@ impl<H: Host> Engine<H> {
             let shared = self.host.shared_ledger(&found);
             let ledger = shared.unwrap_or_else(|| Arc::new(Ledger::new(found.registers, found.cpus)));
             let number = ledger.enroll();
-            Registers { ledger, authority: found.authority, number }
+            LedgerHandle { ledger, authority: found.authority, number }
         });
         self.registers.with(|registers| registers.get_or_insert(found).clone())
     }
@@ -204,52 +205,55 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`OpenError::DebugRegisters`] where the ledger decides.
     pub(super) fn reserve(&self, members: &[NewEvent], target: Target) -> Result<Asked<H>, OpenError> {
-        self.reserve_claims(&wishes(members, target), target).map_err(known)
+        self.reserve_claims(&bp_requests(members, target), target).map_err(known)
     }
 
     /// The same for claims, each of an event by number.
     ///
     /// # Errors
     /// Where the ledger decides: the first that it refuses.
-    pub(super) fn reserve_claims(&self, wishes: &[Wish], target: Target) -> Result<Asked<H>, (usize, Full)> {
-        let Some(registers) = (if wishes.is_empty() { None } else { self.registers() }) else {
+    pub(super) fn reserve_claims(&self, requests: &[BpRequest], target: Target) -> Result<Asked<H>, (usize, Full)> {
+        let Some(registers) = (if requests.is_empty() { None } else { self.registers() }) else {
             return Ok(Asked::Nothing);
         };
-        Self::reserve_in(&registers, wishes, target)
+        Self::reserve_in(&registers, requests, target)
     }
 
     /// The same for a caller that knows the ledger already.
     pub(super) fn reserve_in(
-        registers: &Registers<H>,
-        wishes: &[Wish],
+        registers: &LedgerHandle<H>,
+        requests: &[BpRequest],
         target: Target,
     ) -> Result<Asked<H>, (usize, Full)> {
-        let Some((&Wish { index: first, claim, heirs }, more)) = wishes.split_first() else {
+        let Some((&BpRequest { index: first, claim, inherited_by }, more)) = requests.split_first() else {
             return Ok(Asked::Nothing);
         };
         let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || place(target);
         let granted = if more.is_empty() {
             let granted = ledger.reserve(claim, place(), Holder::Opening);
-            let held = granted.map(|token| alloc::vec![(first, Held::new(registers, token.commit(), heirs))]);
+            let held =
+                granted.map(|token| alloc::vec![(first, HeldRegisters::new(registers, token.commit(), inherited_by))]);
             held.map_err(|refused| (first, refused))
         } else {
             let granted =
-                ledger.reserve_all(wishes.iter().map(|wish| (wish.claim, place(), Holder::Opening)).collect());
+                ledger.reserve_all(requests.iter().map(|request| (request.claim, place(), Holder::Opening)).collect());
             let held = |tokens: Vec<_>| {
-                let held = wishes.iter().zip(tokens);
-                held.map(|(wish, token): (_, Token<'_, _>)| {
-                    let Wish { index, heirs, .. } = *wish;
-                    (index, Held::new(registers, token.commit(), heirs))
+                let held = requests.iter().zip(tokens);
+                held.map(|(request, token): (_, Token<'_, _>)| {
+                    let BpRequest { index, inherited_by, .. } = *request;
+                    (index, HeldRegisters::new(registers, token.commit(), inherited_by))
                 })
                 .collect()
             };
-            granted.map(held).map_err(|(which, refused)| (wishes.get(which).map_or(first, |wish| wish.index), refused))
+            granted
+                .map(held)
+                .map_err(|(which, refused)| (requests.get(which).map_or(first, |request| request.index), refused))
         };
         match granted {
             Ok(reserved) => Ok(Asked::Granted(reserved)),
-            Err((index, Refused::Full(full))) if authority == Authority::Host => Ok(Asked::Refused(index, full)),
-            Err((index, Refused::Full(full))) => Err((index, full)),
+            Err((index, ReserveError::Full(full))) if authority == Authority::Host => Ok(Asked::Refused(index, full)),
+            Err((index, ReserveError::Full(full))) => Err((index, full)),
             // The host says what it thinks of such a CPU.
             Err(_) => Ok(Asked::Nothing),
         }
@@ -263,15 +267,15 @@ impl<H: Host> Engine<H> {
     pub(super) fn reserve_set(
         &self,
         plans: &[Plan],
-        (scope, domain): (SetScope, Domain),
+        (scope, domain): (SetScope, SharingScope),
         cpus: &CpuMask,
     ) -> Result<Option<Vec<OfGroups<H>>>, SetError> {
         let Some(first) = cpus.iter().next() else { return Ok(None) };
         let of_group = |(group, plan): (usize, &Plan)| {
-            wishes(&plan.members, scope.on(first)).into_iter().map(move |wish| (group, wish))
+            bp_requests(&plan.members, scope.on(first)).into_iter().map(move |request| (group, request))
         };
-        let wishes: Vec<_> = plans.iter().enumerate().flat_map(of_group).collect();
-        if wishes.is_empty() {
+        let requests: Vec<_> = plans.iter().enumerate().flat_map(of_group).collect();
+        if requests.is_empty() {
             return Ok(None);
         }
         let shares = |plan: &Plan| cpus.iter().all(|cpu| self.is_asked(plan, scope.on(cpu), domain));
@@ -285,21 +289,21 @@ impl<H: Host> Engine<H> {
             SetScope::Task(task) => BpTarget::TaskOn(task, cpus.clone()),
             SetScope::Everything | SetScope::Cgroup(_) => BpTarget::Cpus(cpus.clone()),
         };
-        let wanted = wishes.iter().map(|&(_, wish)| (wish.claim, place(), Holder::Opening)).collect();
+        let wanted = requests.iter().map(|&(_, request)| (request.claim, place(), Holder::Opening)).collect();
         let granted: Vec<_> = match ledger.reserve_all(wanted) {
             Ok(tokens) => tokens.into_iter().map(|token| token.commit()).collect(),
-            Err((which, Refused::Full(full))) if authority == Authority::Ledger => {
-                let (group, index) = wishes.get(which).map_or((0, 0), |&(group, wish)| (group, wish.index));
+            Err((which, ReserveError::Full(full))) if authority == Authority::Ledger => {
+                let (group, index) = requests.get(which).map_or((0, 0), |&(group, request)| (group, request.index));
                 return Err(SetError { cpu: full.cpu, group, error: known((index, full)) });
             }
             Err(_) => return Ok(None),
         };
         let mut of_cpus: Vec<Vec<Reserved<H>>> =
             cpus.iter().map(|_| plans.iter().map(|_| Vec::new()).collect()).collect();
-        for (&(group, Wish { index, heirs, .. }), reservation) in wishes.iter().zip(granted) {
+        for (&(group, BpRequest { index, inherited_by, .. }), reservation) in requests.iter().zip(granted) {
             // It is limited to CPUs, so it can be split.
             for (groups, (_, part)) in of_cpus.iter_mut().zip(ledger.split(reservation).unwrap_or_default()) {
-                groups[group].push((index, Held::new(&registers, part, heirs)));
+                groups[group].push((index, HeldRegisters::new(&registers, part, inherited_by)));
             }
         }
         Ok(Some(of_cpus.into_iter().map(|groups| groups.into_iter().map(Asked::of).collect()).collect()))
@@ -325,7 +329,7 @@ impl<H: Host> Engine<H> {
         }
         let own: Vec<_> = members.iter().filter_map(|member| member.spec.claim).collect();
         // What was not open yet has no children.
-        let others = self.note_refused(claim, &own, target, Heirs::Nobody);
+        let others = self.note_refused(claim, &own, target, InheritedBy::NoTask);
         others.map(|(full, taken)| OpenError::DebugRegisters { index, full, taken }).or(refusal)
     }
 
@@ -335,13 +339,13 @@ impl<H: Host> Engine<H> {
     }
 
     /// The host has refused what the ledger granted: how many the ledger knows of, without `own`, which was to be opened; and who
-    /// may have the others. `heirs`: those of the event that was to get another register.
+    /// may have the others. `inherited_by`: those of the event that was to get another register.
     pub(super) fn note_refused(
         &self,
         claim: Claim,
         own: &[Claim],
         target: Target,
-        heirs: Heirs,
+        inherited_by: InheritedBy,
     ) -> Option<(Full, Taken)> {
         let ledger = self.registers()?.ledger;
         let same = own.iter().filter(|own| ledger.registers().compete(own.kind, claim.kind));
@@ -356,7 +360,7 @@ impl<H: Host> Engine<H> {
             // What was to be opened is in use by the account, but where it is to get another register.
             here.in_use + inherited > u32::from(full.total)
         });
-        let taken = if explains || heirs == Heirs::Children { Taken::Inherited } else { Taken::Outside };
+        let taken = if explains || inherited_by == InheritedBy::Children { Taken::Inherited } else { Taken::Outside };
         self.registry.with(|registry| match taken {
             Taken::Inherited => registry.disagreements.inherited += 1,
             Taken::Known | Taken::Outside => registry.disagreements.refused += 1,
@@ -368,7 +372,9 @@ impl<H: Host> Engine<H> {
     fn passed_on(&self) -> Vec<Holding> {
         let passed_on: Vec<_> = self.registry.with(|registry| {
             let all = registry.groups.iter().flat_map(|(_, group)| &group.reserved);
-            all.filter(|(_, held)| held.heirs == Heirs::Children).map(|(_, held)| Arc::clone(held)).collect()
+            all.filter(|(_, held)| held.inherited_by == InheritedBy::Children)
+                .map(|(_, held)| Arc::clone(held))
+                .collect()
         });
         passed_on.iter().filter_map(|held| held.holding()).collect()
     }
@@ -389,12 +395,12 @@ pub(super) const fn known((index, full): (usize, Full)) -> OpenError {
     OpenError::DebugRegisters { index, full, taken: Taken::Known }
 }
 
-pub(super) fn wishes(members: &[NewEvent], target: Target) -> Vec<Wish> {
-    let wish = |(index, member): (usize, &NewEvent)| {
-        let heirs = Heirs::of(&member.spec, &member.caps, target);
-        Some(Wish { index, claim: member.spec.claim?, heirs })
+pub(super) fn bp_requests(members: &[NewEvent], target: Target) -> Vec<BpRequest> {
+    let request = |(index, member): (usize, &NewEvent)| {
+        let inherited_by = InheritedBy::of(&member.spec, &member.caps, target);
+        Some(BpRequest { index, claim: member.spec.claim?, inherited_by })
     };
-    members.iter().enumerate().filter_map(wish).collect()
+    members.iter().enumerate().filter_map(request).collect()
 }
 
 const fn task_of(target: Target) -> Option<TaskId> {

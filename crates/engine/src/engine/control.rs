@@ -16,7 +16,7 @@ use crate::error::{ControlError, ReadError};
 use crate::event::{Event, EventState};
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, FamilyId, GroupId};
-use crate::inherit::Switch;
+use crate::inherit::FamilySwitch;
 use crate::pmu::{BankError, Lease};
 use crate::share::{Seen, Which};
 use alloc::sync::Arc;
@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use pmux_abi::attr::Attr;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verb {
+pub(super) enum Op {
     Enable,
     Disable,
     Reset,
@@ -32,14 +32,14 @@ pub(super) enum Verb {
 
 /// To what, inside its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+enum CtxTarget {
     Event(EventKey),
     Group(GroupKey),
 }
 
 /// To what, inside a family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Breadth {
+enum FamilyScope {
     /// One of its counts.
     Event(usize),
     Group,
@@ -48,11 +48,11 @@ enum Breadth {
 /// An event or a group, and the context that it is in.
 struct OpTarget<H: Host> {
     cell: Arc<ContextCell<H>>,
-    part: Part,
+    target: CtxTarget,
 }
 
 /// What is left to do of a switch.
-enum Round<H: Host> {
+enum Pass<H: Host> {
     /// These children, of so many that have joined so far.
     Children(Vec<OpTarget<H>>, u64),
     /// Nothing.
@@ -65,7 +65,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ControlError::Closed`]; [`ControlError::Bank`] where the event is in error afterwards.
     pub fn enable(&self, event: EventId) -> Result<(), ControlError> {
-        self.control_event(event, Verb::Enable)
+        self.control_event(event, Op::Enable)
     }
 
     /// Disables an event, in its live children too; a leader takes its group off the counters.
@@ -73,7 +73,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ControlError::Closed`].
     pub fn disable(&self, event: EventId) -> Result<(), ControlError> {
-        self.control_event(event, Verb::Disable)
+        self.control_event(event, Op::Disable)
     }
 
     /// Sets an event's count to 0, with what its children have counted; its times stay.
@@ -84,7 +84,7 @@ impl<H: Host> Engine<H> {
     /// [`ControlError::Closed`]; [`ControlError::Bank`] where its own counter can't be read: then all counts stay. Where a
     /// child's can't, the same error, but only that child's count stays.
     pub fn reset(&self, event: EventId) -> Result<(), ControlError> {
-        self.control_event(event, Verb::Reset)
+        self.control_event(event, Op::Reset)
     }
 
     /// Enables a group, the leader last, in its live children too.
@@ -92,7 +92,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ControlError::Closed`]; [`ControlError::Bank`] where one of its events is in error afterwards.
     pub fn enable_group(&self, group: GroupId) -> Result<(), ControlError> {
-        self.control_group(group, Verb::Enable)
+        self.control_group(group, Op::Enable)
     }
 
     /// Disables a group, in its live children too.
@@ -100,7 +100,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ControlError::Closed`].
     pub fn disable_group(&self, group: GroupId) -> Result<(), ControlError> {
-        self.control_group(group, Verb::Disable)
+        self.control_group(group, Op::Disable)
     }
 
     /// Where an event is in its life.
@@ -172,33 +172,33 @@ impl<H: Host> Engine<H> {
         tap.cell.look(self, |context| context.member(tap.member).map(&f)).ok_or(ReadError::Closed)
     }
 
-    fn control_event(&self, event: EventId, verb: Verb) -> Result<(), ControlError> {
+    fn control_event(&self, event: EventId, op: Op) -> Result<(), ControlError> {
         let record = self.record(event).ok_or(ControlError::Closed)?;
         if let Some(view) = &record.tap().view {
-            return self.control_view(&view.whole, Which::One(view.index), verb);
+            return self.control_view(&view.whole, Which::One(view.index), op);
         }
-        let own = OpTarget { cell: Arc::clone(&record.tap().cell), part: Part::Event(record.tap().member) };
-        match record.kin.and_then(super::Kin::by_engine) {
-            Some((family, index)) => self.carry_through(&own, family, Breadth::Event(index), verb),
-            None => self.apply(&own, verb),
+        let own = OpTarget { cell: Arc::clone(&record.tap().cell), target: CtxTarget::Event(record.tap().member) };
+        match record.root_count.and_then(super::RootCount::by_engine) {
+            Some((family, index)) => self.carry_through(&own, family, FamilyScope::Event(index), op),
+            None => self.apply(&own, op),
         }
     }
 
-    pub(super) fn control_group(&self, group: GroupId, verb: Verb) -> Result<(), ControlError> {
+    pub(super) fn control_group(&self, group: GroupId, op: Op) -> Result<(), ControlError> {
         let (own, family, view) = self
             .registry
             .with(|registry| {
                 let record = registry.groups.get(group)?;
-                let own = OpTarget { cell: Arc::clone(&record.cell), part: Part::Group(record.group) };
+                let own = OpTarget { cell: Arc::clone(&record.cell), target: CtxTarget::Group(record.group) };
                 Some((own, record.family, record.view.clone()))
             })
             .ok_or(ControlError::Closed)?;
         if let Some(view) = view {
-            return self.control_view(&view, Which::All, verb);
+            return self.control_view(&view, Which::All, op);
         }
         match family {
-            Some(family) => self.carry_through(&own, family, Breadth::Group, verb),
-            None => self.apply(&own, verb),
+            Some(family) => self.carry_through(&own, family, FamilyScope::Group, op),
+            None => self.apply(&own, op),
         }
     }
 
@@ -207,49 +207,49 @@ impl<H: Host> Engine<H> {
         &self,
         own: &OpTarget<H>,
         family: FamilyId,
-        breadth: Breadth,
-        verb: Verb,
+        scope: FamilyScope,
+        op: Op,
     ) -> Result<(), ControlError> {
         let turn = self.registry.with(|registry| registry.families.get(family).map(|record| Arc::clone(&record.turn)));
-        let Some(turn) = turn else { return self.apply(own, verb) };
+        let Some(turn) = turn else { return self.apply(own, op) };
         turn.with(|()| {
-            let mut round = self.registry.with(|registry| begin(registry, family, breadth, verb));
-            let mut result = self.apply(own, verb);
-            if verb == Verb::Reset && result.is_err() {
+            let mut pass = self.registry.with(|registry| begin(registry, family, scope, op));
+            let mut result = self.apply(own, op);
+            if op == Op::Reset && result.is_err() {
                 return result;
             }
-            while let Round::Children(children, joined) = round {
+            while let Pass::Children(children, joined) = pass {
                 for child in &children {
                     // A child that has exited meanwhile has nothing left to switch.
-                    if let Err(error @ ControlError::Bank(_)) = self.apply(child, verb)
-                        && verb == Verb::Reset
+                    if let Err(error @ ControlError::Bank(_)) = self.apply(child, op)
+                        && op == Op::Reset
                     {
                         result = result.and(Err(error));
                     }
                 }
-                round = self.registry.with(|registry| proceed(registry, family, breadth, verb, joined));
+                pass = self.registry.with(|registry| proceed(registry, family, scope, op, joined));
             }
             result
         })
     }
 
-    fn apply(&self, place: &OpTarget<H>, verb: Verb) -> Result<(), ControlError> {
-        let part = place.part;
-        let step = move |context: &mut Context, step: Step<'_>| match (part, verb) {
-            (Part::Event(member), Verb::Enable) => context.enable(member, step),
-            (Part::Event(member), Verb::Disable) => context.disable(member, step),
-            (Part::Event(member), Verb::Reset) => context.reset(member, step),
-            (Part::Group(group), Verb::Enable) => context.enable_group(group, step),
-            (Part::Group(group), Verb::Disable) => context.disable_group(group, step),
-            (Part::Group(group), Verb::Reset) => context.reset_group(group, step),
+    fn apply(&self, place: &OpTarget<H>, op: Op) -> Result<(), ControlError> {
+        let target = place.target;
+        let step = move |context: &mut Context, step: Step<'_>| match (target, op) {
+            (CtxTarget::Event(member), Op::Enable) => context.enable(member, step),
+            (CtxTarget::Event(member), Op::Disable) => context.disable(member, step),
+            (CtxTarget::Event(member), Op::Reset) => context.reset(member, step),
+            (CtxTarget::Group(group), Op::Enable) => context.enable_group(group, step),
+            (CtxTarget::Group(group), Op::Disable) => context.disable_group(group, step),
+            (CtxTarget::Group(group), Op::Reset) => context.reset_group(group, step),
         };
         place.cell.ask(self, Purpose::Change, step, |context| {
-            let members = match &part {
-                Part::Event(member) => core::slice::from_ref(member),
-                Part::Group(group) => &context.group(*group).ok_or(ControlError::Closed)?.members[..],
+            let members = match &target {
+                CtxTarget::Event(member) => core::slice::from_ref(member),
+                CtxTarget::Group(group) => &context.group(*group).ok_or(ControlError::Closed)?.members[..],
             };
             for &member in members {
-                outcome(context.member(member).ok_or(ControlError::Closed)?, verb)?;
+                outcome(context.member(member).ok_or(ControlError::Closed)?, op)?;
             }
             Ok(())
         })
@@ -257,11 +257,11 @@ impl<H: Host> Engine<H> {
 }
 
 /// What a step has led to.
-pub(super) fn outcome(member: &Event, verb: Verb) -> Result<(), ControlError> {
-    let failed = match verb {
-        Verb::Enable => member.state() == EventState::Error,
-        Verb::Disable => false,
-        Verb::Reset => member.state() != EventState::Error && member.reading().is_err(),
+pub(super) fn outcome(member: &Event, op: Op) -> Result<(), ControlError> {
+    let failed = match op {
+        Op::Enable => member.state() == EventState::Error,
+        Op::Disable => false,
+        Op::Reset => member.state() != EventState::Error && member.reading().is_err(),
     };
     match failed {
         true => Err(ControlError::Bank(member.fault().unwrap_or(BankError::Unscheduled))),
@@ -269,60 +269,54 @@ pub(super) fn outcome(member: &Event, verb: Verb) -> Result<(), ControlError> {
     }
 }
 
-fn begin<H: Host>(registry: &mut Registry<H>, family: FamilyId, breadth: Breadth, verb: Verb) -> Round<H> {
-    if verb != Verb::Reset {
-        note(registry, family, breadth, verb);
+fn begin<H: Host>(registry: &mut Registry<H>, family: FamilyId, scope: FamilyScope, op: Op) -> Pass<H> {
+    if op != Op::Reset {
+        note(registry, family, scope, op);
     }
     match registry.families.get(family) {
-        Some(record) => Round::Children(children(registry, family, breadth), record.family.joined()),
-        None => Round::Done,
+        Some(record) => Pass::Children(children(registry, family, scope), record.family.joined()),
+        None => Pass::Done,
     }
 }
 
 /// All children have been reached, unless some have joined meanwhile.
-fn proceed<H: Host>(
-    registry: &mut Registry<H>,
-    family: FamilyId,
-    breadth: Breadth,
-    verb: Verb,
-    joined: u64,
-) -> Round<H> {
+fn proceed<H: Host>(registry: &mut Registry<H>, family: FamilyId, scope: FamilyScope, op: Op, joined: u64) -> Pass<H> {
     let now = registry.families.get(family).map(|record| record.family.joined());
     match now {
-        Some(now) if now != joined => Round::Children(children(registry, family, breadth), now),
+        Some(now) if now != joined => Pass::Children(children(registry, family, scope), now),
         Some(_) => {
-            note(registry, family, breadth, verb);
-            Round::Done
+            note(registry, family, scope, op);
+            Pass::Done
         }
-        None => Round::Done,
+        None => Pass::Done,
     }
 }
 
 /// Marks the begin or the end of a switch. A reset is one at its end: what children report until then is forgotten.
-fn note<H: Host>(registry: &mut Registry<H>, family: FamilyId, breadth: Breadth, verb: Verb) {
+fn note<H: Host>(registry: &mut Registry<H>, family: FamilyId, scope: FamilyScope, op: Op) {
     let Some(FamilyRecord { family, .. }) = registry.families.get_mut(family) else { return };
-    let indices = match breadth {
-        Breadth::Event(index) => index..index + 1,
-        Breadth::Group => 0..family.roots().len(),
+    let indices = match scope {
+        FamilyScope::Event(index) => index..index + 1,
+        FamilyScope::Group => 0..family.roots().len(),
     };
     for index in indices {
-        match verb {
-            Verb::Enable => family.note_switch(index, Switch::On),
-            Verb::Disable => family.note_switch(index, Switch::Off),
-            Verb::Reset => family.reset(index),
+        match op {
+            Op::Enable => family.note_switch(index, FamilySwitch::On),
+            Op::Disable => family.note_switch(index, FamilySwitch::Off),
+            Op::Reset => family.reset(index),
         }
     }
 }
 
-fn children<H: Host>(registry: &Registry<H>, family: FamilyId, breadth: Breadth) -> Vec<OpTarget<H>> {
+fn children<H: Host>(registry: &Registry<H>, family: FamilyId, scope: FamilyScope) -> Vec<OpTarget<H>> {
     let Some(family) = registry.families.get(family).map(|record| &record.family) else { return Vec::new() };
     let place = |(_, group): (_, GroupId)| {
         let record = registry.groups.get(group)?;
-        let part = match breadth {
-            Breadth::Event(index) => Part::Event(record.taps.get(index)?.member),
-            Breadth::Group => Part::Group(record.group),
+        let target = match scope {
+            FamilyScope::Event(index) => CtxTarget::Event(record.taps.get(index)?.member),
+            FamilyScope::Group => CtxTarget::Group(record.group),
         };
-        Some(OpTarget { cell: Arc::clone(&record.cell), part })
+        Some(OpTarget { cell: Arc::clone(&record.cell), target })
     };
     family.counted().filter_map(place).collect()
 }

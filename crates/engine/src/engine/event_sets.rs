@@ -7,7 +7,7 @@
 
 use super::{Engine, EventSetCell};
 use crate::error::ControlError;
-use crate::event_set::{EventSet, Member, Order, Position, Wish};
+use crate::event_set::{EventSet, Member, Position, SetOp, SwitchRequest};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventSetId, GroupId, Nanos};
 use alloc::sync::Arc;
@@ -72,8 +72,8 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`SwitchError::Closed`]; [`SwitchError::Member`], after which none of the members is enabled. A refusal on a CPU that is
     /// going away is none.
-    pub fn switch_event_set(&self, set: EventSetId, wish: Wish) -> Result<Position, SwitchError> {
-        self.with_event_set(set, |state, now| state.wish(wish, now))
+    pub fn switch_event_set(&self, set: EventSetId, request: SwitchRequest) -> Result<Position, SwitchError> {
+        self.with_event_set(set, |state, now| state.request(request, now))
     }
 
     /// Switches an event set whose time has come, if it has: to be called at [`Engine::event_set_next`].
@@ -107,21 +107,21 @@ impl<H: Host> Engine<H> {
     fn with_event_set(
         &self,
         set: EventSetId,
-        step: impl FnOnce(&mut EventSet, Nanos) -> Option<Order>,
+        step: impl FnOnce(&mut EventSet, Nanos) -> Option<SetOp>,
     ) -> Result<Position, SwitchError> {
         let cell = self.event_set_cell(set).ok_or(SwitchError::Closed)?;
         cell.turn.with(|state| {
-            let Some(order) = step(state, self.host.now()) else { return Ok(state.position()) };
-            match order {
-                Order::Disable => self.disable_members(state.members()),
-                Order::Enable => {
+            let Some(op) = step(state, self.host.now()) else { return Ok(state.position()) };
+            match op {
+                SetOp::Disable => self.disable_members(state.members()),
+                SetOp::Enable => {
                     if let Err(error) = self.enable_all(state.members()) {
                         state.failed(self.host.now());
                         return Err(error);
                     }
                 }
             }
-            state.done(order);
+            state.done(op);
             Ok(state.position())
         })
     }
@@ -139,7 +139,7 @@ impl<H: Host> Engine<H> {
         let mut first = 0;
         for run in runs(members) {
             match *run {
-                [Member::Set(set)] => self.arm_where(set).map_err(|(cpu, error)| (first, cpu, error))?,
+                [Member::Set(set)] => self.enable_set_on_cpus(set).map_err(|(cpu, error)| (first, cpu, error))?,
                 _ => {
                     let groups: Vec<GroupId> = groups(run);
                     if let Err((number, error)) = self.enable_each(&groups) {
@@ -158,7 +158,7 @@ impl<H: Host> Engine<H> {
     fn disable_members(&self, members: &[Member]) {
         for run in runs(members) {
             match *run {
-                [Member::Set(set)] => drop(self.disarm(set)),
+                [Member::Set(set)] => drop(self.disable_set(set)),
                 _ => {
                     let mut left = &groups(run)[..];
                     // Behind one that fails the others follow.

@@ -2,12 +2,12 @@
 //!
 //! **Invariant:** an event is in one family at most, and a family whose root is closed is gone.
 
-use super::{Engine, FamilyRecord, Kin, Registry};
+use super::{Engine, FamilyRecord, Registry, RootCount};
 use crate::count::Count;
 use crate::event::Lineage;
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{EventId, FamilyId, GroupId, Nanos, TaskId};
-use crate::inherit::{Attribution, Counting, Family, KinError};
+use crate::inherit::{Attribution, Counting, Family, FamilyError};
 use crate::pmu::Delegated;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ impl<H: Host> Engine<H> {
     ///
     /// Where the counters don't follow forks by themselves, a family is one group: `roots` are its events, each
     /// alone. Such a group has a family already if it inherits; the new one takes its place (with another [`Attribution`]),
-    /// as long as no child was forked; on an engine that shares it must be opened in [`crate::share::Domain::ALONE`]. Elsewhere, events
+    /// as long as no child was forked; on an engine that shares it must be opened in [`crate::share::SharingScope::ALONE`]. Elsewhere, events
     /// that could share take no more subscribers from then on.
     ///
     /// # Errors
@@ -71,11 +71,11 @@ impl<H: Host> Engine<H> {
     /// The family of an event, where the engine counts its children: that of its master, where it shares.
     pub fn family_of(&self, event: EventId) -> Option<FamilyId> {
         let record = self.record(event)?;
-        let kin = match &record.tap().view {
-            Some(view) => self.record(view.master)?.kin,
-            None => record.kin,
+        let root_count = match &record.tap().view {
+            Some(view) => self.record(view.master)?.root_count,
+            None => record.root_count,
         };
-        kin.and_then(Kin::by_engine).map(|(family, _)| family)
+        root_count.and_then(RootCount::by_engine).map(|(family, _)| family)
     }
 
     /// Ends a family; the children's events are closed.
@@ -89,22 +89,22 @@ impl<H: Host> Engine<H> {
     /// A record says what a relative that exits has counted.
     ///
     /// # Errors
-    /// [`KinError::NoSuchEvent`]. Nothing happens where the family has ended.
-    pub fn relative_reported(
+    /// [`FamilyError::NoSuchEvent`]. Nothing happens where the family has ended.
+    pub fn child_reported(
         &self,
         family: FamilyId,
         task: TaskId,
         index: usize,
         count: Count,
-    ) -> Result<(), KinError> {
+    ) -> Result<(), FamilyError> {
         self.with_family(family, |family| family.report(task, index, count)).unwrap_or(Ok(()))
     }
 
     /// A record says that a relative exited.
     ///
     /// # Errors
-    /// [`KinError::UnknownTask`]. Nothing happens where the family has ended.
-    pub fn relative_exited(&self, family: FamilyId, task: TaskId, at: Nanos) -> Result<(), KinError> {
+    /// [`FamilyError::UnknownTask`]. Nothing happens where the family has ended.
+    pub fn child_exited(&self, family: FamilyId, task: TaskId, at: Nanos) -> Result<(), FamilyError> {
         let group = self.with_family(family, |family| family.exit(task, at)).unwrap_or(Ok(None))?;
         if let Some(group) = group {
             self.close(group);
@@ -123,8 +123,8 @@ impl<H: Host> Engine<H> {
 /// Whether a family may be founded on these events; where the engine counts, on which group.
 fn found_on<H: Host>(registry: &Registry<H>, roots: &[Vec<EventId>], counting: Counting) -> Option<Option<GroupId>> {
     for &event in roots.iter().flatten() {
-        let kin = registry.events.get(event)?.kin;
-        let before = kin.and_then(|kin| registry.families.get(kin.family));
+        let root_count = registry.events.get(event)?.root_count;
+        let before = root_count.and_then(|root_count| registry.families.get(root_count.family));
         if before.is_some_and(|record| record.family.forks() > 0) {
             return None;
         }
@@ -152,7 +152,12 @@ fn settle_in<H: Host>(registry: &mut Registry<H>, id: FamilyId, group: Option<Gr
         family.roots().iter().enumerate().flat_map(|(index, roots)| roots.iter().map(move |event| (index, event)))
     {
         if let Some(record) = events.get_mut(event) {
-            left.extend(record.kin.replace(Kin { family: id, index, counting }).map(|kin| kin.family));
+            left.extend(
+                record
+                    .root_count
+                    .replace(RootCount { family: id, index, counting })
+                    .map(|root_count| root_count.family),
+            );
         }
     }
     if let Some(group) = group.and_then(|group| groups.get_mut(group)) {

@@ -14,7 +14,7 @@ use crate::event::{Event, EventState, Lineage, NewEvent, OnExec};
 use crate::group::Demand;
 use crate::host::{Host, LockCell};
 use crate::id::{FamilyId, TaskId};
-use crate::inherit::{Adoption, KinId, Mark, Switch};
+use crate::inherit::{Adoption, FamilySwitch, FamilyTaskId, Mark};
 use crate::pmu::Delegated;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,15 +31,15 @@ struct ChildGroup {
 #[derive(Clone, Copy)]
 struct NewChild {
     family: FamilyId,
-    kin: KinId,
+    task: FamilyTaskId,
     /// What had been switched in the family by then.
     mark: Mark,
 }
 
 /// What became of a child that was to join its family.
-enum Joining {
+enum FamilyJoin {
     Joined,
-    Again(Mark, Vec<(usize, Switch)>),
+    Again(Mark, Vec<(usize, FamilySwitch)>),
     Unwanted,
 }
 
@@ -67,34 +67,34 @@ impl<H: Host> Engine<H> {
             return Ok(());
         }
         let now = self.host.now();
-        let relatives: Vec<_> = self.registry.with(|registry| {
+        let new_children: Vec<_> = self.registry.with(|registry| {
             let take_in = |&(id, group): &(FamilyId, GroupKey)| {
                 // A close that comes first has taken the family away: then there is no family to report to.
                 let family = &mut registry.families.get_mut(id)?.family;
                 let mark = family.mark();
-                Some((group, NewChild { family: id, kin: family.fork(parent, child, now).ok()?, mark }))
+                Some((group, NewChild { family: id, task: family.fork(parent, child, now).ok()?, mark }))
             };
             families.iter().filter_map(take_in).collect()
         });
         // Only now: what is switched later makes the marks stale.
-        let heirs: Vec<_> =
-            cell.look(self, |context| relatives.iter().map(|&(group, _)| heir(context, group)).collect());
+        let child_groups: Vec<_> =
+            cell.look(self, |context| new_children.iter().map(|&(group, _)| child_group(context, group)).collect());
         let mut result = Ok(());
-        for ((_, newborn), heir) in relatives.into_iter().zip(heirs) {
-            let NewChild { family, kin, .. } = newborn;
+        for ((_, new_child), child_group) in new_children.into_iter().zip(child_groups) {
+            let NewChild { family, task, .. } = new_child;
             // Without an heir, the parent's group is gone.
-            let inherited = heir.map(|heir| self.inherit(newborn, heir, child));
+            let inherited = child_group.map(|child_group| self.inherit(new_child, child_group, child));
             if !matches!(inherited, Some(Ok(()))) {
-                self.with_family(family, |family| family.give_up(kin, now));
+                self.with_family(family, |family| family.give_up(task, now));
             }
             result = result.and(inherited.unwrap_or(Ok(())));
         }
         result
     }
 
-    fn inherit(&self, newborn: NewChild, heir: ChildGroup, child: TaskId) -> Result<(), OpenError> {
-        let NewChild { family, kin, mut mark } = newborn;
-        let ChildGroup { demand, filter, members, enabled } = heir;
+    fn inherit(&self, new_child: NewChild, child_group: ChildGroup, child: TaskId) -> Result<(), OpenError> {
+        let NewChild { family, task, mut mark } = new_child;
+        let ChildGroup { demand, filter, members, enabled } = child_group;
         let target = super::Target { context: ContextKey::Task(child), filter };
         // The cores know the PMUs of the parent's events.
         let mut attached = self.attach_known(target, demand, &members, None)?;
@@ -105,23 +105,23 @@ impl<H: Host> Engine<H> {
             let joining = self.registry.with(|registry| {
                 let group = *opened.get_or_insert_with(|| register_group(registry, &mut attached, super::Gate::Open));
                 let family = &mut registry.families.get_mut(family)?.family;
-                Some(match family.adopt(kin, group, mark) {
-                    Adoption::Joined => Joining::Joined,
-                    Adoption::Unwanted => Joining::Unwanted,
+                Some(match family.adopt(task, group, mark) {
+                    Adoption::Joined => FamilyJoin::Joined,
+                    Adoption::Unwanted => FamilyJoin::Unwanted,
                     Adoption::Stale => {
                         let (mark, switched) = family.switched_since(mark);
-                        Joining::Again(mark, switched.collect())
+                        FamilyJoin::Again(mark, switched.collect())
                     }
                 })
             });
             match joining {
-                Some(Joining::Joined) => break,
-                Some(Joining::Again(now, switched)) => {
+                Some(FamilyJoin::Joined) => break,
+                Some(FamilyJoin::Again(now, switched)) => {
                     mark = now;
                     attached.cell.step(self, move |context, step| switch_like(context, key, &switched, step));
                 }
                 // The family was closed meanwhile, or the child is counted already.
-                Some(Joining::Unwanted) | None => {
+                Some(FamilyJoin::Unwanted) | None => {
                     opened.into_iter().for_each(|group| self.close(group));
                     break;
                 }
@@ -151,7 +151,7 @@ impl<H: Host> Engine<H> {
         let reserved: Vec<_> = self.registry.with(|registry| {
             let group = |family: &FamilyId| {
                 let family = &registry.families.get(*family)?.family;
-                family.relative(family.find(task)?)?.group()
+                family.task(family.find(task)?)?.group()
             };
             let groups: Vec<_> = families.iter().filter_map(group).collect();
             groups
@@ -200,16 +200,16 @@ fn families(context: &Context) -> Vec<(FamilyId, GroupKey)> {
     context.groups().filter_map(family).collect()
 }
 
-fn heir(context: &Context, group: GroupKey) -> Option<ChildGroup> {
+fn child_group(context: &Context, group: GroupKey) -> Option<ChildGroup> {
     let group = context.group(group)?;
     let (demand, filter, count) = (group.demand, group.filter, group.members.len());
-    let mut heir =
+    let mut child_group =
         ChildGroup { demand, filter, members: Vec::with_capacity(count), enabled: Vec::with_capacity(count) };
     for member in group.members.iter().filter_map(|&key| context.member(key)) {
-        heir.members.push(new_like(member));
-        heir.enabled.push(member.state().ages());
+        child_group.members.push(new_like(member));
+        child_group.enabled.push(member.state().ages());
     }
-    Some(heir)
+    Some(child_group)
 }
 
 /// An exec starts an event in a child only if it would still start it in the parent.
@@ -230,11 +230,11 @@ fn enable_like(context: &mut Context, group: GroupKey, enabled: &[bool], step: S
     }
 }
 
-fn switch_like(context: &mut Context, group: GroupKey, switched: &[(usize, Switch)], step: Step<'_>) {
+fn switch_like(context: &mut Context, group: GroupKey, switched: &[(usize, FamilySwitch)], step: Step<'_>) {
     for &(index, switch) in switched.iter().rev() {
         match (member_of(context, group, index), switch) {
-            (Some(member), Switch::On) => context.enable(member, step),
-            (Some(member), Switch::Off) => context.disable(member, step),
+            (Some(member), FamilySwitch::On) => context.enable(member, step),
+            (Some(member), FamilySwitch::Off) => context.disable(member, step),
             (None, _) => {}
         }
     }

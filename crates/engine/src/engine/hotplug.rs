@@ -127,7 +127,7 @@ impl<H: Host> Engine<H> {
     /// No client is told of an overflow on the new CPU before all groups count there.
     fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, SetError> {
         let opened = self.open_on(cpu, set, Gate::Closed, None)?;
-        if let Err(error) = self.arm_on(cpu, &opened) {
+        if let Err(error) = self.enable_on(cpu, &opened) {
             self.close_all(opened);
             return Err(error);
         }

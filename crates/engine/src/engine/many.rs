@@ -6,8 +6,8 @@
 //!
 //! **Invariant:** an open either gives everything, but for the targets that its caller can do without, or leaves nothing behind.
 
-use super::bp_reserve::{Asked, Registers, known, wishes};
-use super::control::{Verb, outcome};
+use super::bp_reserve::{Asked, LedgerHandle, bp_requests, known};
+use super::control::{Op, outcome};
 use super::ctx_lock::{ContextCell, Todo};
 use super::open::{Attached, Begin, How, claim_fresh, claim_known, register_group, root_of};
 use super::{Engine, Gate, Opened, Target};
@@ -73,7 +73,7 @@ impl<H: Host> Engine<H> {
     /// Opens the same groups on each of these targets: on all of them or on none, but for those whose refusal `tolerates` says
     /// yes to; a target has all groups or none.
     ///
-    /// They share with no other event, as with [`crate::share::Domain::ALONE`].
+    /// They share with no other event, as with [`crate::share::SharingScope::ALONE`].
     ///
     /// With [`Begin::On`] a target's groups count as soon as they are there, some of them before the last target has its own.
     ///
@@ -174,7 +174,7 @@ impl<H: Host> Engine<H> {
         wanted: &[Plan],
         (number, target): (usize, Target),
         cell: &Arc<ContextCell<H>>,
-        registers: Option<&Registers<H>>,
+        registers: Option<&LedgerHandle<H>>,
         begin: Begin,
         room: &mut Todo,
         placed: &mut Vec<Placed<H>>,
@@ -190,8 +190,8 @@ impl<H: Host> Engine<H> {
         for (index, plan) in wanted.iter().enumerate() {
             let asked = root_of(plan, target).and_then(|root| match registers {
                 Some(registers) => {
-                    let wishes = wishes(&plan.members, target);
-                    Ok((root, Self::reserve_in(registers, &wishes, target).map_err(known)?))
+                    let requests = bp_requests(&plan.members, target);
+                    Ok((root, Self::reserve_in(registers, &requests, target).map_err(known)?))
                 }
                 None => Ok((root, Asked::Nothing)),
             });
@@ -283,7 +283,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// The first that fails, by number from 0: those before it are enabled, those behind it are not.
     pub fn enable_each(&self, groups: &[GroupId]) -> Result<(), (usize, ControlError)> {
-        self.switch_each(groups, Verb::Enable)
+        self.switch_each(groups, Op::Enable)
     }
 
     /// Disables groups, as [`Engine::disable_group`] does. Those of one context that stand beside each other end at the same time,
@@ -292,10 +292,10 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As for [`Engine::enable_each`].
     pub fn disable_each(&self, groups: &[GroupId]) -> Result<(), (usize, ControlError)> {
-        self.switch_each(groups, Verb::Disable)
+        self.switch_each(groups, Op::Disable)
     }
 
-    pub(super) fn switch_each(&self, groups: &[GroupId], verb: Verb) -> Result<(), (usize, ControlError)> {
+    pub(super) fn switch_each(&self, groups: &[GroupId], op: Op) -> Result<(), (usize, ControlError)> {
         // Where a core may be out of reach, a family goes along, or others share, each has a way of its own.
         let places: Vec<Option<(Arc<ContextCell<H>>, GroupKey)>> = self.registry.with(|registry| {
             let place = |&group: &GroupId| {
@@ -315,9 +315,9 @@ impl<H: Host> Engine<H> {
                 [Some((cell, _)), ..] => {
                     keys.clear();
                     keys.extend(run.iter().flatten().map(|&(_, key)| key));
-                    switch(self, cell, &keys, verb, &mut room)
+                    switch(self, cell, &keys, op, &mut room)
                 }
-                _ => groups.get(first).map_or(Ok(()), |&id| self.control_group(id, verb).map_err(|error| (0, error))),
+                _ => groups.get(first).map_or(Ok(()), |&id| self.control_group(id, op).map_err(|error| (0, error))),
             };
             result.map_err(|(number, error)| (first + number, error))?;
             first += run.len();
@@ -331,7 +331,7 @@ fn switch<H: Host>(
     engine: &Engine<H>,
     cell: &ContextCell<H>,
     groups: &[GroupKey],
-    verb: Verb,
+    op: Op,
     room: &mut Todo,
 ) -> Result<(), (usize, ControlError)> {
     let is_off = |context: &Context, key: GroupKey| {
@@ -339,22 +339,22 @@ fn switch<H: Host>(
         leader.is_none_or(|leader| !leader.state().ages())
     };
     let step = |context: &mut Context, step: Step<'_>| {
-        let were_off: Vec<GroupKey> = match verb {
-            Verb::Enable => groups.iter().copied().filter(|&key| is_off(context, key)).collect(),
-            Verb::Disable | Verb::Reset => Vec::new(),
+        let were_off: Vec<GroupKey> = match op {
+            Op::Enable => groups.iter().copied().filter(|&key| is_off(context, key)).collect(),
+            Op::Disable | Op::Reset => Vec::new(),
         };
         for &group in groups {
-            match verb {
-                Verb::Enable => context.enable_group(group, step),
-                Verb::Disable => context.disable_group(group, step),
-                Verb::Reset => context.reset_group(group, step),
+            match op {
+                Op::Enable => context.enable_group(group, step),
+                Op::Disable => context.disable_group(group, step),
+                Op::Reset => context.reset_group(group, step),
             }
         }
         were_off
     };
     let done = |context: &Context, key: GroupKey| {
         let members = &context.group(key).ok_or(ControlError::Closed)?.members[..];
-        members.iter().try_for_each(|&member| outcome(context.member(member).ok_or(ControlError::Closed)?, verb))
+        members.iter().try_for_each(|&member| outcome(context.member(member).ok_or(ControlError::Closed)?, op))
     };
     let look = |_: &Vec<GroupKey>, context: &Context| {
         let failed = |(number, &key)| done(context, key).map_err(|error| (number, error));

@@ -35,7 +35,7 @@ pub use fork_exit::Exec;
 pub use many::{OnMany, OpenedOn, RefusedOn};
 pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
-pub use read::{GroupReading, Tally};
+pub use read::{FamilyTally, GroupReading};
 pub use rings::{Audience, EventRing, Sampled};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareList, ShareReport, SharedEvent, SlotView};
@@ -52,7 +52,7 @@ use crate::share::Sharing;
 use crate::system_wide::{CpuMask, SystemWideSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use bp_reserve::{Registers, Reserved};
+use bp_reserve::{LedgerHandle, Reserved};
 use ctx_lock::ContextCell;
 use fast_read::{FastRead, FastReads};
 use hashbrown::HashMap;
@@ -63,20 +63,20 @@ struct EventRecord<H: Host> {
     taps: FastReads<H>,
     index: usize,
     group: GroupId,
-    kin: Option<Kin>,
+    root_count: Option<RootCount>,
     gate: Gate,
     output: Option<Arc<dyn Output>>,
 }
 
 /// Which count of which family a root event is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Kin {
+struct RootCount {
     family: FamilyId,
     index: usize,
     counting: Counting,
 }
 
-impl Kin {
+impl RootCount {
     /// The family, where the engine counts the children with events of its own.
     fn by_engine(self) -> Option<(FamilyId, usize)> {
         (self.counting == Counting::ByEngine).then_some((self.family, self.index))
@@ -190,7 +190,7 @@ pub struct Engine<H: Host> {
     /// Whose turn it is to change what an event counts.
     modifying: H::TaskLock<()>,
     /// Known from the first claim of a debug register on; `None` within: no ledger keeps account of them.
-    registers: H::TaskLock<Option<Option<Registers<H>>>>,
+    registers: H::TaskLock<Option<Option<LedgerHandle<H>>>>,
     sharing: Sharing,
 }
 

@@ -6,7 +6,7 @@
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
 
-use super::bp_reserve::{Asked, Heirs, Held, Reserved, Wish};
+use super::bp_reserve::{Asked, BpRequest, HeldRegisters, InheritedBy, Reserved};
 use super::ctx_lock::Purpose;
 use super::open::Target;
 use super::{Engine, EventRecord};
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::error::ModifyError;
 use crate::event;
 use crate::host::{Host, LockCell};
-use crate::hw_breakpoint::{Full, Refused, Taken};
+use crate::hw_breakpoint::{Full, ReserveError, Taken};
 use crate::id::{EventId, FamilyId};
 use crate::pmu::{BankError, EventSpec};
 use alloc::sync::Arc;
@@ -60,7 +60,7 @@ impl<H: Host> Engine<H> {
             let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
             let after = EventSpec { cred: before.cred, ..after };
             let target = Target { context: record.tap().cell.key, filter };
-            let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
+            let family = record.root_count.and_then(super::RootCount::by_engine).map(|(family, _)| family);
             let has_children = || family.is_some_and(|family| self.has_children(family));
             if has_children() {
                 return Err(ModifyError::Inherited);
@@ -103,7 +103,7 @@ impl<H: Host> Engine<H> {
         // What it has serves the new claim as well. It never has too little, and less only once all is done.
         if new.weight > old.weight {
             own.modify(new, target).map_err(|refused| match refused {
-                Refused::Full(full) => known(full),
+                ReserveError::Full(full) => known(full),
                 _ => ModifyError::Closed,
             })?;
         }
@@ -132,15 +132,18 @@ impl<H: Host> Engine<H> {
         asked: Option<Asked<H>>,
     ) -> Result<Reserved<H>, ModifyError> {
         let index = self.index_of(event, record);
-        let heirs = self.host.pmu(after.pmu).map_or(Heirs::Nobody, |model| Heirs::of(after, model.caps(), target));
-        let wishes: Vec<Wish> = after.claim.into_iter().map(|claim| Wish { index, claim, heirs }).collect();
-        let asked = asked.map_or_else(|| self.reserve_claims(&wishes, target), Ok).map_err(|(_, full)| known(full))?;
+        let inherited_by =
+            self.host.pmu(after.pmu).map_or(InheritedBy::NoTask, |model| InheritedBy::of(after, model.caps(), target));
+        let requests: Vec<BpRequest> =
+            after.claim.into_iter().map(|claim| BpRequest { index, claim, inherited_by }).collect();
+        let asked =
+            asked.map_or_else(|| self.reserve_claims(&requests, target), Ok).map_err(|(_, full)| known(full))?;
         match (self.modify_slot(record, after), &asked, after.claim) {
             (Ok(()), Asked::Refused(..), _) => self.note_granted(),
             (Ok(()), ..) => {}
             (Err(BankError::SlotsExhausted), Asked::Refused(_, full), _) => return Err(known(*full)),
             (Err(error @ BankError::SlotsExhausted), _, Some(claim)) => {
-                let others = self.note_refused(claim, &[claim], target, heirs);
+                let others = self.note_refused(claim, &[claim], target, inherited_by);
                 let refused = |(full, taken)| ModifyError::DebugRegisters { full, taken };
                 return Err(others.map_or(ModifyError::Bank(error), refused));
             }
@@ -162,8 +165,8 @@ impl<H: Host> Engine<H> {
     fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
         let (member, spec) = (record.tap().member, *after);
         let look = |context: &Context| match context.member(member).map(|member| &member.change) {
-            Some(event::Change::Refused(error)) => Err(*error),
-            Some(event::Change::Done | event::Change::UnderWay(_)) => Ok(()),
+            Some(event::ModifyState::Refused(error)) => Err(*error),
+            Some(event::ModifyState::Done | event::ModifyState::UnderWay(_)) => Ok(()),
             None => Err(BankError::NoSuchEvent),
         };
         record.tap().cell.ask(self, Purpose::Change, move |context, step| context.modify(member, &spec, step), look)
@@ -175,7 +178,7 @@ impl<H: Host> Engine<H> {
         index.unwrap_or_default()
     }
 
-    fn held_by(&self, event: EventId, record: &EventRecord<H>) -> Option<Arc<Held<H>>> {
+    fn held_by(&self, event: EventId, record: &EventRecord<H>) -> Option<Arc<HeldRegisters<H>>> {
         self.registry.with(|registry| {
             let group = registry.groups.get(record.group)?;
             let index = group.events.iter().position(|&it| it == event)?;

@@ -16,7 +16,7 @@ use crate::host::{Host, LockCell};
 use crate::id::{CpuId, EventId, GroupId, TaskId};
 use crate::inherit::{Attribution, Counting};
 use crate::pmu::Slots;
-use crate::share::Domain;
+use crate::share::SharingScope;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -99,14 +99,14 @@ impl<H: Host> Engine<H> {
     /// the counters say, event by event ([`OpenError::Bank`]). Where the host decides about debug registers, its word comes
     /// with the counters'.
     pub fn open(&self, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
-        self.open_in(Domain::default(), spec, target)
+        self.open_in(SharingScope::default(), spec, target)
     }
 
-    /// As [`Engine::open`], sharing only with what was opened in the same domain: see [`Domain`].
+    /// As [`Engine::open`], sharing only with what was opened in the same domain: see [`SharingScope`].
     ///
     /// # Errors
     /// As [`Engine::open`].
-    pub fn open_in(&self, domain: Domain, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
+    pub fn open_in(&self, domain: SharingScope, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
         self.open_plan(&resolve(spec, domain.cred(), &self.host)?, target, Gate::Open, domain, None)
     }
 
@@ -116,7 +116,7 @@ impl<H: Host> Engine<H> {
         plan: &Plan,
         target: Target,
         gate: Gate,
-        domain: Domain,
+        domain: SharingScope,
         asked: Option<Asked<H>>,
     ) -> Result<Opened, OpenError> {
         root_of(plan, target)?;
@@ -286,7 +286,7 @@ impl<H: Host> Engine<H> {
 
     /// Closes what is in the registry no more.
     pub(super) fn close_unregistered(&self, (record, events): Unregistered<H>) {
-        let mut families: Vec<_> = events.iter().filter_map(|event| Some(event.kin?.family)).collect();
+        let mut families: Vec<_> = events.iter().filter_map(|event| Some(event.root_count?.family)).collect();
         families.dedup();
         // With what they wrote into, perhaps.
         drop(events);
@@ -400,6 +400,7 @@ pub(super) fn register_events<H: Host>(
         Gate::With(set) => registry.sets.get(set).and_then(|record| record.output.clone()),
         Gate::Open | Gate::Closed => None,
     };
-    let record = |index| EventRecord { taps: Arc::clone(taps), index, group, kin: None, gate, output: output.clone() };
+    let record =
+        |index| EventRecord { taps: Arc::clone(taps), index, group, root_count: None, gate, output: output.clone() };
     (0..taps.len()).map(|index| registry.events.insert(record(index))).collect()
 }

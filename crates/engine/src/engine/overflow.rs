@@ -43,7 +43,7 @@ impl<H: Host> Engine<H> {
             };
             Some((record.clone(), open))
         });
-        let (verdict, output) = match found {
+        let (delivery, output) = match found {
             None => (Overflow::Stale, None),
             Some((record, false)) => (Overflow::Premature, record.output),
             Some((record, true)) => {
@@ -51,17 +51,17 @@ impl<H: Host> Engine<H> {
                     .tap()
                     .cell
                     .look(self, |context| context.member(record.tap().member).map(crate::event::Event::state));
-                let verdict = match state {
+                let delivery = match state {
                     Some(EventState::Active | EventState::Inactive | EventState::Dead) => Overflow::Deliver,
                     _ => Overflow::Stale,
                 };
-                (verdict, record.output)
+                (delivery, record.output)
             }
         };
-        if verdict != Overflow::Deliver {
+        if delivery != Overflow::Deliver {
             self.registry.with(|registry| registry.stray += 1);
         }
-        (verdict, output)
+        (delivery, output)
     }
 
     /// How many overflows were dropped because no client could be told.

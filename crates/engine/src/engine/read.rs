@@ -16,7 +16,7 @@ use crate::count::Count;
 use crate::error::ReadError;
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, FamilyId, GroupId, Nanos};
-use crate::inherit::{Counting, Family, KinId};
+use crate::inherit::{Counting, Family, FamilyTaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ pub type GroupReading = Vec<Result<Count, ReadError>>;
 
 /// What a family counted, for one of its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct FamilyTally {
     /// Everything: own, retired, and live children as far as they can be read.
     pub total: Count,
     /// The root task's own part. Where children live and report only at their exit, their part is still in here.
@@ -42,7 +42,7 @@ struct Children {
 
 /// A live child's group.
 struct Child<H: Host> {
-    kin: KinId,
+    task: FamilyTaskId,
     cell: Arc<ContextCell<H>>,
     group: GroupKey,
 }
@@ -70,15 +70,19 @@ impl<H: Host> Engine<H> {
 
     #[cold]
     pub(super) fn read_through_context(&self, event: EventId) -> Result<Count, ReadError> {
-        let own = |record: &EventRecord<H>| self.read_counted(record, record.kin);
+        let own = |record: &EventRecord<H>| self.read_counted(record, record.root_count);
         let shared = |record: &EventRecord<H>, view: &_| self.read_view(record, view);
         self.ask(event, own, shared)
     }
 
-    /// Reads what counts for an event; `kin` is its place in its family.
-    pub(super) fn read_counted(&self, record: &EventRecord<H>, kin: Option<super::Kin>) -> Result<Count, ReadError> {
+    /// Reads what counts for an event; `root` says which count of which family it is.
+    pub(super) fn read_counted(
+        &self,
+        record: &EventRecord<H>,
+        root: Option<super::RootCount>,
+    ) -> Result<Count, ReadError> {
         let mut count = self.read_member(record.tap())?;
-        if let Some((family, index)) = kin.and_then(super::Kin::by_engine) {
+        if let Some((family, index)) = root.and_then(super::RootCount::by_engine) {
             let children = self.children_of_event(family, index);
             count += children.retired;
             count += children.live;
@@ -180,7 +184,7 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     /// [`ReadError`] of the first root event that can't be read.
-    pub fn read_family(&self, family: FamilyId) -> Result<Vec<Tally>, ReadError> {
+    pub fn read_family(&self, family: FamilyId) -> Result<Vec<FamilyTally>, ReadError> {
         // What was reported is looked up first: what is reported later is then still in the totals.
         let (counting, parts) = self
             .registry
@@ -199,19 +203,19 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn tally_by_reports(&self, roots: &[EventId], retired: Count) -> Result<Tally, ReadError> {
+    fn tally_by_reports(&self, roots: &[EventId], retired: Count) -> Result<FamilyTally, ReadError> {
         let mut total = Count::default();
         for &event in roots {
             total.add_other_cpu(&self.read(event)?);
         }
-        Ok(Tally { total, own: total.less(&retired), retired })
+        Ok(FamilyTally { total, own: total.less(&retired), retired })
     }
 
     fn tallies_by_engine<'a>(
         &self,
         family: FamilyId,
         mut roots: impl Iterator<Item = &'a EventId>,
-    ) -> Result<Vec<Tally>, ReadError> {
+    ) -> Result<Vec<FamilyTally>, ReadError> {
         let root = roots.next().and_then(|&event| self.record(event)).ok_or(ReadError::Closed)?;
         let key = self.group_cell(root.group).ok_or(ReadError::Closed)?.1;
         let mut own = GroupReading::new();
@@ -219,7 +223,7 @@ impl<H: Host> Engine<H> {
         let mut tallies = Vec::with_capacity(own.len());
         for count in own {
             let own = count?;
-            tallies.push(Tally { total: own, own, retired: Count::default() });
+            tallies.push(FamilyTally { total: own, own, retired: Count::default() });
         }
         self.with_children_of_group(family, tallies.len(), |index, children| {
             if let Some(tally) = tallies.get_mut(index) {
@@ -261,15 +265,15 @@ impl<H: Host> Engine<H> {
             return Children { retired, live: Count::default() };
         }
         let mut counts = Vec::with_capacity(live.len());
-        for (kin, record) in live {
-            counts.push((kin, self.read_child(&record.tap().cell, record.tap().member)));
+        for (task, record) in live {
+            counts.push((task, self.read_child(&record.tap().cell, record.tap().member)));
         }
         let mut children = [Children::default()];
         self.add_up(
             family,
             index,
             &mut children,
-            counts.iter().map(|(kin, count)| (*kin, core::slice::from_ref(count))),
+            counts.iter().map(|(task, count)| (*task, core::slice::from_ref(count))),
         );
         children[0]
     }
@@ -312,7 +316,7 @@ impl<H: Host> Engine<H> {
             });
         }
         let mut children = alloc::vec![Children::default(); events];
-        let counted = live.iter().zip(counts.chunks(events.max(1))).map(|(child, counts)| (child.kin, counts));
+        let counted = live.iter().zip(counts.chunks(events.max(1))).map(|(child, counts)| (child.task, counts));
         self.add_up(family, 0, &mut children, counted);
         children.into_iter().enumerate().for_each(|(index, children)| each(index, children));
     }
@@ -331,14 +335,14 @@ impl<H: Host> Engine<H> {
         family: FamilyId,
         first: usize,
         children: &mut [Children],
-        counted: impl Iterator<Item = (KinId, &'a [Count])>,
+        counted: impl Iterator<Item = (FamilyTaskId, &'a [Count])>,
     ) {
         self.registry.with(|registry| {
             let Some(family) = registry.families.get(family).map(|record| &record.family) else { return };
             for (index, sum) in children.iter_mut().enumerate() {
                 sum.retired = family.retired(first + index);
             }
-            for (_, counts) in counted.filter(|&(kin, _)| family.is_live(kin)) {
+            for (_, counts) in counted.filter(|&(task, _)| family.is_live(task)) {
                 for (sum, count) in children.iter_mut().zip(counts) {
                     sum.live += *count;
                 }
@@ -347,18 +351,22 @@ impl<H: Host> Engine<H> {
     }
 }
 
-fn event_in_children<H: Host>(registry: &Registry<H>, family: &Family, index: usize) -> Vec<(KinId, EventRecord<H>)> {
-    let record = |(kin, group)| {
+fn event_in_children<H: Host>(
+    registry: &Registry<H>,
+    family: &Family,
+    index: usize,
+) -> Vec<(FamilyTaskId, EventRecord<H>)> {
+    let record = |(task, group)| {
         let event = *registry.groups.get(group)?.events.get(index)?;
-        Some((kin, registry.events.get(event)?.clone()))
+        Some((task, registry.events.get(event)?.clone()))
     };
     family.counted().filter_map(record).collect()
 }
 
 fn group_in_children<H: Host>(registry: &Registry<H>, family: &Family) -> Vec<Child<H>> {
-    let child = |(kin, group)| {
+    let child = |(task, group)| {
         let record = registry.groups.get(group)?;
-        Some(Child { kin, cell: Arc::clone(&record.cell), group: record.group })
+        Some(Child { task, cell: Arc::clone(&record.cell), group: record.group })
     };
     family.counted().filter_map(child).collect()
 }

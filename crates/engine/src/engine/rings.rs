@@ -14,7 +14,7 @@ use crate::error::OutputError;
 use crate::event::EventState;
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, Nanos, SetId};
-use crate::ring_buffer::{Mode, Output, Refused, RingSetup, Wake, Writer};
+use crate::ring_buffer::{Mode, Output, RingSetup, Wake, WriteError, Writer};
 use crate::share::SubscriberState;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -53,9 +53,15 @@ impl Audience {
     }
 
     /// As [`Audience::write`], into the rings of some.
-    pub fn write_to(&self, whom: impl Fn(EventId) -> bool, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
-        self.write_and_tell(whom, record, now, |event, written| {
-            let (Ok(reader) | Err(Refused { wake: reader, .. })) = written;
+    pub fn write_to(
+        &self,
+        selects: impl Fn(EventId) -> bool,
+        record: &[u8],
+        now: Nanos,
+        mut wake: impl FnMut(EventId),
+    ) {
+        self.write_and_tell(selects, record, now, |event, written| {
+            let (Ok(reader) | Err(WriteError { wake: reader, .. })) = written;
             if reader == Wake::Now {
                 wake(event);
             }
@@ -65,12 +71,12 @@ impl Audience {
     /// As [`Audience::write_to`]; `told` is called with what has become of it in the ring of each.
     pub fn write_and_tell(
         &self,
-        whom: impl Fn(EventId) -> bool,
+        selects: impl Fn(EventId) -> bool,
         record: &[u8],
         now: Nanos,
-        mut told: impl FnMut(EventId, Result<Wake, Refused>),
+        mut told: impl FnMut(EventId, Result<Wake, WriteError>),
     ) {
-        let some = self.outputs.iter().filter(|(event, _)| whom(*event));
+        let some = self.outputs.iter().filter(|(event, _)| selects(*event));
         some.for_each(|(event, output)| told(*event, output.write(record, now)));
     }
 }
@@ -82,7 +88,7 @@ pub enum Sampled {
     /// It is in the ring; whether its reader is to be woken.
     Written(Wake),
     /// The ring has not taken it, and has counted it.
-    Lost(Refused),
+    Lost(WriteError),
     /// The event has no ring: the client that opened it may be told.
     NoRing,
     /// It came when no client could be told; it has been counted ([`Engine::strays`]).
@@ -186,7 +192,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Fills `audience` with those who get the records of an event now: of those who see it, where it is a master in
-    /// [`crate::share::Domain::RECORDS`], those that are on and whose set is armed, as far as they have rings.
+    /// [`crate::share::SharingScope::RECORDS`], those that are on and whose set is armed, as far as they have rings.
     ///
     /// The host asks once for many records. An event that is switched on, off or closed next gets those that were written before;
     /// so a host that switches an event brings first what its counter has written until then.

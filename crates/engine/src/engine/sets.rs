@@ -5,7 +5,7 @@
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 
 use super::bp_reserve::Asked;
-use super::control::Verb;
+use super::control::Op;
 use super::read::GroupReading;
 use super::{Armed, Engine, Gate, Opened, SetCell, SetRecord};
 use crate::count::Count;
@@ -14,7 +14,7 @@ use crate::group::{GroupSpec, resolve};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, GroupId, Nanos, SetId};
 use crate::pmu::BankError;
-use crate::share::Domain;
+use crate::share::SharingScope;
 use crate::system_wide::{Absent, CpuCoverage, CpuMask, SetCpu, SetScope, SetState, SystemWideSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -85,14 +85,14 @@ impl<H: Host> Engine<H> {
     /// CPUs that are not there and must be; whether there are debug registers on all CPUs, unless the host decides that; then the
     /// first refusal with its CPU, in ascending order of CPUs. Everything that was open already is closed again.
     pub fn open_set(&self, request: SetRequest) -> Result<SetId, SetError> {
-        self.open_set_in(Domain::default(), request)
+        self.open_set_in(SharingScope::default(), request)
     }
 
     /// The same, where its events share with those of this domain only.
     ///
     /// # Errors
     /// As [`Engine::open_set`].
-    pub fn open_set_in(&self, domain: Domain, request: SetRequest) -> Result<SetId, SetError> {
+    pub fn open_set_in(&self, domain: SharingScope, request: SetRequest) -> Result<SetId, SetError> {
         let SetRequest { groups, scope, mask, absent } = request;
         let mut plans = Vec::with_capacity(groups.len());
         for (group, spec) in groups.iter().enumerate() {
@@ -201,7 +201,7 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     /// The first group that is refused; those before it count.
-    pub(super) fn arm_on(&self, cpu: CpuId, groups: &[Opened]) -> Result<(), SetError> {
+    pub(super) fn enable_on(&self, cpu: CpuId, groups: &[Opened]) -> Result<(), SetError> {
         let mut refused = None;
         self.near(cpu, || {
             refused = groups
@@ -235,29 +235,29 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ControlError::Closed`]; the first refusal of the counters, after which the set is disarmed, also if it was
     /// armed before. A refusal on a CPU that is going away is none.
-    pub fn arm(&self, set: SetId) -> Result<(), ControlError> {
-        self.arm_where(set).map_err(|(_, error)| error)
+    pub fn enable_set(&self, set: SetId) -> Result<(), ControlError> {
+        self.enable_set_on_cpus(set).map_err(|(_, error)| error)
     }
 
-    /// As [`Engine::arm`], and says on which CPU it was refused.
-    pub(super) fn arm_where(&self, set: SetId) -> Result<(), (Option<CpuId>, ControlError)> {
-        let arm = |state: &mut SystemWideSet| {
-            let result = self.switch_set(state, Verb::Enable);
+    /// As [`Engine::enable_set`], and says on which CPU it was refused.
+    pub(super) fn enable_set_on_cpus(&self, set: SetId) -> Result<(), (Option<CpuId>, ControlError)> {
+        let enable = |state: &mut SystemWideSet| {
+            let result = self.switch_set(state, Op::Enable);
             if let Err((cpu, error)) = result {
                 self.take_down(set, state);
                 return Err((Some(cpu), error));
             }
-            state.arm(self.host.now());
+            state.enable(self.host.now());
             self.mark_armed(set, Armed::Yes);
             Ok(())
         };
-        self.with_set(set, arm).unwrap_or(Err((None, ControlError::Closed)))
+        self.with_set(set, enable).unwrap_or(Err((None, ControlError::Closed)))
     }
 
     /// The counters have armed a set by themselves (an exec has started its events).
     pub fn armed_by_exec(&self, set: SetId) {
         self.with_set(set, |state| {
-            state.arm(self.host.now());
+            state.enable(self.host.now());
             self.mark_armed(set, Armed::Yes);
         });
     }
@@ -266,26 +266,26 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     /// [`ControlError::Closed`].
-    pub fn disarm(&self, set: SetId) -> Result<(), ControlError> {
+    pub fn disable_set(&self, set: SetId) -> Result<(), ControlError> {
         self.with_set(set, |state| self.take_down(set, state)).ok_or(ControlError::Closed)
     }
 
     fn take_down(&self, set: SetId, state: &mut SystemWideSet) {
         self.mark_armed(set, Armed::NotYet);
         // Disabling fails for what is closed only, and what is closed does not count.
-        let _ = self.switch_set(state, Verb::Disable);
-        state.disarm(self.host.now());
+        let _ = self.switch_set(state, Op::Disable);
+        state.disable(self.host.now());
     }
 
     /// Switches all that can be; answers what failed first.
-    fn switch_set(&self, set: &SystemWideSet, verb: Verb) -> Result<(), (CpuId, ControlError)> {
+    fn switch_set(&self, set: &SystemWideSet, op: Op) -> Result<(), (CpuId, ControlError)> {
         let mut result = Ok(());
         for (&cpu, state) in &set.cpus {
             let groups: Vec<GroupId> = state.groups.iter().map(|opened| opened.group).collect();
             let mut here = Ok(());
             self.near(cpu, || {
                 let mut left = &groups[..];
-                while let Err((number, error)) = self.switch_each(left, verb) {
+                while let Err((number, error)) = self.switch_each(left, op) {
                     here = here.and(Err(error));
                     left = left.get(number + 1..).unwrap_or_default();
                 }

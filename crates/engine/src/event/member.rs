@@ -53,7 +53,7 @@ pub(crate) enum Clock {
 
 /// What becomes of a wish that an event counts something else.
 #[derive(Clone, Default, Debug)]
-pub(crate) enum Change {
+pub(crate) enum ModifyState {
     /// It does, or there was no such wish.
     #[default]
     Done,
@@ -83,7 +83,7 @@ pub struct Event {
     /// The slot that `seen` was read from.
     counted: Option<Lease>,
     pub(crate) fault: Option<Fault>,
-    pub(crate) change: Change,
+    pub(crate) change: ModifyState,
     caps: PmuCaps,
     state: EventState,
     /// Until when times are settled.
@@ -121,7 +121,7 @@ impl Event {
             programmed: None,
             counted: None,
             fault: None,
-            change: Change::Done,
+            change: ModifyState::Done,
             caps,
             state: EventState::Off,
             settled: now,

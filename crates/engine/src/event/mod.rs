@@ -8,6 +8,6 @@
 mod member;
 mod state;
 
-pub(crate) use member::{Change, Clock, Fault};
+pub(crate) use member::{Clock, Fault, ModifyState};
 pub use member::{Event, Last, Lineage, NewEvent};
 pub use state::{EventState, OnExec};

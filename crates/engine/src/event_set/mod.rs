@@ -16,7 +16,7 @@ mod trigger;
 #[cfg(test)]
 mod tests;
 
-pub use set::{EventSet, Member, Order};
-pub use switch::{Position, Switch, Wish};
-pub use term::{Lasting, Reach, Term, Verdict};
-pub use trigger::{Happening, Place, Repeat, Rounds, Trigger, TriggerSpec};
+pub use set::{EventSet, Member, SetOp};
+pub use switch::{Position, SwitchRequest, SwitchState};
+pub use term::{Lasting, Reach, Term, TermValue};
+pub use trigger::{Happening, Repeat, Rounds, Trigger, TriggerSpec, TriggerTarget};

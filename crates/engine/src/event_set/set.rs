@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** an order is left only where what was carried out last is not what is wanted now.
 
-use super::switch::{Position, Switch, Wish};
+use super::switch::{Position, SwitchRequest, SwitchState};
 use crate::id::{GroupId, Nanos, SetId};
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ pub enum Member {
 
 /// What is to be done with all members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum SetOp {
     /// They are enabled: all of them or none.
     Enable,
     /// They are disabled.
@@ -31,7 +31,7 @@ pub enum Order {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventSet {
     members: Vec<Member>,
-    switch: Switch,
+    switch: SwitchState,
     carried_out: Position,
 }
 
@@ -39,7 +39,7 @@ impl EventSet {
     /// One whose members are all disabled.
     #[must_use]
     pub fn new(members: Vec<Member>) -> Self {
-        Self { members, switch: Switch::default(), carried_out: Position::Off }
+        Self { members, switch: SwitchState::default(), carried_out: Position::Off }
     }
 
     /// What it switches.
@@ -67,32 +67,32 @@ impl EventSet {
 
     /// Takes a wish. Returns what is to be done now.
     #[must_use]
-    pub fn wish(&mut self, wish: Wish, now: Nanos) -> Option<Order> {
-        self.switch.wish(wish, now);
+    pub fn request(&mut self, request: SwitchRequest, now: Nanos) -> Option<SetOp> {
+        self.switch.request(request, now);
         self.settle(now)
     }
 
     /// Returns what is to be done now.
     #[must_use]
-    pub fn settle(&self, now: Nanos) -> Option<Order> {
+    pub fn settle(&self, now: Nanos) -> Option<SetOp> {
         match (self.carried_out, self.switch.position(now)) {
-            (Position::Off, Position::On) => Some(Order::Enable),
-            (Position::On, Position::Off) => Some(Order::Disable),
+            (Position::Off, Position::On) => Some(SetOp::Enable),
+            (Position::On, Position::Off) => Some(SetOp::Disable),
             _ => None,
         }
     }
 
     /// An order has been carried out.
-    pub fn done(&mut self, order: Order) {
-        self.carried_out = match order {
-            Order::Enable => Position::On,
-            Order::Disable => Position::Off,
+    pub fn done(&mut self, op: SetOp) {
+        self.carried_out = match op {
+            SetOp::Enable => Position::On,
+            SetOp::Disable => Position::Off,
         };
     }
 
     /// The members could not be enabled: none of them is. All wishes are off, so that it is not tried again and again.
     pub fn failed(&mut self, now: Nanos) {
-        self.switch.wish(Wish::Off, now);
+        self.switch.request(SwitchRequest::Off, now);
         self.carried_out = Position::Off;
     }
 }

@@ -19,7 +19,7 @@ pub enum Position {
 
 /// What is asked of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Wish {
+pub enum SwitchRequest {
     /// On until told otherwise.
     On,
     /// Off until told otherwise: also for those who hold it on.
@@ -31,19 +31,19 @@ pub enum Wish {
     /// On as long as this holder holds it; each has a number.
     Hold(u32),
     /// This holder holds it no longer.
-    LetGo(u32),
+    Release(u32),
 }
 
 /// The wishes for one set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Switch {
+pub struct SwitchState {
     base: Position,
     on_until: Nanos,
     off_until: Nanos,
     holders: BTreeSet<u32>,
 }
 
-impl Switch {
+impl SwitchState {
     /// One that is on or off.
     #[must_use]
     pub fn new(base: Position) -> Self {
@@ -51,23 +51,23 @@ impl Switch {
     }
 
     /// Takes a wish. The last one wins: a wish for on ends one for off that lasts, and the other way round.
-    pub fn wish(&mut self, wish: Wish, now: Nanos) {
-        match wish {
-            Wish::On | Wish::OnFor(_) | Wish::Hold(_) => self.off_until = Nanos::ZERO,
-            Wish::OffFor(_) => self.on_until = Nanos::ZERO,
-            Wish::Off => {
+    pub fn request(&mut self, request: SwitchRequest, now: Nanos) {
+        match request {
+            SwitchRequest::On | SwitchRequest::OnFor(_) | SwitchRequest::Hold(_) => self.off_until = Nanos::ZERO,
+            SwitchRequest::OffFor(_) => self.on_until = Nanos::ZERO,
+            SwitchRequest::Off => {
                 (self.on_until, self.off_until) = (Nanos::ZERO, Nanos::ZERO);
                 self.holders.clear();
             }
-            Wish::LetGo(_) => {}
+            SwitchRequest::Release(_) => {}
         }
-        match wish {
-            Wish::On => self.base = Position::On,
-            Wish::Off => self.base = Position::Off,
-            Wish::OnFor(span) => self.on_until = self.on_until.max(now + span),
-            Wish::OffFor(span) => self.off_until = self.off_until.max(now + span),
-            Wish::Hold(holder) => drop(self.holders.insert(holder)),
-            Wish::LetGo(holder) => drop(self.holders.remove(&holder)),
+        match request {
+            SwitchRequest::On => self.base = Position::On,
+            SwitchRequest::Off => self.base = Position::Off,
+            SwitchRequest::OnFor(span) => self.on_until = self.on_until.max(now + span),
+            SwitchRequest::OffFor(span) => self.off_until = self.off_until.max(now + span),
+            SwitchRequest::Hold(holder) => drop(self.holders.insert(holder)),
+            SwitchRequest::Release(holder) => drop(self.holders.remove(&holder)),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::id::Nanos;
 
 /// Whether something is the case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum TermValue {
     /// It is.
     Holds,
     /// It is not.
@@ -17,7 +17,7 @@ pub enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl TermValue {
     /// Whether both are the case. One that fails decides, whatever the other one is.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -29,7 +29,7 @@ impl Verdict {
     }
 }
 
-impl From<bool> for Verdict {
+impl From<bool> for TermValue {
     fn from(holds: bool) -> Self {
         if holds { Self::Holds } else { Self::Fails }
     }
@@ -52,7 +52,7 @@ pub enum Reach {
     /// It is the same for all places.
     Common,
     /// Each place has its own.
-    EachPlace,
+    EachTarget,
 }
 
 /// One term.
@@ -68,7 +68,7 @@ pub struct Term {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TermState {
-    verdict: Verdict,
+    value: TermValue,
     since: Nanos,
     /// For how long it had held before, since it last failed.
     held: Nanos,
@@ -78,40 +78,40 @@ pub(super) struct TermState {
 
 impl TermState {
     pub(super) const fn new(term: Term, now: Nanos) -> Self {
-        let verdict = match term.lasting {
-            Lasting::Level => Verdict::Unknown,
+        let value = match term.lasting {
+            Lasting::Level => TermValue::Unknown,
             // What has not been told of has not happened.
-            Lasting::Moment | Lasting::Window(_) => Verdict::Fails,
+            Lasting::Moment | Lasting::Window(_) => TermValue::Fails,
         };
-        Self { verdict, since: now, held: Nanos::ZERO, until: Nanos::ZERO }
+        Self { value, since: now, held: Nanos::ZERO, until: Nanos::ZERO }
     }
 
     /// It is so from now on.
-    pub(super) fn observe(&mut self, verdict: Verdict, now: Nanos) {
-        if verdict == self.verdict {
+    pub(super) fn observe(&mut self, value: TermValue, now: Nanos) {
+        if value == self.value {
             return;
         }
-        self.held = match (self.verdict, verdict) {
-            (_, Verdict::Fails) => Nanos::ZERO,
-            (Verdict::Holds, _) => self.held + now.since(self.since),
+        self.held = match (self.value, value) {
+            (_, TermValue::Fails) => Nanos::ZERO,
+            (TermValue::Holds, _) => self.held + now.since(self.since),
             _ => self.held,
         };
-        (self.verdict, self.since) = (verdict, now);
+        (self.value, self.since) = (value, now);
     }
 
     /// It happens now, and lasts for so long.
     pub(super) fn happen(&mut self, lasts: Nanos, now: Nanos) {
-        self.observe(Verdict::Holds, now);
+        self.observe(TermValue::Holds, now);
         self.until = self.until.max(now + lasts);
     }
 
     /// Time has passed.
     pub(super) fn pass(&mut self, term: Term, now: Nanos) {
         if let Lasting::Window(_) = term.lasting
-            && self.verdict == Verdict::Holds
+            && self.value == TermValue::Holds
             && self.until <= now
         {
-            self.observe(Verdict::Fails, self.until);
+            self.observe(TermValue::Fails, self.until);
         }
     }
 
@@ -120,16 +120,16 @@ impl TermState {
         Nanos(self.since.0.saturating_add(term.held.0.saturating_sub(self.held.0)))
     }
 
-    pub(super) fn says(&self, term: Term, now: Nanos) -> Verdict {
-        match self.verdict {
-            Verdict::Holds if self.complete_at(term) > now => Verdict::Fails,
+    pub(super) fn says(&self, term: Term, now: Nanos) -> TermValue {
+        match self.value {
+            TermValue::Holds if self.complete_at(term) > now => TermValue::Fails,
             said => said,
         }
     }
 
     /// When it will say something else by itself.
     pub(super) fn next(&self, term: Term, now: Nanos) -> Option<Nanos> {
-        if self.verdict != Verdict::Holds {
+        if self.value != TermValue::Holds {
             return None;
         }
         let complete = Some(self.complete_at(term)).filter(|&at| at > now);

@@ -19,13 +19,13 @@ fn spec(terms: &[Term]) -> TriggerSpec {
     }
 }
 
-/// When it has fired, by a story of `(time, term, verdict)`.
-fn fires(spec: TriggerSpec, story: &[(u64, usize, Verdict)], end: u64) -> Vec<u64> {
+/// When it has fired, by a story of `(time, term, value)`.
+fn fires(spec: TriggerSpec, story: &[(u64, usize, TermValue)], end: u64) -> Vec<u64> {
     let (mut trigger, mut out) = (Trigger::new(spec, Nanos(0)), Vec::new());
-    for &(at, term, verdict) in story {
-        trigger.observe(term, Place::All, verdict, Nanos(at), &mut out);
-        if verdict == Holds {
-            trigger.happen(term, Place::All, Nanos(at), &mut out);
+    for &(at, term, value) in story {
+        trigger.observe(term, TriggerTarget::All, value, Nanos(at), &mut out);
+        if value == Holds {
+            trigger.happen(term, TriggerTarget::All, Nanos(at), &mut out);
         }
     }
     trigger.pass(Nanos(end), &mut out);
@@ -36,7 +36,7 @@ fn fires(spec: TriggerSpec, story: &[(u64, usize, Verdict)], end: u64) -> Vec<u6
     out.iter().filter_map(at).collect()
 }
 
-use Verdict::{Fails, Holds, Unknown};
+use TermValue::{Fails, Holds, Unknown};
 
 #[test]
 fn it_fires_when_the_condition_begins_to_hold() {
@@ -101,11 +101,11 @@ fn a_window_lasts_and_is_extended() {
     let window = Term { lasting: Lasting::Window(Nanos(10)), ..LEVEL };
     let (mut trigger, mut out) = (Trigger::new(spec(&[window]), Nanos(0)), Vec::new());
     for at in [5, 12] {
-        trigger.happen(0, Place::All, Nanos(at), &mut out);
+        trigger.happen(0, TriggerTarget::All, Nanos(at), &mut out);
     }
     assert_eq!(trigger.next(), Some(Nanos(22)).filter(|_| trigger.holds()).or(trigger.next()));
     trigger.pass(Nanos(50), &mut out);
-    let fired = Happening::Fired { place: Place::All, at: Nanos(5) };
+    let fired = Happening::Fired { place: TriggerTarget::All, at: Nanos(5) };
     assert_eq!(out, [Happening::Begins { at: Nanos(5) }, fired, Happening::Ends { at: Nanos(22) }]);
     let held = Term { held: Nanos(4), ..window };
     assert_eq!(fires(spec(&[held]), &[(5, 0, Holds)], 99), [9]);
@@ -124,13 +124,13 @@ fn it_says_again_what_goes_on() {
 
 #[test]
 fn places_are_apart_and_leave() {
-    let own = Term { reach: Reach::EachPlace, ..LEVEL };
+    let own = Term { reach: Reach::EachTarget, ..LEVEL };
     let (mut trigger, mut out) = (Trigger::new(spec(&[own, LEVEL]), Nanos(0)), Vec::new());
-    let cpu = |cpu| Place::Cpu(CpuId(cpu));
+    let cpu = |cpu| TriggerTarget::Cpu(CpuId(cpu));
     trigger.observe(0, cpu(0), Holds, Nanos(1), &mut out);
     trigger.observe(0, cpu(1), Fails, Nanos(1), &mut out);
     assert_eq!(out, []);
-    trigger.observe(1, Place::All, Holds, Nanos(2), &mut out);
+    trigger.observe(1, TriggerTarget::All, Holds, Nanos(2), &mut out);
     trigger.observe(0, cpu(1), Holds, Nanos(3), &mut out);
     trigger.leave(cpu(0), Nanos(4), &mut out);
     trigger.leave(cpu(1), Nanos(5), &mut out);
@@ -143,38 +143,38 @@ fn places_are_apart_and_leave() {
 
 #[test]
 fn promises_get_longer_and_never_shorter() {
-    let mut switch = Switch::default();
-    let at = |switch: &Switch, at| switch.position(Nanos(at)) == Position::On;
-    switch.wish(Wish::OnFor(Nanos(10)), Nanos(0));
-    switch.wish(Wish::OnFor(Nanos(2)), Nanos(1));
+    let mut switch = SwitchState::default();
+    let at = |switch: &SwitchState, at| switch.position(Nanos(at)) == Position::On;
+    switch.request(SwitchRequest::OnFor(Nanos(10)), Nanos(0));
+    switch.request(SwitchRequest::OnFor(Nanos(2)), Nanos(1));
     assert!(at(&switch, 9) && !at(&switch, 10));
     assert_eq!(switch.next(Nanos(1)), Some(Nanos(10)));
-    switch.wish(Wish::OnFor(Nanos(10)), Nanos(5));
+    switch.request(SwitchRequest::OnFor(Nanos(10)), Nanos(5));
     assert_eq!(switch.next(Nanos(5)), Some(Nanos(15)));
-    switch.wish(Wish::Hold(1), Nanos(6));
+    switch.request(SwitchRequest::Hold(1), Nanos(6));
     assert_eq!(switch.next(Nanos(6)), None);
-    switch.wish(Wish::LetGo(1), Nanos(20));
+    switch.request(SwitchRequest::Release(1), Nanos(20));
     assert!(!at(&switch, 20));
-    switch.wish(Wish::On, Nanos(21));
-    switch.wish(Wish::OffFor(Nanos(5)), Nanos(22));
+    switch.request(SwitchRequest::On, Nanos(21));
+    switch.request(SwitchRequest::OffFor(Nanos(5)), Nanos(22));
     assert!(!at(&switch, 26) && at(&switch, 27));
     assert_eq!(switch.next(Nanos(22)), Some(Nanos(27)));
-    switch.wish(Wish::OnFor(Nanos(1)), Nanos(23));
+    switch.request(SwitchRequest::OnFor(Nanos(1)), Nanos(23));
     assert!(at(&switch, 24), "the last wish wins, and it was on before");
-    switch.wish(Wish::Off, Nanos(30));
+    switch.request(SwitchRequest::Off, Nanos(30));
     assert_eq!((at(&switch, 31), switch.next(Nanos(31))), (false, None));
 }
 
 #[test]
 fn an_order_is_left_where_something_changes_only() {
     let mut set = EventSet::new(Vec::new());
-    assert_eq!(set.wish(Wish::Off, Nanos(0)), None);
-    assert_eq!(set.wish(Wish::OnFor(Nanos(5)), Nanos(1)), Some(Order::Enable));
-    set.done(Order::Enable);
-    assert_eq!((set.wish(Wish::OnFor(Nanos(5)), Nanos(3)), set.next(Nanos(3))), (None, Some(Nanos(8))));
-    assert_eq!((set.settle(Nanos(7)), set.settle(Nanos(8))), (None, Some(Order::Disable)));
-    set.done(Order::Disable);
-    assert_eq!(set.wish(Wish::On, Nanos(9)), Some(Order::Enable));
+    assert_eq!(set.request(SwitchRequest::Off, Nanos(0)), None);
+    assert_eq!(set.request(SwitchRequest::OnFor(Nanos(5)), Nanos(1)), Some(SetOp::Enable));
+    set.done(SetOp::Enable);
+    assert_eq!((set.request(SwitchRequest::OnFor(Nanos(5)), Nanos(3)), set.next(Nanos(3))), (None, Some(Nanos(8))));
+    assert_eq!((set.settle(Nanos(7)), set.settle(Nanos(8))), (None, Some(SetOp::Disable)));
+    set.done(SetOp::Disable);
+    assert_eq!(set.request(SwitchRequest::On, Nanos(9)), Some(SetOp::Enable));
     set.failed(Nanos(9));
     assert_eq!((set.settle(Nanos(10)), set.position()), (None, Position::Off));
 }

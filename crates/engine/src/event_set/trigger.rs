@@ -19,7 +19,7 @@
 //! **Invariant:** one occurrence fires once at most; of each that should have fired and didn't it is known why
 //! ([`Happening::HeldBack`]).
 
-use super::term::{Lasting, Reach, Term, TermState, Verdict};
+use super::term::{Lasting, Reach, Term, TermState, TermValue};
 use crate::id::{CgroupId, CpuId, Nanos};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use core::num::NonZeroU32;
 
 /// Where something is the case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Place {
+pub enum TriggerTarget {
     /// In all that is looked at, together.
     All,
     /// On a CPU.
@@ -77,14 +77,14 @@ pub enum Happening {
     /// It fires.
     Fired {
         /// Where it is the case.
-        place: Place,
+        place: TriggerTarget,
         /// Since when.
         at: Nanos,
     },
     /// It would fire, but is cooling down.
     HeldBack {
         /// Where it is the case.
-        place: Place,
+        place: TriggerTarget,
         /// Since when.
         at: Nanos,
     },
@@ -107,7 +107,7 @@ enum Stage {
 }
 
 #[derive(Clone, Debug)]
-struct PlaceState {
+struct TargetState {
     /// Of the terms that each place has its own of; the others are not looked at here.
     terms: Vec<TermState>,
     stage: Stage,
@@ -125,9 +125,9 @@ pub struct Trigger {
     spec: TriggerSpec,
     /// Of the terms that are the same for all places; the others are not looked at here.
     common: Vec<TermState>,
-    places: BTreeMap<Place, PlaceState>,
+    places: BTreeMap<TriggerTarget, TargetState>,
     /// When something changes by itself, and where.
-    dates: BTreeSet<(Nanos, Place)>,
+    dates: BTreeSet<(Nanos, TriggerTarget)>,
     holding: usize,
     cool_until: Nanos,
     fired: u64,
@@ -154,7 +154,7 @@ impl Trigger {
             now,
         };
         if trigger.spec.terms.iter().all(|term| term.reach == Reach::Common) {
-            trigger.join(Place::All);
+            trigger.join(TriggerTarget::All);
         }
         trigger
     }
@@ -215,18 +215,25 @@ impl Trigger {
     /// A reading: so it is with a term at a place from now on. For one that is common to all, the place says nothing.
     ///
     /// A term or place that isn't there, and a reading of what is no [`Lasting::Level`], changes nothing.
-    pub fn observe(&mut self, term: usize, place: Place, verdict: Verdict, now: Nanos, out: &mut Vec<Happening>) {
+    pub fn observe(
+        &mut self,
+        term: usize,
+        place: TriggerTarget,
+        value: TermValue,
+        now: Nanos,
+        out: &mut Vec<Happening>,
+    ) {
         self.pass(now, out);
         let Some(&spec) = self.spec.terms.get(term).filter(|spec| spec.lasting == Lasting::Level) else { return };
         let now = self.now;
-        self.with_term(term, spec, place, |state| state.observe(verdict, now));
+        self.with_term(term, spec, place, |state| state.observe(value, now));
         self.look_where(spec, place, None, out);
     }
 
     /// What a term waits for has happened at a place, or, where it is common to all, anywhere.
     ///
     /// A term that isn't there, and one that is a [`Lasting::Level`], changes nothing.
-    pub fn happen(&mut self, term: usize, place: Place, now: Nanos, out: &mut Vec<Happening>) {
+    pub fn happen(&mut self, term: usize, place: TriggerTarget, now: Nanos, out: &mut Vec<Happening>) {
         self.pass(now, out);
         let Some(&spec) = self.spec.terms.get(term) else { return };
         let now = self.now;
@@ -245,7 +252,7 @@ impl Trigger {
     }
 
     /// A place is no longer looked at: its CPU has gone, or its cgroup.
-    pub fn leave(&mut self, place: Place, now: Nanos, out: &mut Vec<Happening>) {
+    pub fn leave(&mut self, place: TriggerTarget, now: Nanos, out: &mut Vec<Happening>) {
         self.pass(now, out);
         let Some(state) = self.places.remove(&place) else { return };
         if let Some(due) = state.due {
@@ -259,16 +266,16 @@ impl Trigger {
         }
     }
 
-    fn join(&mut self, place: Place) {
+    fn join(&mut self, place: TriggerTarget) {
         let terms = self.spec.terms.iter().map(|&term| TermState::new(term, self.now)).collect();
-        let state = PlaceState { terms, stage: Stage::Ready, occurrences: 0, last: None, due: None };
+        let state = TargetState { terms, stage: Stage::Ready, occurrences: 0, last: None, due: None };
         self.places.insert(place, state);
     }
 
-    fn with_term(&mut self, term: usize, spec: Term, place: Place, step: impl FnOnce(&mut TermState)) {
+    fn with_term(&mut self, term: usize, spec: Term, place: TriggerTarget, step: impl FnOnce(&mut TermState)) {
         let states = match spec.reach {
             Reach::Common => Some(&mut self.common),
-            Reach::EachPlace => {
+            Reach::EachTarget => {
                 if !self.places.contains_key(&place) {
                     self.join(place);
                 }
@@ -283,46 +290,46 @@ impl Trigger {
     }
 
     /// Something was told of a term: looks at all places that it concerns.
-    fn look_where(&mut self, spec: Term, place: Place, moment: Option<usize>, out: &mut Vec<Happening>) {
+    fn look_where(&mut self, spec: Term, place: TriggerTarget, moment: Option<usize>, out: &mut Vec<Happening>) {
         match spec.reach {
-            Reach::EachPlace => self.look(place, moment, out),
+            Reach::EachTarget => self.look(place, moment, out),
             Reach::Common => {
-                let places: Vec<Place> = self.places.keys().copied().collect();
+                let places: Vec<TriggerTarget> = self.places.keys().copied().collect();
                 places.into_iter().for_each(|place| self.look(place, moment, out));
             }
         }
     }
 
     /// Says what follows from what is known of a place now. `moment` is the term that happens just now.
-    fn look(&mut self, place: Place, moment: Option<usize>, out: &mut Vec<Happening>) {
+    fn look(&mut self, place: TriggerTarget, moment: Option<usize>, out: &mut Vec<Happening>) {
         let now = self.now;
         let Some(state) = self.places.get_mut(&place) else { return };
-        let mut all = if self.spec.terms.is_empty() { Verdict::Fails } else { Verdict::Holds };
+        let mut all = if self.spec.terms.is_empty() { TermValue::Fails } else { TermValue::Holds };
         let mut due: Option<Nanos> = None;
         for (index, &term) in self.spec.terms.iter().enumerate() {
             let states = match term.reach {
                 Reach::Common => &mut self.common,
-                Reach::EachPlace => &mut state.terms,
+                Reach::EachTarget => &mut state.terms,
             };
             let Some(of) = states.get_mut(index) else { continue };
             of.pass(term, now);
-            all = all.and(if moment == Some(index) { Verdict::Holds } else { of.says(term, now) });
+            all = all.and(if moment == Some(index) { TermValue::Holds } else { of.says(term, now) });
             due = earlier(due, of.next(term, now));
         }
         let mut occurred = false;
         match (all, moment) {
             // It lasts no longer than now.
-            (Verdict::Holds, Some(_)) => occurred = true,
-            (_, Some(_)) | (Verdict::Unknown, None) => {}
-            (Verdict::Fails, None) if state.stage == Stage::Holding => {
+            (TermValue::Holds, Some(_)) => occurred = true,
+            (_, Some(_)) | (TermValue::Unknown, None) => {}
+            (TermValue::Fails, None) if state.stage == Stage::Holding => {
                 state.stage = Stage::Ready;
                 self.holding -= 1;
                 if self.holding == 0 {
                     out.push(Happening::Ends { at: now });
                 }
             }
-            (Verdict::Fails, None) => {}
-            (Verdict::Holds, None) => {
+            (TermValue::Fails, None) => {}
+            (TermValue::Holds, None) => {
                 let begins = state.stage == Stage::Ready;
                 if begins {
                     state.stage = Stage::Holding;
@@ -341,7 +348,7 @@ impl Trigger {
     }
 
     /// There is an occurrence.
-    fn occur(&mut self, place: Place, moment: bool, out: &mut Vec<Happening>) {
+    fn occur(&mut self, place: TriggerTarget, moment: bool, out: &mut Vec<Happening>) {
         let (now, done) = (self.now, self.is_done());
         let Some(state) = self.places.get_mut(&place) else { return };
         let too_soon = moment && again_at(self.spec.repeat, state.last).is_some_and(|at| at > now);
@@ -367,7 +374,7 @@ impl Trigger {
     }
 
     /// Notes when to look at a place again.
-    fn set_date(&mut self, place: Place, mut due: Option<Nanos>) {
+    fn set_date(&mut self, place: TriggerTarget, mut due: Option<Nanos>) {
         let (now, repeat) = (self.now, self.spec.repeat);
         let Some(state) = self.places.get_mut(&place) else { return };
         if state.stage == Stage::Holding {

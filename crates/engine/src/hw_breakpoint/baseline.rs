@@ -6,19 +6,19 @@
 //! **Invariant:** it grants and refuses what [`super::Ledger`] does.
 
 use super::ledger::Locks;
-use super::{BpTarget, Claim, Full, Refused, Registers, SORTS};
+use super::{BpTarget, Claim, Full, Registers, ReserveError, SORTS};
 use crate::host::{LockCell, Rank};
 use crate::id::{CpuId, TaskId};
 use alloc::vec::Vec;
 
-struct Held {
+struct ListedClaim {
     number: u64,
     sort: usize,
     claim: Claim,
     place: BpTarget,
 }
 
-impl Held {
+impl ListedClaim {
     fn is_on(&self, cpu: CpuId) -> bool {
         self.place.cpus().is_none_or(|cpus| cpus.contains(cpu))
     }
@@ -26,21 +26,21 @@ impl Held {
 
 /// One CPU: what it holds itself, and how many tasks need so many there.
 #[derive(Clone)]
-struct Cpu {
+struct CpuUse {
     own: [u32; SORTS],
     tasks: [Vec<u32>; SORTS],
 }
 
-struct Books {
-    cpus: Vec<Cpu>,
-    list: Vec<Held>,
+struct ListState {
+    cpus: Vec<CpuUse>,
+    list: Vec<ListedClaim>,
     next: u64,
 }
 
 /// The list, and its lock.
 pub struct List<L: Locks> {
     registers: Registers,
-    books: L::Cell<Books>,
+    books: L::Cell<ListState>,
 }
 
 impl<L: Locks> List<L> {
@@ -51,8 +51,8 @@ impl<L: Locks> List<L> {
             Registers::Shared(count) => [count, 0],
             Registers::Separate { execute, data } => [execute, data],
         };
-        let cpu = Cpu { own: [0; SORTS], tasks: totals.map(|total| alloc::vec![0; usize::from(total) + 1]) };
-        let books = Books { cpus: alloc::vec![cpu; cpus as usize], list: Vec::new(), next: 0 };
+        let cpu = CpuUse { own: [0; SORTS], tasks: totals.map(|total| alloc::vec![0; usize::from(total) + 1]) };
+        let books = ListState { cpus: alloc::vec![cpu; cpus as usize], list: Vec::new(), next: 0 };
         Self { registers, books: LockCell::ranked(Rank::CpuLedger, books) }
     }
 
@@ -60,24 +60,24 @@ impl<L: Locks> List<L> {
     ///
     /// # Errors
     /// As [`super::Ledger::reserve`].
-    pub fn reserve(&self, claim: Claim, place: BpTarget) -> Result<u64, Refused> {
+    pub fn reserve(&self, claim: Claim, place: BpTarget) -> Result<u64, ReserveError> {
         let (sort, total) = (self.registers.sort(claim.kind), self.registers.for_kind(claim.kind));
         self.books.with(|books| {
             let cpus = books.cpus_of(&place);
             for &cpu in &cpus {
-                let here = books.cpus.get(cpu.0 as usize).ok_or(Refused::NoSuchCpu(cpu))?;
+                let here = books.cpus.get(cpu.0 as usize).ok_or(ReserveError::NoSuchCpu(cpu))?;
                 let of_tasks = match place.task() {
                     Some(task) => books.needed(task, sort, cpu),
                     None => here.tasks[sort].iter().rposition(|&tasks| tasks > 0).unwrap_or(0) as u32,
                 };
                 let in_use = here.own[sort] + of_tasks;
                 if in_use + u32::from(claim.weight.get()) > u32::from(total) {
-                    return Err(Refused::Full(Full { kind: claim.kind, task: place.task(), cpu, in_use, total }));
+                    return Err(ReserveError::Full(Full { kind: claim.kind, task: place.task(), cpu, in_use, total }));
                 }
             }
             let number = books.next;
             books.next += 1;
-            let held = Held { number, sort, claim, place };
+            let held = ListedClaim { number, sort, claim, place };
             books.account(&held, &cpus, 1);
             books.list.push(held);
             Ok(number)
@@ -96,7 +96,7 @@ impl<L: Locks> List<L> {
     }
 }
 
-impl Books {
+impl ListState {
     fn cpus_of(&self, place: &BpTarget) -> Vec<CpuId> {
         match place.cpus() {
             None => (0..self.cpus.len() as u32).map(CpuId).collect(),
@@ -106,12 +106,12 @@ impl Books {
 
     /// What a task may need on a CPU: the walk over the whole list.
     fn needed(&self, task: TaskId, sort: usize, cpu: CpuId) -> u32 {
-        let of_task = |held: &&Held| held.place.task() == Some(task) && held.sort == sort && held.is_on(cpu);
+        let of_task = |held: &&ListedClaim| held.place.task() == Some(task) && held.sort == sort && held.is_on(cpu);
         self.list.iter().filter(of_task).map(|held| u32::from(held.claim.weight.get())).sum()
     }
 
     /// `held` comes or goes; it is not on the list.
-    fn account(&mut self, held: &Held, cpus: &[CpuId], more: i32) {
+    fn account(&mut self, held: &ListedClaim, cpus: &[CpuId], more: i32) {
         let weight = u32::from(held.claim.weight.get());
         for &cpu in cpus {
             let without = held.place.task().map(|task| self.needed(task, held.sort, cpu));

@@ -2,10 +2,10 @@
 //!
 //! **Invariant:** a refusal leaves both as they were.
 
-use super::cpus::{Change, CpuBook};
-use super::summary::{Summary, Word};
+use super::cpus::{ClaimChange, CpuBook};
+use super::summary::{LedgerWord, Summary};
 use super::tasks::{ClaimNumber, TaskBook};
-use super::{BpTarget, Claim, Holder, Refused, Registers};
+use super::{BpTarget, Claim, Holder, Registers, ReserveError};
 use crate::id::TaskId;
 use alloc::boxed::Box;
 
@@ -17,8 +17,8 @@ pub(super) struct Books<'a, W> {
     pub(super) tasks: &'a mut TaskBook,
 }
 
-impl<W: Word> Books<'_, W> {
-    fn fits(&self, task: TaskId, claim: Claim, place: &BpTarget) -> Result<(), Refused> {
+impl<W: LedgerWord> Books<'_, W> {
+    fn fits(&self, task: TaskId, claim: Claim, place: &BpTarget) -> Result<(), ReserveError> {
         let everywhere = self.tasks.everywhere(task, self.registers.sort(claim.kind));
         self.cpus.fits_task(task, everywhere, claim, place)
     }
@@ -29,19 +29,19 @@ impl<W: Word> Books<'_, W> {
         claim: Claim,
         place: BpTarget,
         holder: Holder,
-    ) -> Result<ClaimNumber, Refused> {
+    ) -> Result<ClaimNumber, ReserveError> {
         self.fits(task, claim, &place)?;
         // The entry of the task comes first: accounts are kept in it.
         let number = self.tasks.insert(task, claim, holder, None);
-        self.account(task, claim, &place, Change::More);
+        self.account(task, claim, &place, ClaimChange::More);
         self.write_place(task, number, place);
         Ok(number)
     }
 
-    pub(super) fn release(&mut self, task: TaskId, number: ClaimNumber) -> Result<(), Refused> {
-        let held = self.tasks.claim(task, number).ok_or(Refused::Stale)?;
+    pub(super) fn release(&mut self, task: TaskId, number: ClaimNumber) -> Result<(), ReserveError> {
+        let held = self.tasks.claim(task, number).ok_or(ReserveError::Stale)?;
         let (claim, place) = (held.claim, held.place(task));
-        self.account(task, claim, &place, Change::Less);
+        self.account(task, claim, &place, ClaimChange::Less);
         self.tasks.remove(task, number);
         Ok(())
     }
@@ -53,15 +53,15 @@ impl<W: Word> Books<'_, W> {
         number: ClaimNumber,
         claim: Claim,
         place: BpTarget,
-    ) -> Result<(), Refused> {
-        let held = self.tasks.claim(task, number).ok_or(Refused::Stale)?;
+    ) -> Result<(), ReserveError> {
+        let held = self.tasks.claim(task, number).ok_or(ReserveError::Stale)?;
         let (old_claim, old_place) = (held.claim, held.place(task));
-        self.account(task, old_claim, &old_place, Change::Less);
+        self.account(task, old_claim, &old_place, ClaimChange::Less);
         if let Err(refused) = self.fits(task, claim, &place) {
-            self.account(task, old_claim, &old_place, Change::More);
+            self.account(task, old_claim, &old_place, ClaimChange::More);
             return Err(refused);
         }
-        self.account(task, claim, &place, Change::More);
+        self.account(task, claim, &place, ClaimChange::More);
         if let Some(held) = self.tasks.claim_mut(task, number) {
             held.claim = claim;
         }
@@ -78,7 +78,7 @@ impl<W: Word> Books<'_, W> {
         }
     }
 
-    fn account(&mut self, task: TaskId, claim: Claim, place: &BpTarget, change: Change) {
+    fn account(&mut self, task: TaskId, claim: Claim, place: &BpTarget, change: ClaimChange) {
         let sort = self.registers.sort(claim.kind);
         let before = self.tasks.everywhere(task, sort);
         match place.cpus() {
@@ -90,7 +90,7 @@ impl<W: Word> Books<'_, W> {
             }
             Some(cpus) => {
                 self.cpus.change_limited(task, before, claim, cpus, change);
-                self.tasks.change_limited(task, if change == Change::More { 1 } else { -1 });
+                self.tasks.change_limited(task, if change == ClaimChange::More { 1 } else { -1 });
             }
         }
     }

@@ -6,7 +6,7 @@
 //! Linux: `cpu_pinned`, `max_bp_pinned_slots` (kernel/events/hw_breakpoint.c).
 
 use super::histogram::Histogram;
-use super::{BpTarget, Claim, Full, Holder, Holding, Refused, Registers, SORTS};
+use super::{BpTarget, Claim, Full, Holder, Holding, Registers, ReserveError, SORTS};
 use crate::arena::{Arena, Id};
 use crate::id::{CpuId, TaskId};
 use crate::system_wide::CpuMask;
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 #[derive(Debug)]
-struct Cpu {
+struct CpuNeeds {
     own: [u8; SORTS],
     /// What tasks need here that hold something for this CPU: that, and what they need wherever they are.
     needs: [Histogram; SORTS],
@@ -35,7 +35,7 @@ pub(super) struct CpuClaim {
 
 pub(super) struct CpuBook {
     registers: Registers,
-    cpus: Vec<Cpu>,
+    cpus: Vec<CpuNeeds>,
     /// How many CPUs hold so many themselves.
     own: [Histogram; SORTS],
     /// What tasks hold for one CPU, those that do.
@@ -47,7 +47,7 @@ pub(super) struct CpuBook {
 
 impl CpuBook {
     pub(super) fn new(registers: Registers, totals: [u8; SORTS], cpus: u32) -> Self {
-        let cpu = |_| Cpu { own: [0; SORTS], needs: totals.map(Histogram::new) };
+        let cpu = |_| CpuNeeds { own: [0; SORTS], needs: totals.map(Histogram::new) };
         Self {
             registers,
             cpus: (0..cpus).map(cpu).collect(),
@@ -74,10 +74,10 @@ impl CpuBook {
     }
 
     /// Whether a claim of CPUs fits, where a task needs at most `most_needed` wherever it is.
-    pub(super) fn fits(&self, claim: Claim, cpus: &CpuMask, most_needed: u8) -> Result<(), Refused> {
+    pub(super) fn fits(&self, claim: Claim, cpus: &CpuMask, most_needed: u8) -> Result<(), ReserveError> {
         let sort = self.registers.sort(claim.kind);
         for cpu in cpus.iter() {
-            let here = self.cpus.get(cpu.0 as usize).ok_or(Refused::NoSuchCpu(cpu))?;
+            let here = self.cpus.get(cpu.0 as usize).ok_or(ReserveError::NoSuchCpu(cpu))?;
             let in_use = u32::from(here.own[sort]) + u32::from(most_needed.max(here.needs[sort].top()));
             check(self.registers, claim, None, cpu, in_use)?;
         }
@@ -91,7 +91,7 @@ impl CpuBook {
         everywhere: u8,
         claim: Claim,
         place: &BpTarget,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ReserveError> {
         let sort = self.registers.sort(claim.kind);
         let limited = self.limited.get(&task);
         let here = |cpu: CpuId| limited.and_then(|on| on.get(&cpu)).map_or(0, |on| on[sort]);
@@ -121,7 +121,7 @@ impl CpuBook {
     }
 
     /// The CPUs of a mask hold so many more themselves, or so many fewer.
-    pub(super) fn change_own(&mut self, claim: Claim, cpus: &CpuMask, change: Change) {
+    pub(super) fn change_own(&mut self, claim: Claim, cpus: &CpuMask, change: ClaimChange) {
         let sort = self.registers.sort(claim.kind);
         for cpu in cpus.iter() {
             let Some(cpu) = self.cpus.get_mut(cpu.0 as usize) else { continue };
@@ -138,7 +138,7 @@ impl CpuBook {
         everywhere: u8,
         claim: Claim,
         cpus: &CpuMask,
-        change: Change,
+        change: ClaimChange,
     ) {
         let sort = self.registers.sort(claim.kind);
         let on = self.limited.entry(task).or_default();
@@ -183,12 +183,12 @@ impl CpuBook {
 
 /// In which direction an account changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(super) enum ClaimChange {
     More,
     Less,
 }
 
-impl Change {
+impl ClaimChange {
     pub(super) const fn of(self, before: u8, weight: u8) -> u8 {
         match self {
             Self::More => before.saturating_add(weight),
@@ -197,10 +197,16 @@ impl Change {
     }
 }
 
-fn check(registers: Registers, claim: Claim, task: Option<TaskId>, cpu: CpuId, in_use: u32) -> Result<(), Refused> {
+fn check(
+    registers: Registers,
+    claim: Claim,
+    task: Option<TaskId>,
+    cpu: CpuId,
+    in_use: u32,
+) -> Result<(), ReserveError> {
     let (kind, total) = (claim.kind, registers.for_kind(claim.kind));
     match in_use + u32::from(claim.weight.get()) <= u32::from(total) {
         true => Ok(()),
-        false => Err(Refused::Full(Full { kind, task, cpu, in_use, total })),
+        false => Err(ReserveError::Full(Full { kind, task, cpu, in_use, total })),
     }
 }

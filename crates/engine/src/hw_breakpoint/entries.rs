@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a task stands in one place, and only while it has a claim.
 
-use super::tasks::{Entry, mixed};
+use super::tasks::{TaskEntry, mixed};
 use crate::id::TaskId;
 use alloc::boxed::Box;
 use hashbrown::HashTable;
@@ -15,26 +15,26 @@ use hashbrown::HashTable;
 #[repr(C)]
 pub(super) struct Entries {
     /// The one that came last, if it has not gone.
-    latest: Option<(TaskId, Box<Entry>)>,
+    latest: Option<(TaskId, Box<TaskEntry>)>,
     others: HashTable<Apart>,
 }
 
 /// On lines of the cache of its own, so that threads which use different tasks of one book meet in the book's only.
 #[repr(align(64))]
-struct Apart(Entry);
+struct Apart(TaskEntry);
 
 impl Entries {
     #[cfg(test)]
     pub(super) const OTHERS: usize = core::mem::offset_of!(Self, others);
 
-    pub(super) fn get(&self, task: TaskId) -> Option<&Entry> {
+    pub(super) fn get(&self, task: TaskId) -> Option<&TaskEntry> {
         match &self.latest {
             Some((latest, entry)) if *latest == task => Some(entry),
             _ => self.others.find(mixed(task), |entry| entry.0.task == task).map(|entry| &entry.0),
         }
     }
 
-    pub(super) fn get_mut(&mut self, task: TaskId) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, task: TaskId) -> Option<&mut TaskEntry> {
         match &mut self.latest {
             Some((latest, entry)) if *latest == task => Some(entry),
             _ => self.others.find_mut(mixed(task), |entry| entry.0.task == task).map(|entry| &mut entry.0),
@@ -42,11 +42,11 @@ impl Entries {
     }
 
     /// A task that is not there comes.
-    pub(super) fn insert(&mut self, task: TaskId) -> &mut Entry {
+    pub(super) fn insert(&mut self, task: TaskId) -> &mut TaskEntry {
         if let Some((before, entry)) = self.latest.take() {
             self.others.insert_unique(mixed(before), Apart(*entry), |entry| mixed(entry.0.task));
         }
-        &mut self.latest.insert((task, Box::new(Entry::new(task)))).1
+        &mut self.latest.insert((task, Box::new(TaskEntry::new(task)))).1
     }
 
     pub(super) fn remove(&mut self, task: TaskId) {
@@ -57,7 +57,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &TaskEntry> {
         let others = self.others.iter().map(|entry| &entry.0);
         self.latest.iter().map(|(_, entry)| &**entry).chain(others)
     }

@@ -16,11 +16,11 @@
 //! Linux: `toggle_bp_slot`, `__reserve_bp_slot`, `bp_cpuinfo_sem` (kernel/events/hw_breakpoint.c).
 
 use super::books::Books;
-use super::cpus::{Change, ClaimId, CpuBook, CpuClaim};
-use super::summary::{Summary, Word};
+use super::cpus::{ClaimChange, ClaimId, CpuBook, CpuClaim};
+use super::summary::{LedgerWord, Summary};
 use super::tasks::{TaskBook, mixed};
-use super::token::{Entry, Reservation, Token};
-use super::{BpTarget, Claim, EngineNumber, Full, Holder, Holding, Kind, Refused, Registers};
+use super::token::{ClaimRef, Reservation, Token};
+use super::{BpTarget, Claim, EngineNumber, Full, Holder, Holding, Kind, Registers, ReserveError};
 use crate::host::{LockCell, Rank};
 use crate::id::{CpuId, TaskId};
 use crate::system_wide::CpuMask;
@@ -33,7 +33,7 @@ pub trait Locks {
     /// One lock. It may be taken by threads only, and is held for a few steps.
     type Cell<T: Send>: LockCell<T>;
     /// What is read without one.
-    type Word: Word;
+    type Word: LedgerWord;
 }
 
 /// A book on lines of the cache of its own, so that threads which use different books don't disturb each other.
@@ -107,13 +107,13 @@ impl<L: Locks> Ledger<L> {
     /// tasks. Otherwise O(CPUs of the place), one at a time.
     ///
     /// # Errors
-    /// [`Refused::NoSuchCpu`]; then [`Refused::Full`] with the first CPU that has not enough.
-    pub fn reserve(&self, claim: Claim, place: BpTarget, holder: Holder) -> Result<Token<'_, L>, Refused> {
+    /// [`ReserveError::NoSuchCpu`]; then [`ReserveError::Full`] with the first CPU that has not enough.
+    pub fn reserve(&self, claim: Claim, place: BpTarget, holder: Holder) -> Result<Token<'_, L>, ReserveError> {
         if let BpTarget::TaskEverywhere(task) = place
             && let Some(number) =
                 self.book(task).with(|book| book.grant(self.registers, &self.summary.0, (task, claim, holder)))
         {
-            return Ok(Token::new(self, Reservation(Entry::Task(task, number))));
+            return Ok(Token::new(self, Reservation(ClaimRef::Task(task, number))));
         }
         self.check(&place)?;
         self.cpus.with(|cpus| self.reserve_with(cpus, claim, place, holder)).map(|held| Token::new(self, held))
@@ -123,7 +123,10 @@ impl<L: Locks> Ledger<L> {
     ///
     /// # Errors
     /// The first of them that is refused, by number from 0, and why: as [`Ledger::reserve`].
-    pub fn reserve_all(&self, wanted: Vec<(Claim, BpTarget, Holder)>) -> Result<Vec<Token<'_, L>>, (usize, Refused)> {
+    pub fn reserve_all(
+        &self,
+        wanted: Vec<(Claim, BpTarget, Holder)>,
+    ) -> Result<Vec<Token<'_, L>>, (usize, ReserveError)> {
         for (index, (_, place, _)) in wanted.iter().enumerate() {
             self.check(place).map_err(|refused| (index, refused))?;
         }
@@ -149,7 +152,7 @@ impl<L: Locks> Ledger<L> {
     #[allow(clippy::needless_pass_by_value)] // no caller can use it afterwards
     pub fn release(&self, reservation: Reservation) -> bool {
         let Reservation(entry) = reservation;
-        if let Entry::Task(task, number) = entry
+        if let ClaimRef::Task(task, number) = entry
             && self.book(task).with(|book| book.take_back(self.registers, task, number)).is_some()
         {
             return true;
@@ -161,16 +164,16 @@ impl<L: Locks> Ledger<L> {
     /// both want the same registers, and no other claim can take it in between.
     ///
     /// # Errors
-    /// What was held is still held then. [`Refused::NoSuchCpu`], [`Refused::Stale`], [`Refused::OtherOwner`],
-    /// [`Refused::Full`].
-    pub fn modify(&self, reservation: &Reservation, claim: Claim, place: BpTarget) -> Result<(), Refused> {
+    /// What was held is still held then. [`ReserveError::NoSuchCpu`], [`ReserveError::Stale`], [`ReserveError::OtherOwner`],
+    /// [`ReserveError::Full`].
+    pub fn modify(&self, reservation: &Reservation, claim: Claim, place: BpTarget) -> Result<(), ReserveError> {
         self.check(&place)?;
         let (task, number) = match reservation.0 {
-            Entry::Task(task, number) => (task, number),
-            Entry::Cpus(id) => return self.cpus.with(|cpus| self.modify_cpus(cpus, id, claim, place)),
+            ClaimRef::Task(task, number) => (task, number),
+            ClaimRef::Cpus(id) => return self.cpus.with(|cpus| self.modify_cpus(cpus, id, claim, place)),
         };
         if place.task() != Some(task) {
-            return Err(Refused::OtherOwner);
+            return Err(ReserveError::OtherOwner);
         }
         self.cpus.with(|cpus| self.book(task).with(|tasks| self.both(cpus, tasks).modify(task, number, claim, place)))
     }
@@ -178,11 +181,11 @@ impl<L: Locks> Ledger<L> {
     /// Says who holds it from now on. `false`: it is stale.
     pub fn name(&self, reservation: &Reservation, holder: Holder) -> bool {
         match reservation.0 {
-            Entry::Task(task, number) => self.book(task).with(|book| {
+            ClaimRef::Task(task, number) => self.book(task).with(|book| {
                 let held = book.claim_mut(task, number);
                 held.map(|held| held.holder = holder).is_some()
             }),
-            Entry::Cpus(id) => {
+            ClaimRef::Cpus(id) => {
                 self.cpus.with(|book| book.claims.get_mut(id).map(|held| held.holder = holder).is_some())
             }
         }
@@ -196,23 +199,23 @@ impl<L: Locks> Ledger<L> {
     pub fn split(&self, reservation: Reservation) -> Result<Vec<(CpuId, Reservation)>, Reservation> {
         let one = |cpu: CpuId| [cpu].into_iter().collect::<CpuMask>();
         let parts = match reservation.0 {
-            Entry::Task(task, number) => self.book(task).with(|book| {
+            ClaimRef::Task(task, number) => self.book(task).with(|book| {
                 let held = book.claim(task, number)?;
                 let (claim, holder, cpus) = (held.claim, held.holder, held.cpus.as_deref()?.clone());
                 let part = |cpu: CpuId| {
                     let number = book.insert(task, claim, holder, Some(Box::new(one(cpu))));
                     book.change_limited(task, 1);
-                    (cpu, Reservation(Entry::Task(task, number)))
+                    (cpu, Reservation(ClaimRef::Task(task, number)))
                 };
                 let parts = cpus.iter().map(part).collect();
                 book.change_limited(task, -1);
                 book.remove(task, number);
                 Some(parts)
             }),
-            Entry::Cpus(id) => self.cpus.with(|book| {
+            ClaimRef::Cpus(id) => self.cpus.with(|book| {
                 let CpuClaim { claim, holder, cpus } = book.claims.remove(id)?;
                 let part = |cpu: CpuId| {
-                    (cpu, Reservation(Entry::Cpus(book.claims.insert(CpuClaim { claim, holder, cpus: one(cpu) }))))
+                    (cpu, Reservation(ClaimRef::Cpus(book.claims.insert(CpuClaim { claim, holder, cpus: one(cpu) }))))
                 };
                 Some(cpus.iter().map(part).collect())
             }),
@@ -286,11 +289,11 @@ impl<L: Locks> Ledger<L> {
     /// What a reservation stands for; `None`: it is stale.
     pub fn holding(&self, reservation: &Reservation) -> Option<Holding> {
         match reservation.0 {
-            Entry::Task(task, number) => self.book(task).with(|book| {
+            ClaimRef::Task(task, number) => self.book(task).with(|book| {
                 let held = book.claim(task, number)?;
                 Some(Holding { holder: held.holder, claim: held.claim, place: held.place(task) })
             }),
-            Entry::Cpus(id) => self.cpus.with(|book| {
+            ClaimRef::Cpus(id) => self.cpus.with(|book| {
                 let CpuClaim { claim, holder, cpus } = book.claims.get(id)?;
                 Some(Holding { holder: *holder, claim: *claim, place: BpTarget::Cpus(cpus.clone()) })
             }),
@@ -314,9 +317,9 @@ impl<L: Locks> Ledger<L> {
         &self.tasks[middle & (self.tasks.len() - 1)].0
     }
 
-    fn check(&self, place: &BpTarget) -> Result<(), Refused> {
+    fn check(&self, place: &BpTarget) -> Result<(), ReserveError> {
         let unknown = place.cpus().and_then(|cpus| cpus.iter().find(|cpu| cpu.0 >= self.number));
-        unknown.map_or(Ok(()), |cpu| Err(Refused::NoSuchCpu(cpu)))
+        unknown.map_or(Ok(()), |cpu| Err(ReserveError::NoSuchCpu(cpu)))
     }
 
     fn reserve_with(
@@ -325,45 +328,45 @@ impl<L: Locks> Ledger<L> {
         claim: Claim,
         place: BpTarget,
         holder: Holder,
-    ) -> Result<Reservation, Refused> {
+    ) -> Result<Reservation, ReserveError> {
         match place {
             BpTarget::TaskEverywhere(task) | BpTarget::TaskOn(task, _) => self.book(task).with(|tasks| {
                 let number = self.both(cpus, tasks).reserve(task, claim, place, holder)?;
-                Ok(Reservation(Entry::Task(task, number)))
+                Ok(Reservation(ClaimRef::Task(task, number)))
             }),
             BpTarget::Cpus(mask) => {
                 let granted = self.grant_cpus(cpus, claim, &mask);
                 self.settle(cpus);
                 granted?;
                 let id = cpus.claims.insert(CpuClaim { claim, holder, cpus: mask });
-                Ok(Reservation(Entry::Cpus(id)))
+                Ok(Reservation(ClaimRef::Cpus(id)))
             }
         }
     }
 
-    fn release_with(&self, cpus: &mut CpuBook, entry: Entry) -> bool {
+    fn release_with(&self, cpus: &mut CpuBook, entry: ClaimRef) -> bool {
         match entry {
-            Entry::Task(task, number) => {
+            ClaimRef::Task(task, number) => {
                 self.book(task).with(|tasks| self.both(cpus, tasks).release(task, number).is_ok())
             }
-            Entry::Cpus(id) => {
+            ClaimRef::Cpus(id) => {
                 let Some(CpuClaim { claim, cpus: mask, .. }) = cpus.claims.remove(id) else { return false };
-                cpus.change_own(claim, &mask, Change::Less);
+                cpus.change_own(claim, &mask, ClaimChange::Less);
                 self.settle(cpus);
                 true
             }
         }
     }
 
-    fn modify_cpus(&self, cpus: &mut CpuBook, id: ClaimId, claim: Claim, place: BpTarget) -> Result<(), Refused> {
-        let held = cpus.claims.get(id).ok_or(Refused::Stale)?;
-        let BpTarget::Cpus(mask) = place else { return Err(Refused::OtherOwner) };
+    fn modify_cpus(&self, cpus: &mut CpuBook, id: ClaimId, claim: Claim, place: BpTarget) -> Result<(), ReserveError> {
+        let held = cpus.claims.get(id).ok_or(ReserveError::Stale)?;
+        let BpTarget::Cpus(mask) = place else { return Err(ReserveError::OtherOwner) };
         let (old_claim, old_mask) = (held.claim, held.cpus.clone());
         // The tasks' books keep the ceiling that it has with the old claim, until it is settled.
-        cpus.change_own(old_claim, &old_mask, Change::Less);
+        cpus.change_own(old_claim, &old_mask, ClaimChange::Less);
         let granted = self.grant_cpus(cpus, claim, &mask);
         if granted.is_err() {
-            cpus.change_own(old_claim, &old_mask, Change::More);
+            cpus.change_own(old_claim, &old_mask, ClaimChange::More);
         } else if let Some(held) = cpus.claims.get_mut(id) {
             (held.claim, held.cpus) = (claim, mask);
         }
@@ -372,7 +375,7 @@ impl<L: Locks> Ledger<L> {
     }
 
     /// Accounts for a claim of CPUs, if it fits. The ceiling must be settled afterwards.
-    fn grant_cpus(&self, cpus: &mut CpuBook, claim: Claim, mask: &CpuMask) -> Result<(), Refused> {
+    fn grant_cpus(&self, cpus: &mut CpuBook, claim: Claim, mask: &CpuMask) -> Result<(), ReserveError> {
         let (sort, total) = (self.registers.sort(claim.kind), self.registers.for_kind(claim.kind));
         let ceiling = cpus.ceiling_with(sort, mask, claim.weight.get());
         // What is more than there is never fits: then there is no need to make room.
@@ -397,7 +400,7 @@ impl<L: Locks> Ledger<L> {
             }
             cpus.fits(claim, mask, summary.most(sort))?;
         }
-        cpus.change_own(claim, mask, Change::More);
+        cpus.change_own(claim, mask, ClaimChange::More);
         Ok(())
     }
 

@@ -27,7 +27,7 @@ mod token;
 mod tests;
 
 pub use ledger::{Ledger, Locks};
-pub use summary::Word;
+pub use summary::LedgerWord;
 pub use token::{Reservation, Token};
 
 use crate::id::{CpuId, EventId, TaskId};
@@ -245,7 +245,7 @@ impl core::error::Error for Full {}
 /// Why nothing was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum ReserveError {
     /// Registers are not enough.
     Full(Full),
     /// The machine never has this CPU.
@@ -256,7 +256,7 @@ pub enum Refused {
     OtherOwner,
 }
 
-impl Refused {
+impl ReserveError {
     /// The errno that Linux gives in this case.
     #[must_use]
     pub const fn errno(self) -> i32 {
@@ -269,7 +269,7 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full(full) => full.fmt(f),
@@ -280,4 +280,4 @@ impl fmt::Display for Refused {
     }
 }
 
-impl core::error::Error for Refused {}
+impl core::error::Error for ReserveError {}

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A word that many threads read without a lock.
-pub trait Word: Send + Sync {
+pub trait LedgerWord: Send + Sync {
     /// With a value.
     fn new(value: u32) -> Self;
     /// Its value; what was done before it was written is seen.
@@ -32,7 +32,7 @@ pub trait Word: Send + Sync {
     fn exchange(&self, seen: u32, new: u32) -> Result<(), u32>;
 }
 
-impl Word for AtomicU32 {
+impl LedgerWord for AtomicU32 {
     fn new(value: u32) -> Self {
         Self::new(value)
     }
@@ -74,7 +74,7 @@ pub(super) struct Summary<W> {
 }
 
 /// Changes a word, though it be to what it is, and answers what it was; or leaves it alone where `change` says `None`.
-fn update<W: Word>(word: &W, change: impl Fn(Levels) -> Option<Levels>) -> Option<Levels> {
+fn update<W: LedgerWord>(word: &W, change: impl Fn(Levels) -> Option<Levels>) -> Option<Levels> {
     let mut seen = word.load();
     while let Some(changed) = change(Levels::decode(seen)) {
         match word.exchange(seen, changed.encode()) {
@@ -86,7 +86,7 @@ fn update<W: Word>(word: &W, change: impl Fn(Levels) -> Option<Levels>) -> Optio
 }
 
 /// Raises *most* to what a task needs, where it is lower.
-fn raise<W: Word>(word: &W, sort: usize, need: u8) {
+fn raise<W: LedgerWord>(word: &W, sort: usize, need: u8) {
     let higher = |mut levels: Levels| {
         let lower = levels.most[sort] < need;
         levels.most[sort] = need;
@@ -95,7 +95,7 @@ fn raise<W: Word>(word: &W, sort: usize, need: u8) {
     update(word, higher);
 }
 
-impl<W: Word> Summary<W> {
+impl<W: LedgerWord> Summary<W> {
     /// Nothing is held, on so many shelves.
     pub(super) fn new(shelves: usize) -> Self {
         Self { all: W::new(0), shelves: (0..shelves).map(|_| W::new(0)).collect() }

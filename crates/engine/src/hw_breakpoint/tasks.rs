@@ -13,7 +13,7 @@
 use super::claims::Claims;
 use super::entries::Entries;
 use super::histogram::{Few, many};
-use super::summary::{Summary, Word};
+use super::summary::{LedgerWord, Summary};
 use super::{BpTarget, Claim, Holder, Holding, Registers, SORTS};
 use crate::id::TaskId;
 use crate::system_wide::CpuMask;
@@ -44,7 +44,7 @@ impl TaskClaim {
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Entry {
+pub(super) struct TaskEntry {
     pub(super) task: TaskId,
     /// The number of the next claim, or one before.
     next: u32,
@@ -58,7 +58,7 @@ pub(super) struct Entry {
     claims: Claims,
 }
 
-impl Entry {
+impl TaskEntry {
     pub(super) fn new(task: TaskId) -> Self {
         Self { task, next: 0, limited: 0, everywhere: [0; SORTS], again: false, claims: Claims::default() }
     }
@@ -141,7 +141,7 @@ impl TaskBook {
     pub(super) fn grant(
         &mut self,
         registers: Registers,
-        summary: &Summary<impl Word>,
+        summary: &Summary<impl LedgerWord>,
         (task, claim, holder): (TaskId, Claim, Holder),
     ) -> Option<ClaimNumber> {
         let sort = registers.sort(claim.kind);
@@ -254,12 +254,12 @@ mod tests {
         let end = offset_of!(TaskBook, entries) + Entries::OTHERS;
         assert!(LOCK + end <= LINE || small, "{end}");
         assert!(LOCK + size_of::<TaskBook>() <= 2 * LINE || small, "{}", size_of::<TaskBook>());
-        assert!(size_of::<Entry>() <= 3 * LINE || small, "{}", size_of::<Entry>());
+        assert!(size_of::<TaskEntry>() <= 3 * LINE || small, "{}", size_of::<TaskEntry>());
     }
 
     #[test]
     fn no_number_is_held_twice() {
-        let mut entry = Entry::new(TaskId(1));
+        let mut entry = TaskEntry::new(TaskId(1));
         let mut hold = || entry.push(Claim::one(crate::hw_breakpoint::Kind::Data), Holder::Opening, None);
         let first = hold();
         entry.next = u32::MAX;

@@ -10,7 +10,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Entry {
+pub(super) enum ClaimRef {
     Task(TaskId, ClaimNumber),
     Cpus(ClaimId),
 }
@@ -18,13 +18,13 @@ pub(super) enum Entry {
 /// Registers that are held until [`Ledger::release`]; dropping it releases nothing.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "registers are held until the reservation is released"]
-pub struct Reservation(pub(super) Entry);
+pub struct Reservation(pub(super) ClaimRef);
 
 /// Registers that are held until the token is dropped, or for longer if it is committed.
 #[must_use = "a token that is dropped gives its registers back"]
 pub struct Token<'a, L: Locks> {
     ledger: &'a Ledger<L>,
-    entry: Entry,
+    entry: ClaimRef,
 }
 
 impl<'a, L: Locks> Token<'a, L> {

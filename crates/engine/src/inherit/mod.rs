@@ -12,12 +12,12 @@
 //!
 //! Linux: `inherit_event`, `inherit_group`, `sync_child_event` (kernel/events/core.c).
 
-mod relative;
+mod family_task;
 mod switches;
 
-pub use relative::{KinId, Relative};
+pub use family_task::{FamilyTask, FamilyTaskId};
+pub use switches::FamilySwitch;
 pub(crate) use switches::Mark;
-pub use switches::Switch;
 
 use crate::arena::Arena;
 use crate::count::Count;
@@ -46,7 +46,7 @@ pub enum Counting {
 
 /// Why a step of a family was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KinError {
+pub enum FamilyError {
     /// The parent is no relative: its fork was never seen.
     UnknownParent(TaskId),
     /// The task is no relative, or none that lives.
@@ -67,16 +67,16 @@ pub(crate) enum Adoption {
 
 /// The relatives of one root task.
 pub struct Family {
-    root: KinId,
+    root: FamilyTaskId,
     roots: Vec<Vec<EventId>>,
     attribution: Attribution,
     counting: Counting,
     retired: Vec<Count>,
     /// The newest relative of each task number, exited ones included while they are kept: reports come after the exit.
-    by_task: HashMap<TaskId, KinId>,
-    kin: Arena<Relative, Relative>,
+    by_task: HashMap<TaskId, FamilyTaskId>,
+    tasks: Arena<FamilyTask, FamilyTask>,
     /// Those who live and are counted by the engine, in no order: reading them costs nothing for those who exited.
-    counted: Vec<KinId>,
+    counted: Vec<FamilyTaskId>,
     switches: Switches,
     live: usize,
     forks: u64,
@@ -94,8 +94,8 @@ impl Family {
         now: Nanos,
     ) -> Self {
         let events = roots.len();
-        let mut kin = Arena::default();
-        let root_id = kin.insert(Relative::new(root, None, kept(attribution, events), now));
+        let mut tasks = Arena::default();
+        let root_id = tasks.insert(FamilyTask::new(root, None, kept(attribution, events), now));
         let mut by_task = HashMap::new();
         by_task.insert(root, root_id);
         Self {
@@ -105,7 +105,7 @@ impl Family {
             counting,
             retired: alloc::vec![Count::default(); events],
             by_task,
-            kin,
+            tasks,
             counted: Vec::new(),
             switches: Switches::new(events),
             live: 1,
@@ -132,16 +132,16 @@ impl Family {
     /// gave its number back, and another relative takes it.
     ///
     /// # Errors
-    /// [`KinError::UnknownParent`]; the child is not taken in.
-    pub fn fork(&mut self, parent: TaskId, child: TaskId, now: Nanos) -> Result<KinId, KinError> {
-        let parent_id = *self.by_task.get(&parent).ok_or(KinError::UnknownParent(parent))?;
+    /// [`FamilyError::UnknownParent`]; the child is not taken in.
+    pub fn fork(&mut self, parent: TaskId, child: TaskId, now: Nanos) -> Result<FamilyTaskId, FamilyError> {
+        let parent_id = *self.by_task.get(&parent).ok_or(FamilyError::UnknownParent(parent))?;
         if let Some(&known) = self.by_task.get(&child)
             && self.is_live(known)
         {
             return Ok(known);
         }
         let kept = kept(self.attribution, self.roots.len());
-        let id = self.kin.insert(Relative::new(child, Some(parent_id), kept, now));
+        let id = self.tasks.insert(FamilyTask::new(child, Some(parent_id), kept, now));
         self.by_task.insert(child, id);
         self.live += 1;
         self.forks += 1;
@@ -154,22 +154,22 @@ impl Family {
     }
 
     /// A child is counted with a group of its own, if nothing was switched since `mark`.
-    pub(crate) fn adopt(&mut self, child: KinId, group: GroupId, mark: Mark) -> Adoption {
-        let relative = self.kin.get_mut(child).filter(|_| child != self.root);
-        let Some(relative) = relative.filter(|kin| kin.exited.is_none() && kin.group.is_none()) else {
+    pub(crate) fn adopt(&mut self, child: FamilyTaskId, group: GroupId, mark: Mark) -> Adoption {
+        let entry = self.tasks.get_mut(child).filter(|_| child != self.root);
+        let Some(entry) = entry.filter(|task| task.exited.is_none() && task.group.is_none()) else {
             return Adoption::Unwanted;
         };
         if !self.switches.join(mark) {
             return Adoption::Stale;
         }
-        relative.group = Some(group);
-        relative.counted_at = Some(self.counted.len());
+        entry.group = Some(group);
+        entry.counted_at = Some(self.counted.len());
         self.counted.push(child);
         Adoption::Joined
     }
 
     /// A child could not be given events: it is a relative no more, and the family's counts lack what it does.
-    pub(crate) fn give_up(&mut self, child: KinId, now: Nanos) {
+    pub(crate) fn give_up(&mut self, child: FamilyTaskId, now: Nanos) {
         if self.is_live(child) {
             self.uncounted += 1;
             self.leave(child, now);
@@ -177,12 +177,12 @@ impl Family {
     }
 
     /// What was switched since `mark`, count by count, and the mark to go on with.
-    pub(crate) fn switched_since(&self, mark: Mark) -> (Mark, impl Iterator<Item = (usize, Switch)> + '_) {
+    pub(crate) fn switched_since(&self, mark: Mark) -> (Mark, impl Iterator<Item = (usize, FamilySwitch)> + '_) {
         (self.switches.mark(), self.switches.since(mark))
     }
 
     /// A switch of one of the counts begins, or ends: see `switches`.
-    pub(crate) fn note_switch(&mut self, index: usize, switch: Switch) {
+    pub(crate) fn note_switch(&mut self, index: usize, switch: FamilySwitch) {
         self.switches.note(index, switch);
     }
 
@@ -194,11 +194,11 @@ impl Family {
     /// A child that exits, or has exited, reports what it counted for one event. O(1).
     ///
     /// # Errors
-    /// [`KinError::NoSuchEvent`]. A report of a task that is not known (any more) is still added to the sum.
-    pub fn report(&mut self, child: TaskId, index: usize, count: Count) -> Result<(), KinError> {
-        *self.retired.get_mut(index).ok_or(KinError::NoSuchEvent(index))? += count;
-        if let Some(relative) = self.by_task.get(&child).and_then(|&id| self.kin.get_mut(id)) {
-            relative.add(index, count);
+    /// [`FamilyError::NoSuchEvent`]. A report of a task that is not known (any more) is still added to the sum.
+    pub fn report(&mut self, child: TaskId, index: usize, count: Count) -> Result<(), FamilyError> {
+        *self.retired.get_mut(index).ok_or(FamilyError::NoSuchEvent(index))? += count;
+        if let Some(entry) = self.by_task.get(&child).and_then(|&id| self.tasks.get_mut(id)) {
+            entry.add(index, count);
         }
         Ok(())
     }
@@ -206,9 +206,9 @@ impl Family {
     /// A task has exited. O(1) beside its own numbers. Gives back the group with which the engine counted it.
     ///
     /// # Errors
-    /// [`KinError::UnknownTask`].
-    pub fn exit(&mut self, task: TaskId, now: Nanos) -> Result<Option<GroupId>, KinError> {
-        let id = *self.by_task.get(&task).ok_or(KinError::UnknownTask(task))?;
+    /// [`FamilyError::UnknownTask`].
+    pub fn exit(&mut self, task: TaskId, now: Nanos) -> Result<Option<GroupId>, FamilyError> {
+        let id = *self.by_task.get(&task).ok_or(FamilyError::UnknownTask(task))?;
         Ok(self.leave(id, now))
     }
 
@@ -233,20 +233,20 @@ impl Family {
         self.leave(id, now)
     }
 
-    fn leave(&mut self, id: KinId, now: Nanos) -> Option<GroupId> {
-        let relative = self.kin.get_mut(id).filter(|relative| relative.exited.is_none())?;
-        relative.exited = Some(now);
-        let (task, group) = (relative.task, relative.group.take());
-        if let Some(at) = relative.counted_at.take() {
+    fn leave(&mut self, id: FamilyTaskId, now: Nanos) -> Option<GroupId> {
+        let entry = self.tasks.get_mut(id).filter(|entry| entry.exited.is_none())?;
+        entry.exited = Some(now);
+        let (task, group) = (entry.task, entry.group.take());
+        if let Some(at) = entry.counted_at.take() {
             self.counted.swap_remove(at);
-            if let Some(moved) = self.counted.get(at).and_then(|&moved| self.kin.get_mut(moved)) {
+            if let Some(moved) = self.counted.get(at).and_then(|&moved| self.tasks.get_mut(moved)) {
                 moved.counted_at = Some(at);
             }
         }
         self.live -= 1;
         if self.attribution == Attribution::Totals && id != self.root {
             self.by_task.remove(&task);
-            self.kin.remove(id);
+            self.tasks.remove(id);
         }
         group
     }
@@ -285,40 +285,40 @@ impl Family {
 
     /// The root's name.
     #[must_use]
-    pub const fn root(&self) -> KinId {
+    pub const fn root(&self) -> FamilyTaskId {
         self.root
     }
 
     /// Whether it is the root's number.
     #[must_use]
     pub fn is_root(&self, task: TaskId) -> bool {
-        self.kin.get(self.root).is_some_and(|root| root.task == task)
+        self.tasks.get(self.root).is_some_and(|root| root.task == task)
     }
 
     /// A relative.
     #[must_use]
-    pub fn relative(&self, id: KinId) -> Option<&Relative> {
-        self.kin.get(id)
+    pub fn task(&self, id: FamilyTaskId) -> Option<&FamilyTask> {
+        self.tasks.get(id)
     }
 
-    pub(crate) fn is_live(&self, id: KinId) -> bool {
-        self.kin.get(id).is_some_and(|relative| relative.exited.is_none())
+    pub(crate) fn is_live(&self, id: FamilyTaskId) -> bool {
+        self.tasks.get(id).is_some_and(|entry| entry.exited.is_none())
     }
 
     /// The newest relative with this task number.
     #[must_use]
-    pub fn find(&self, task: TaskId) -> Option<KinId> {
+    pub fn find(&self, task: TaskId) -> Option<FamilyTaskId> {
         self.by_task.get(&task).copied()
     }
 
     /// All relatives that are kept, the root first.
-    pub fn relatives(&self) -> impl Iterator<Item = (KinId, &Relative)> {
-        self.kin.iter()
+    pub fn tasks(&self) -> impl Iterator<Item = (FamilyTaskId, &FamilyTask)> {
+        self.tasks.iter()
     }
 
     /// The live children that the engine counts, and their groups; those who exited cost nothing.
-    pub fn counted(&self) -> impl Iterator<Item = (KinId, GroupId)> + '_ {
-        self.counted.iter().filter_map(|&id| Some((id, self.kin.get(id)?.group?)))
+    pub fn counted(&self) -> impl Iterator<Item = (FamilyTaskId, GroupId)> + '_ {
+        self.counted.iter().filter_map(|&id| Some((id, self.tasks.get(id)?.group?)))
     }
 }
 

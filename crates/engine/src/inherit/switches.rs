@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 /// Which way a family's event was switched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Switch {
+pub enum FamilySwitch {
     /// Enabled.
     On,
     /// Disabled.
@@ -31,7 +31,7 @@ pub(super) struct Switches {
     now: u64,
     joined: u64,
     /// For each count: which way it was switched last, and when.
-    last: Vec<Option<(u64, Switch)>>,
+    last: Vec<Option<(u64, FamilySwitch)>>,
 }
 
 impl Switches {
@@ -50,7 +50,7 @@ impl Switches {
         good
     }
 
-    pub(super) fn since(&self, mark: Mark) -> impl Iterator<Item = (usize, Switch)> + '_ {
+    pub(super) fn since(&self, mark: Mark) -> impl Iterator<Item = (usize, FamilySwitch)> + '_ {
         self.last
             .iter()
             .enumerate()
@@ -58,7 +58,7 @@ impl Switches {
     }
 
     /// A switch of one of the counts begins, or ends.
-    pub(super) fn note(&mut self, index: usize, switch: Switch) {
+    pub(super) fn note(&mut self, index: usize, switch: FamilySwitch) {
         self.now += 1;
         if let Some(last) = self.last.get_mut(index) {
             *last = Some((self.now, switch));

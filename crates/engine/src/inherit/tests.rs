@@ -43,10 +43,10 @@ proptest! {
             prop_assert_eq!(family.live(), alive.len());
             prop_assert_eq!([family.retired(0).value, family.retired(1).value], sums);
             if !each {
-                prop_assert!(family.relatives().count() <= alive.len() + 1, "an exited child leaves nothing behind");
+                prop_assert!(family.tasks().count() <= alive.len() + 1, "an exited child leaves nothing behind");
             }
         }
-        let kept = family.relatives().filter_map(|(_, relative)| relative.counts().first()).map(|count| count.value);
+        let kept = family.tasks().filter_map(|(_, task)| task.counts().first()).map(|count| count.value);
         let kept: u64 = kept.sum();
         let most = if each { sums[0] } else { 0 };
         prop_assert!(kept <= most);
@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn whoever_comes_home_comes_home_once() {
+fn a_child_is_folded_once() {
     for attribution in [Attribution::Totals, Attribution::EachTask] {
         let mut family = Family::new(TaskId(0), vec![vec![]], attribution, Counting::ByEngine, Nanos(0));
         family.fork(TaskId(0), TaskId(1), Nanos(0)).unwrap();
@@ -69,24 +69,24 @@ fn whoever_comes_home_comes_home_once() {
 
 /// A fork beside a switch, step by step, in every order.
 mod switches {
-    use super::super::{Adoption, Attribution, Counting, Family, Mark, Switch};
+    use super::super::{Adoption, Attribution, Counting, Family, FamilySwitch, Mark};
     use super::*;
     use crate::GroupId;
-    use crate::inherit::KinId;
+    use crate::inherit::FamilyTaskId;
     use alloc::vec::Vec;
 
     #[derive(Clone, Copy, PartialEq, Debug)]
     enum Fork {
         Start,
-        Marked(KinId, Mark),
-        Looked(KinId, Mark, bool),
+        Marked(FamilyTaskId, Mark),
+        Looked(FamilyTaskId, Mark, bool),
         Done,
     }
 
     /// A switch that is under way: how many of its steps are done, whether it has to reach the child, and how many had joined.
     #[derive(Clone, Copy)]
     struct Walk {
-        switch: Switch,
+        switch: FamilySwitch,
         at: usize,
         reaches_child: bool,
         joined: u64,
@@ -101,7 +101,7 @@ mod switches {
     }
 
     impl Race {
-        fn new(group: GroupId, switches: &[Switch]) -> (Self, GroupId) {
+        fn new(group: GroupId, switches: &[FamilySwitch]) -> (Self, GroupId) {
             let family = Family::new(TaskId(1), vec![vec![]], Attribution::Totals, Counting::ByEngine, Nanos(0));
             let walk = |&switch| Walk { switch, at: 0, reaches_child: false, joined: 0 };
             let walks = switches.iter().map(walk).collect();
@@ -119,16 +119,16 @@ mod switches {
                     let mark = self.family.mark();
                     Fork::Marked(self.family.fork(TaskId(1), TaskId(2), Nanos(0)).unwrap(), mark)
                 }
-                Fork::Marked(kin, mark) => Fork::Looked(kin, mark, self.parent),
-                Fork::Looked(kin, mark, on) => match self.family.adopt(kin, group, mark) {
+                Fork::Marked(task, mark) => Fork::Looked(task, mark, self.parent),
+                Fork::Looked(task, mark, on) => match self.family.adopt(task, group, mark) {
                     Adoption::Joined => {
                         self.child = Some(on);
                         Fork::Done
                     }
                     Adoption::Stale => {
                         let (mark, switched) = self.family.switched_since(mark);
-                        let on = switched.last().map_or(on, |(_, switch)| switch == Switch::On);
-                        Fork::Looked(kin, mark, on)
+                        let on = switched.last().map_or(on, |(_, switch)| switch == FamilySwitch::On);
+                        Fork::Looked(task, mark, on)
                     }
                     Adoption::Unwanted => unreachable!("it lives and is new"),
                 },
@@ -148,12 +148,12 @@ mod switches {
                     walk.at = 1;
                 }
                 1 => {
-                    self.parent = walk.switch == Switch::On;
+                    self.parent = walk.switch == FamilySwitch::On;
                     walk.at = 2;
                 }
                 2 => {
                     if walk.reaches_child {
-                        self.child = Some(walk.switch == Switch::On);
+                        self.child = Some(walk.switch == FamilySwitch::On);
                     }
                     walk.at = 3;
                 }
@@ -174,7 +174,12 @@ mod switches {
         let mut arena = crate::arena::Arena::<(), crate::id::GroupTag>::default();
         let group = arena.insert(());
         let mut orders = 0;
-        for switches in [&[Switch::Off][..], &[Switch::On], &[Switch::Off, Switch::On], &[Switch::On, Switch::Off]] {
+        for switches in [
+            &[FamilySwitch::Off][..],
+            &[FamilySwitch::On],
+            &[FamilySwitch::Off, FamilySwitch::On],
+            &[FamilySwitch::On, FamilySwitch::Off],
+        ] {
             // Each bit says whose step is next; when one of the two is done, the other goes on alone.
             for order in 0..1_u32 << 12 {
                 let (mut race, group) = Race::new(group, switches);

@@ -7,11 +7,11 @@
 //! **Invariant:** nothing above this module asks what *kind* of event it holds.
 
 mod bank;
-mod nest;
+mod cgroup_tree;
 mod place;
 
 pub use bank::{BankError, CounterBank, Lease, Program, Slot, SlotReading, SlotTime};
-pub use nest::{CgroupPath, Nest, Spot};
+pub use cgroup_tree::{CgroupNode, CgroupPath, CgroupTree};
 pub use place::{SlotMask, place_on_allowed};
 
 use crate::hw_breakpoint::Claim;
@@ -128,7 +128,7 @@ pub trait PmuModel: Send + Sync {
         crate::share::question::canonical(attr)
     }
 
-    /// What an event asks whose records go to all that ask the same: see [`crate::share::Domain::RECORDS`]. `None`: no other event
+    /// What an event asks whose records go to all that ask the same: see [`crate::share::SharingScope::RECORDS`]. `None`: no other event
     /// could use them.
     ///
     /// By default as [`crate::share::question::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.

@@ -57,7 +57,7 @@ pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mu
     if wanted.len() > free.len() as usize {
         return false;
     }
-    if everybody_at_once(wanted, free, out) {
+    if all_at_once(wanted, free, out) {
         return true;
     }
     let mut allowed = [SlotMask::default(); 64];
@@ -66,14 +66,14 @@ pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mu
     }
     let allowed = &mut allowed[..wanted.len()];
     let Some(mut holder) = assign(allowed, out) else { return false };
-    let wish = |event: usize, allowed: SlotMask| {
+    let preferred = |event: usize, allowed: SlotMask| {
         out.get(event).filter(|slot| slot.0 < 64 && allowed.0 & (1 << slot.0) != 0).copied()
     };
     let has = |holder: &Holders, event, slot: Slot| holder[slot.0 as usize] == event;
-    if (0..wanted.len()).any(|event| wish(event, allowed[event]).is_some_and(|slot| !has(&holder, event, slot))) {
+    if (0..wanted.len()).any(|event| preferred(event, allowed[event]).is_some_and(|slot| !has(&holder, event, slot))) {
         for event in 0..wanted.len() {
             let before = allowed[event];
-            let Some(slot) = wish(event, before) else { continue };
+            let Some(slot) = preferred(event, before) else { continue };
             allowed[event] = SlotMask::default().with(slot);
             match assign(allowed, out) {
                 Some(granted) => holder = granted,
@@ -90,24 +90,24 @@ pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mu
 }
 
 /// The short way, for most questions: all wishes can be granted, and the others find vacant slots.
-fn everybody_at_once(wanted: &[SlotMask], free: SlotMask, out: &mut [Slot]) -> bool {
+fn all_at_once(wanted: &[SlotMask], free: SlotMask, out: &mut [Slot]) -> bool {
     let mut vacant = free.0;
-    for (allowed, wish) in wanted.iter().zip(&*out).filter(|(_, wish)| wish.0 < 64) {
-        let bit = 1 << wish.0;
+    for (allowed, preferred) in wanted.iter().zip(&*out).filter(|(_, preferred)| preferred.0 < 64) {
+        let bit = 1 << preferred.0;
         if allowed.0 & vacant & bit == 0 {
             return false;
         }
         vacant &= !bit;
     }
     let mut left = vacant;
-    for allowed in wanted.iter().zip(&*out).filter(|(_, wish)| wish.0 >= 64).map(|(allowed, _)| allowed) {
+    for allowed in wanted.iter().zip(&*out).filter(|(_, preferred)| preferred.0 >= 64).map(|(allowed, _)| allowed) {
         match allowed.0 & left {
             0 => return false,
             slots => left &= !(slots & slots.wrapping_neg()),
         }
     }
     let mut left = vacant;
-    for (allowed, out) in wanted.iter().zip(out).filter(|(_, wish)| wish.0 >= 64) {
+    for (allowed, out) in wanted.iter().zip(out).filter(|(_, preferred)| preferred.0 >= 64) {
         let slot = (allowed.0 & left).trailing_zeros();
         left &= !(1 << slot);
         *out = Slot(slot);
@@ -118,11 +118,11 @@ fn everybody_at_once(wanted: &[SlotMask], free: SlotMask, out: &mut [Slot]) -> b
 type Holders = [usize; 64];
 
 /// Gives each event one of its slots, wishes first where they are in no other event's way.
-fn assign(allowed: &[SlotMask], wishes: &[Slot]) -> Option<Holders> {
-    let mut holder = [NOBODY; 64];
-    for (event, (allowed, wish)) in allowed.iter().zip(wishes).enumerate() {
-        if wish.0 < 64 && allowed.0 & (1 << wish.0) != 0 && holder[wish.0 as usize] == NOBODY {
-            holder[wish.0 as usize] = event;
+fn assign(allowed: &[SlotMask], preferences: &[Slot]) -> Option<Holders> {
+    let mut holder = [FREE; 64];
+    for (event, (allowed, preferred)) in allowed.iter().zip(preferences).enumerate() {
+        if preferred.0 < 64 && allowed.0 & (1 << preferred.0) != 0 && holder[preferred.0 as usize] == FREE {
+            holder[preferred.0 as usize] = event;
         }
     }
     for event in 0..allowed.len() {
@@ -134,7 +134,7 @@ fn assign(allowed: &[SlotMask], wishes: &[Slot]) -> Option<Holders> {
     Some(holder)
 }
 
-const NOBODY: usize = usize::MAX;
+const FREE: usize = usize::MAX;
 
 /// Finds a slot for `event`, moving others along; the depth is bounded by the number of slots, at most 64.
 fn augment(allowed: &[SlotMask], event: usize, tried: &mut SlotMask, holder: &mut Holders) -> bool {
@@ -144,7 +144,7 @@ fn augment(allowed: &[SlotMask], event: usize, tried: &mut SlotMask, holder: &mu
         let first = candidates.trailing_zeros();
         while candidates != 0 {
             let slot = candidates.trailing_zeros();
-            if holder[slot as usize] == NOBODY {
+            if holder[slot as usize] == FREE {
                 return Some(slot);
             }
             candidates &= candidates - 1;
@@ -154,7 +154,7 @@ fn augment(allowed: &[SlotMask], event: usize, tried: &mut SlotMask, holder: &mu
     while let Some(slot) = vacant(*tried, holder) {
         *tried = tried.with(Slot(slot));
         let other = holder[slot as usize];
-        if other == NOBODY || augment(allowed, other, tried, holder) {
+        if other == FREE || augment(allowed, other, tried, holder) {
             holder[slot as usize] = event;
             return true;
         }
@@ -182,8 +182,8 @@ mod tests {
         ) {
             let masks: Vec<_> = events.iter().map(|event| event.0).collect();
             let wanted: Vec<_> = masks.iter().map(|&mask| SlotMask(mask)).collect();
-            let wishes: Vec<_> = events.iter().map(|&(_, wish)| if wish < 6 { Slot(wish) } else { Slot::NONE }).collect();
-            let mut out = wishes.clone();
+            let preferences: Vec<_> = events.iter().map(|&(_, preferred)| if preferred < 6 { Slot(preferred) } else { Slot::NONE }).collect();
+            let mut out = preferences.clone();
             let placed = place_on_allowed(&wanted, SlotMask(used), 6, &mut out);
             prop_assert_eq!(placed, fits(&masks, 63 & !used));
             if placed {
@@ -194,12 +194,12 @@ mod tests {
                     seen |= bit;
                 }
             } else {
-                prop_assert_eq!(out, wishes);
+                prop_assert_eq!(out, preferences);
             }
         }
 
         #[test]
-        fn whoever_has_a_slot_keeps_it_where_all_can_have_one(
+        fn an_event_with_a_slot_keeps_it_where_all_can_have_one(
             masks in prop::collection::vec(1_u64..64, 1..6),
             more in 1_u64..64,
         ) {

@@ -51,20 +51,20 @@ impl fmt::Display for LossReason {
 
 /// A record that was not written. It has been counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused {
+pub struct WriteError {
     /// Why.
     pub why: LossReason,
     /// Whether to wake the reader: room is wanted.
     pub wake: Wake,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.why.fmt(f)
     }
 }
 
-impl core::error::Error for Refused {}
+impl core::error::Error for WriteError {}
 
 /// What was lost for one reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

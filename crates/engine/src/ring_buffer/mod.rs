@@ -52,10 +52,10 @@ mod snapshot;
 mod tests;
 mod writer;
 
-pub use loss::{Labels, Loss, LossReason, Losses, Refused};
+pub use loss::{Labels, Loss, LossReason, Losses, WriteError};
 pub use mode::{Forward, Mode, Overwrite};
 pub use pages::{HeapPages, OutOfMemory, RingEnd, RingPages, RingView, SHOWN_WORDS, Word, get_words, put_words};
 pub use reader::{Drained, Reader, RingSource, Taking};
 pub use records::{Corruption, RingError};
 pub use snapshot::{Piece, Progress, SnapshotReader};
-pub use writer::{BadSize, Output, RingSetup, Tally, Wake, Wakeup, Writer};
+pub use writer::{BadSize, Output, RingSetup, RingTally, Wake, Wakeup, Writer};

@@ -8,7 +8,7 @@
 //!
 //! Linux: `perf_output_begin`, `perf_output_copy`, `perf_output_end` (kernel/events/ring_buffer.c).
 
-use super::loss::{Accounts, Labels, LossReason, Losses, Refused, is_record};
+use super::loss::{Accounts, Labels, LossReason, Losses, WriteError, is_record};
 use super::mode::{Marks, Mode, Room};
 use super::pages::{RingPages, Word, put, shown};
 use crate::id::Nanos;
@@ -80,7 +80,7 @@ impl core::error::Error for BadSize {}
 
 /// What a ring has taken, and what it has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct RingTally {
     /// How many records were written, labels among them.
     pub records: u64,
     /// How many of those are labels: they tell of losses.
@@ -101,10 +101,10 @@ pub trait Output: Send + Sync {
     ///
     /// # Errors
     /// Those of [`Writer::write`].
-    fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, Refused>;
+    fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, WriteError>;
 
     /// As [`Writer::tally`].
-    fn tally(&self) -> Tally;
+    fn tally(&self) -> RingTally;
 }
 
 /// The writing end of a ring, for all events that write into it.
@@ -195,7 +195,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     /// In this order, and counted ([`Writer::tally`]): [`LossReason::Malformed`]; [`LossReason::TooLarge`]; [`LossReason::Crowded`] where 63 writers
     /// are at work; [`LossReason::WornOut`]; where there is no room, [`LossReason::Full`] or, in an overwrite ring, [`LossReason::Crowded`].
     #[inline]
-    pub fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, Refused> {
+    pub fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, WriteError> {
         if self.labels.is_some() && self.accounts.waits() {
             return self.write_behind_label(record, now);
         }
@@ -214,10 +214,10 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     }
 
     /// What was written and what was lost. Exact where no thread is writing; otherwise it is about to be.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> RingTally {
         let places = &self.places;
         let load = |word: &P::Word| word.load(Ordering::Acquire);
-        Tally {
+        RingTally {
             records: load(&places.first_in) + load(&places.later_in),
             labels: load(&places.labels),
             bytes: load(&places.done),
@@ -246,7 +246,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
 
     /// Counts a record as lost ([`LossReason::NoTime`]) that is not written although there may be room.
     pub fn leave_out(&self, record: &[u8], now: Nanos) {
-        let _: Refused = self.lose(LossReason::NoTime, record, now);
+        let _: WriteError = self.lose(LossReason::NoTime, record, now);
     }
 
     #[inline]
@@ -348,14 +348,14 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
     }
 
     #[cold]
-    fn lose(&self, why: LossReason, record: &[u8], now: Nanos) -> Refused {
+    fn lose(&self, why: LossReason, record: &[u8], now: Nanos) -> WriteError {
         let (records, bytes, waited) = self.accounts.add(why, record.len() as u64, now);
         // By maximum, as another writer may have come meanwhile. What stood there is not used.
         self.pages.shown()[shown::LOST_RECORDS].fetch_max(records, Ordering::Relaxed);
         self.pages.shown()[shown::LOST_BYTES].fetch_max(bytes, Ordering::Relaxed);
         // Once, and not again for each record that is lost after it.
         let wanted = why == LossReason::Full && waited == 0 && self.wake_bytes != u64::MAX;
-        Refused { why, wake: if wanted { Wake::Now } else { Wake::No } }
+        WriteError { why, wake: if wanted { Wake::Now } else { Wake::No } }
     }
 
     fn make_label<'a>(&self, labels: &Labels, room: &'a mut [u8; Labels::MOST_BYTES]) -> (u64, &'a [u8]) {
@@ -366,7 +366,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
 
     /// Something was lost: the label that tells of it comes before the record, and both find room or neither.
     #[cold]
-    fn write_behind_label(&self, record: &[u8], now: Nanos) -> Result<Wake, Refused> {
+    fn write_behind_label(&self, record: &[u8], now: Nanos) -> Result<Wake, WriteError> {
         let mut room = [0; Labels::MOST_BYTES];
         let fits = |labels: &Labels| is_record(record) && labels.bytes() + record.len() as u64 <= self.size;
         let (lost, label) = match self.labels.filter(fits) {
@@ -393,11 +393,11 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
 }
 
 impl<P: RingPages, M: Mode> Output for Writer<P, M> {
-    fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, Refused> {
+    fn write(&self, record: &[u8], now: Nanos) -> Result<Wake, WriteError> {
         self.write(record, now)
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> RingTally {
         self.tally()
     }
 }

@@ -8,7 +8,7 @@
 //! The rules, each with a test in `engine/tests/sharing`:
 //!
 //! * Events share that have the same question ([`question::canonical`], asked through [`crate::pmu::PmuModel::question`]) of
-//!   the same context with the same filter, in the same [`Domain`]. So a CPU's events share with those of the same cgroup only, inheriting events
+//!   the same context with the same filter, in the same [`SharingScope`]. So a CPU's events share with those of the same cgroup only, inheriting events
 //!   with inheriting ones (one family counts for all of them), pinned ones with pinned ones.
 //! * An inheriting event joins a master only while no child counts for it: an event follows those who are forked after it was
 //!   opened, and no others.
@@ -18,7 +18,7 @@
 //!   which counters of their own need not; and they don't move to it, because on the way from one counter to another something
 //!   would be missed.
 //! * A group that wants its PMU for itself shares with no other group, nor does an event that does more than count, but in
-//!   [`Domain::RECORDS`]: there, events share that write the same records ([`question::canonical_of_records`]), in which nothing
+//!   [`SharingScope::RECORDS`]: there, events share that write the same records ([`question::canonical_of_records`]), in which nothing
 //!   may differ but which reader is woken when.
 //! * The master belongs to no client: it counts as long as any view counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
@@ -51,12 +51,12 @@ pub enum Sharing {
 /// Which clients share: questions of different domains never share, be they equal. A client that hands counters on to another
 /// program that could disturb them (the holder of an event's fd on Linux can stop it) gives that program a domain of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Domain {
+pub struct SharingScope {
     number: u64,
     cred: Cred,
 }
 
-impl Domain {
+impl SharingScope {
     /// No event shares in it: every event has its own counter, as a client needs that finds out how many there are.
     pub const ALONE: Self = Self::new(u64::MAX);
     /// In it, events share that write the same records: each record that the host takes for their master goes to all that are on
@@ -83,13 +83,13 @@ impl Domain {
         self.cred
     }
 
-    /// Whether its events are shared with their records: [`Domain::RECORDS`], with any credentials.
+    /// Whether its events are shared with their records: [`SharingScope::RECORDS`], with any credentials.
     #[must_use]
     pub const fn is_of_records(self) -> bool {
         self.number == Self::RECORDS.number
     }
 
-    /// Whether it is [`Domain::ALONE`], with any credentials.
+    /// Whether it is [`SharingScope::ALONE`], with any credentials.
     #[must_use]
     pub const fn is_alone(self) -> bool {
         self.number == Self::ALONE.number
@@ -140,7 +140,7 @@ impl AddAssign for Seen {
 }
 
 /// Names a view inside its share.
-pub type ViewKey = Id<View>;
+pub type SubscriberKey = Id<Subscriber>;
 
 /// Which events of a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,15 +153,15 @@ pub enum Which {
 
 /// What one group sees of a master.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct Subscriber {
     /// The first of the master's events that it is about; the others follow that one.
     first: usize,
-    parts: Vec<Part>,
+    parts: Vec<SubscriberEvent>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
-    switch: Switch,
+struct SubscriberEvent {
+    switch: EventSwitch,
     /// What the master's event had seen when this began to count; `None` while it doesn't.
     begun: Option<Seen>,
     /// What it had seen before.
@@ -169,15 +169,15 @@ struct Part {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Switch {
+enum EventSwitch {
     #[default]
     Off,
     On,
 }
 
-impl View {
+impl Subscriber {
     fn is_on(&self, index: usize) -> bool {
-        self.parts.get(index).is_some_and(|part| part.switch == Switch::On)
+        self.parts.get(index).is_some_and(|part| part.switch == EventSwitch::On)
     }
 
     /// Whether an event counts: it is on, and so is the first one, which leads.
@@ -195,20 +195,20 @@ impl View {
 
 /// The views of one master.
 pub struct Share {
-    wishes: Wishes,
-    views: Arena<View, View>,
+    users: UserCounts,
+    views: Arena<Subscriber, Subscriber>,
 }
 
 /// For each event of the master: how many views count with it.
 #[derive(Debug)]
-struct Wishes(Vec<usize>);
+struct UserCounts(Vec<usize>);
 
-impl Wishes {
+impl UserCounts {
     /// A view begins to count with an event, or ends. Without the leader it would not count, so that is wanted too.
     fn change(&mut self, event: usize, change: impl Fn(usize) -> usize) {
         for event in [Some(event), (event != 0).then_some(0)].into_iter().flatten() {
-            if let Some(wishes) = self.0.get_mut(event) {
-                *wishes = change(*wishes);
+            if let Some(users) = self.0.get_mut(event) {
+                *users = change(*users);
             }
         }
     }
@@ -218,12 +218,12 @@ impl Share {
     /// Without views, of a master with so many events.
     #[must_use]
     pub fn new(events: usize) -> Self {
-        Self { wishes: Wishes(alloc::vec![0; events]), views: Arena::default() }
+        Self { users: UserCounts(alloc::vec![0; events]), views: Arena::default() }
     }
 
     /// A new view of so many of the master's events from `first` on; it is off.
-    pub fn join(&mut self, first: usize, events: usize) -> ViewKey {
-        self.views.insert(View { first, parts: alloc::vec![Part::default(); events] })
+    pub fn join(&mut self, first: usize, events: usize) -> SubscriberKey {
+        self.views.insert(Subscriber { first, parts: alloc::vec![SubscriberEvent::default(); events] })
     }
 
     /// How many views there are.
@@ -235,24 +235,24 @@ impl Share {
     /// Whether a view counts with an event of the master.
     #[must_use]
     pub fn is_wanted(&self, event: usize) -> bool {
-        self.wishes.0.get(event).is_some_and(|&wishes| wishes > 0)
+        self.users.0.get(event).is_some_and(|&users| users > 0)
     }
 
     /// How many views count with an event of the master, or with one that it leads.
     #[must_use]
     pub fn counting(&self, event: usize) -> usize {
-        self.wishes.0.get(event).copied().unwrap_or_default()
+        self.users.0.get(event).copied().unwrap_or_default()
     }
 
     /// Which of the master's events a view begins with, and how many it has; `None` where there is no such view.
     #[must_use]
-    pub fn place(&self, key: ViewKey) -> Option<(usize, usize)> {
+    pub fn place(&self, key: SubscriberKey) -> Option<(usize, usize)> {
         self.views.get(key).map(|view| (view.first, view.parts.len()))
     }
 
     /// Which of the master's events these of a view are.
     #[must_use]
-    pub fn span(&self, key: ViewKey, which: Which) -> Range<usize> {
+    pub fn span(&self, key: SubscriberKey, which: Which) -> Range<usize> {
         self.views.get(key).map_or(0..0, |view| {
             let span = view.span(which);
             view.first + span.start..view.first + span.end
@@ -270,50 +270,50 @@ impl Share {
     ///
     /// The caller then lets the master's events that are wanted count. Those that were not counting have not counted since
     /// `now`; those that were are read just now.
-    pub fn enable(&mut self, key: ViewKey, which: Which, now: &[Seen]) {
-        let Self { wishes, views } = self;
+    pub fn enable(&mut self, key: SubscriberKey, which: Which, now: &[Seen]) {
+        let Self { users, views } = self;
         let Some(view) = views.get_mut(key) else { return };
         for index in view.span(which) {
-            view.parts[index].switch = Switch::On;
+            view.parts[index].switch = EventSwitch::On;
         }
         let leads = view.is_on(0);
         for (index, part) in view.parts.iter_mut().enumerate() {
-            if leads && part.switch == Switch::On && part.begun.is_none() {
+            if leads && part.switch == EventSwitch::On && part.begun.is_none() {
                 part.begun = Some(now.get(view.first + index).copied().unwrap_or_default());
-                wishes.change(view.first + index, |wishes| wishes + 1);
+                users.change(view.first + index, |users| users + 1);
             }
         }
     }
 
     /// These events of a view end, and with the first one all: what the master need not count for it any longer is not wanted
     /// any more. The caller stops that, and then calls [`Share::settle`].
-    pub fn disable(&mut self, key: ViewKey, which: Which) {
-        let Self { wishes, views } = self;
+    pub fn disable(&mut self, key: SubscriberKey, which: Which) {
+        let Self { users, views } = self;
         let Some(view) = views.get_mut(key) else { return };
         let (led, span) = (view.is_on(0), view.span(which));
         let leads = led && !span.contains(&0);
         for (index, part) in view.parts.iter_mut().enumerate() {
-            let counted = led && part.switch == Switch::On;
+            let counted = led && part.switch == EventSwitch::On;
             if span.contains(&index) {
-                part.switch = Switch::Off;
+                part.switch = EventSwitch::Off;
             }
-            if counted && !(leads && part.switch == Switch::On) {
-                wishes.change(view.first + index, |wishes| wishes.saturating_sub(1));
+            if counted && !(leads && part.switch == EventSwitch::On) {
+                users.change(view.first + index, |users| users.saturating_sub(1));
             }
         }
     }
 
     /// Whether an event of a view that does not count any more is still wanted by others: then what it has seen must be read.
     #[must_use]
-    pub fn must_read(&self, key: ViewKey) -> bool {
+    pub fn must_read(&self, key: SubscriberKey) -> bool {
         self.views.get(key).is_some_and(|view| {
-            let ended = |&(index, part): &(usize, &Part)| part.begun.is_some() && !view.counts(index);
+            let ended = |&(index, part): &(usize, &SubscriberEvent)| part.begun.is_some() && !view.counts(index);
             view.parts.iter().enumerate().filter(ended).any(|(index, _)| self.is_wanted(view.first + index))
         })
     }
 
     /// Keeps what the events of a view that don't count any more have seen, `now` being what the master's events have.
-    pub fn settle(&mut self, key: ViewKey, now: &[Seen]) {
+    pub fn settle(&mut self, key: SubscriberKey, now: &[Seen]) {
         let Some(view) = self.views.get_mut(key) else { return };
         for index in 0..view.parts.len() {
             let (counts, event) = (view.counts(index), view.first + index);
@@ -325,7 +325,7 @@ impl Share {
     }
 
     /// Forgets what an event of a view has counted, `now` being what the master's event has; times stay.
-    pub fn reset(&mut self, key: ViewKey, index: usize, now: &Count) {
+    pub fn reset(&mut self, key: SubscriberKey, index: usize, now: &Count) {
         let Some(part) = self.views.get_mut(key).and_then(|view| view.parts.get_mut(index)) else { return };
         part.held.count.value = 0;
         if let Some(begun) = &mut part.begun {
@@ -335,7 +335,7 @@ impl Share {
 
     /// What an event of a view has seen when the master's has seen `now`; `None` where there is no such event.
     #[must_use]
-    pub fn seen(&self, key: ViewKey, index: usize, now: &Seen) -> Option<Seen> {
+    pub fn seen(&self, key: SubscriberKey, index: usize, now: &Seen) -> Option<Seen> {
         let part = self.views.get(key)?.parts.get(index)?;
         let mut seen = part.held;
         if let Some(begun) = &part.begun {
@@ -348,37 +348,37 @@ impl Share {
     /// What an event of a view had counted before it began, and what the master's event had counted then: what has come since
     /// is what the view sees. `None` where it does not count.
     #[must_use]
-    pub fn baseline(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
+    pub fn baseline(&self, key: SubscriberKey, index: usize) -> Option<(Count, Count)> {
         let part = self.views.get(key)?.parts.get(index)?;
         part.begun.map(|begun| (part.held.count, begun.count))
     }
 
     /// Whether what an event of a view has seen depends on what the master's event has.
     #[must_use]
-    pub fn is_running(&self, key: ViewKey, index: usize) -> bool {
+    pub fn is_running(&self, key: SubscriberKey, index: usize) -> bool {
         self.views.get(key).and_then(|view| view.parts.get(index)).is_some_and(|part| part.begun.is_some())
     }
 
     /// What an event of a view does; `None` where there is no such event.
     #[must_use]
-    pub fn stance(&self, key: ViewKey, index: usize) -> Option<SubscriberState> {
+    pub fn stance(&self, key: SubscriberKey, index: usize) -> Option<SubscriberState> {
         let view = self.views.get(key)?;
         let part = view.parts.get(index)?;
         Some(match part.switch {
-            Switch::Off => SubscriberState::Off,
-            Switch::On if view.counts(index) => SubscriberState::Counts,
-            Switch::On => SubscriberState::Waits,
+            EventSwitch::Off => SubscriberState::Off,
+            EventSwitch::On if view.counts(index) => SubscriberState::Counts,
+            EventSwitch::On => SubscriberState::Waits,
         })
     }
 
     /// Whether all these events of a view count already.
     #[must_use]
-    pub fn counts_with(&self, key: ViewKey, which: Which) -> bool {
+    pub fn counts_with(&self, key: SubscriberKey, which: Which) -> bool {
         self.views.get(key).is_some_and(|view| view.span(which).all(|index| view.counts(index)))
     }
 
     /// A view ends. Whatever it alone wanted is not wanted any more.
-    pub fn leave(&mut self, key: ViewKey) {
+    pub fn leave(&mut self, key: SubscriberKey) {
         self.disable(key, Which::All);
         self.views.remove(key);
     }

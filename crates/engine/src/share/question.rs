@@ -178,10 +178,10 @@ mod tests {
     use alloc::vec::Vec;
     use pmux_abi::attr::{EventType, Precise};
 
-    type Change = fn(&mut Attr);
+    type AttrEdit = fn(&mut Attr);
 
     /// Every field, with what it does.
-    const FIELDS: [(&str, Role, Change); 24] = [
+    const FIELDS: [(&str, Role, AttrEdit); 24] = [
         ("kind", Asked, |attr| attr.kind = EventType(9)),
         ("config", Asked, |attr| attr.config ^= 1),
         ("config1", Asked, |attr| attr.config1 ^= 1),

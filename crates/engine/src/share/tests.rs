@@ -17,7 +17,7 @@ enum Act {
 
 /// A view that is told of everything the master counts.
 struct Model {
-    key: ViewKey,
+    key: SubscriberKey,
     first: usize,
     on: Vec<bool>,
     counts: Vec<Count>,

@@ -8,19 +8,19 @@ use alloc::vec::Vec;
 
 /// What the time of a CPU is, while the set is armed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Being {
+enum CpuTime {
     Counted,
     #[default]
     Missed,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Cpu {
+struct CpuTimes {
     covered: Nanos,
     missed: Nanos,
     gaps: u32,
     since: Nanos,
-    being: Being,
+    time: CpuTime,
     /// Whether it was ever counted, or was there and should have been.
     listed: bool,
     /// When it was counted for the first time, and up to when at least.
@@ -33,7 +33,7 @@ pub struct Coverage {
     span: Nanos,
     armed_at: Option<Nanos>,
     /// Those that are not here were never there.
-    cpus: BTreeMap<CpuId, Cpu>,
+    cpus: BTreeMap<CpuId, CpuTimes>,
 }
 
 /// The coverage of one CPU.
@@ -73,8 +73,8 @@ impl Coverage {
         self.span += now.since(armed_at);
         for cpu in self.cpus.values_mut() {
             cpu.settle(now);
-            if cpu.being == Being::Counted {
-                cpu.being = Being::Missed;
+            if cpu.time == CpuTime::Counted {
+                cpu.time = CpuTime::Missed;
             }
         }
     }
@@ -82,7 +82,7 @@ impl Coverage {
     /// A CPU that should be counted, but is not: from now on it is listed, with all that it has missed.
     pub(super) fn expect(&mut self, id: CpuId) {
         let Some(armed_at) = self.armed_at else { return };
-        let new = || Cpu { missed: self.span, since: armed_at, ..Cpu::default() };
+        let new = || CpuTimes { missed: self.span, since: armed_at, ..CpuTimes::default() };
         self.cpus.entry(id).or_insert_with(new).listed = true;
     }
 
@@ -92,7 +92,7 @@ impl Coverage {
             && let Some(cpu) = self.cpus.get_mut(&id)
         {
             cpu.settle(now);
-            cpu.being = Being::Counted;
+            cpu.time = CpuTime::Counted;
             cpu.counted.get_or_insert((now, now));
         }
     }
@@ -102,10 +102,10 @@ impl Coverage {
             return;
         }
         if let Some(cpu) = self.cpus.get_mut(&id)
-            && cpu.being == Being::Counted
+            && cpu.time == CpuTime::Counted
         {
             cpu.settle(now);
-            cpu.being = Being::Missed;
+            cpu.time = CpuTime::Missed;
             cpu.gaps += 1;
         }
     }
@@ -127,8 +127,8 @@ impl Coverage {
                 if self.armed_at.is_some() {
                     cpu.settle(now);
                 }
-                let Cpu { covered, missed, gaps, .. } = cpu;
-                let present = cpu.being == Being::Counted;
+                let CpuTimes { covered, missed, gaps, .. } = cpu;
+                let present = cpu.time == CpuTime::Counted;
                 let from = cpu.counted.map(|(from, _)| from);
                 let until = cpu.counted.filter(|_| !present).map(|(_, until)| until);
                 CpuCoverage { cpu: id, covered, missed, gaps, present, from, until }
@@ -137,18 +137,18 @@ impl Coverage {
     }
 }
 
-impl Cpu {
+impl CpuTimes {
     fn settle(&mut self, now: Nanos) {
         let passed = now.since(self.since);
         self.since = self.since.max(now);
-        match self.being {
-            Being::Counted => {
+        match self.time {
+            CpuTime::Counted => {
                 self.covered += passed;
                 if let Some((_, until)) = &mut self.counted {
                     *until = now;
                 }
             }
-            Being::Missed => self.missed += passed,
+            CpuTime::Missed => self.missed += passed,
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::engine::{Opened, Target};
 use crate::error::OpenError;
 use crate::group::Plan;
 use crate::id::{CgroupId, CpuId, Nanos, TaskId};
-use crate::share::Domain;
+use crate::share::SharingScope;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -85,7 +85,7 @@ pub(crate) struct SystemWideSet {
     pub(crate) plans: Vec<Plan>,
     pub(crate) scope: SetScope,
     /// The domain that its events share in.
-    pub(crate) domain: Domain,
+    pub(crate) domain: SharingScope,
     /// When it was opened: a task that is younger is not the one that was meant.
     pub(crate) since: Nanos,
     pub(crate) mask: CpuMask,
@@ -97,7 +97,12 @@ pub(crate) struct SystemWideSet {
 }
 
 impl SystemWideSet {
-    pub(crate) fn new(plans: Vec<Plan>, (scope, mask): (SetScope, CpuMask), domain: Domain, since: Nanos) -> Self {
+    pub(crate) fn new(
+        plans: Vec<Plan>,
+        (scope, mask): (SetScope, CpuMask),
+        domain: SharingScope,
+        since: Nanos,
+    ) -> Self {
         let coverage = Coverage::new();
         Self { plans, scope, domain, since, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
     }
@@ -139,7 +144,7 @@ impl SystemWideSet {
         }
     }
 
-    pub(crate) fn arm(&mut self, now: Nanos) {
+    pub(crate) fn enable(&mut self, now: Nanos) {
         self.state = SetState::Armed;
         self.coverage.start(now);
         for (&cpu, state) in &self.cpus {
@@ -152,7 +157,7 @@ impl SystemWideSet {
     }
 
     /// It stops counting.
-    pub(crate) fn disarm(&mut self, now: Nanos) {
+    pub(crate) fn disable(&mut self, now: Nanos) {
         self.state = SetState::Reserved;
         self.coverage.stop(now);
     }

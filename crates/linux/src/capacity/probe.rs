@@ -14,7 +14,7 @@ use crate::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::engine::Opened;
 use pmux_engine::pmu::BankError;
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::{CpuId, GroupSpec, OpenError, ReadError, Target};
 
 /// Where events are tried.
@@ -53,7 +53,7 @@ pub fn probe(engine: &LinuxEngine, events: &[Attr], place: TrialTarget<'_>) -> R
 pub fn openable(engine: &LinuxEngine, event: &Attr, place: TrialTarget<'_>) -> Option<Attr> {
     let opens = |attr: &Attr| {
         at(place, |target| {
-            let opened = engine.open_in(Domain::ALONE, &GroupSpec::single(KERNEL, *attr), target)?;
+            let opened = engine.open_in(SharingScope::ALONE, &GroupSpec::single(KERNEL, *attr), target)?;
             engine.close(opened.group);
             Ok::<(), OpenError>(())
         })
@@ -113,7 +113,7 @@ impl Trial for KernelTrial<'_> {
 
     fn add(&mut self, event: usize) -> Result<bool, OpenError> {
         let Some(&attr) = self.events.get(event) else { return Ok(false) };
-        let opened = match self.engine.open_in(Domain::ALONE, &GroupSpec::single(KERNEL, attr), self.target) {
+        let opened = match self.engine.open_in(SharingScope::ALONE, &GroupSpec::single(KERNEL, attr), self.target) {
             Ok(opened) => opened,
             // Some PMUs say so at once.
             Err(

@@ -208,7 +208,7 @@ impl LinuxHost {
     }
 
     /// The processes that open events with the credentials of others: what is opened in a domain with such credentials
-    /// ([`pmux_engine::share::Domain::with_cred`]) is opened by them, whenever the engine opens it.
+    /// ([`pmux_engine::share::SharingScope::with_cred`]) is opened by them, whenever the engine opens it.
     #[must_use]
     pub fn openers(&self) -> &Arc<Openers> {
         &self.shared.openers

@@ -9,7 +9,7 @@
 use super::{BenchError, Cost, ThreadLoad};
 use pmux_engine::TaskId;
 use pmux_engine::hw_breakpoint::baseline::List;
-use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, Locks, Refused, Registers, Reservation};
+use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, Locks, Registers, Reservation, ReserveError};
 use pmux_linux::host::SleepLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -79,14 +79,14 @@ impl Locks for SleepLocks {
 /// Accounts of debug registers.
 trait Books: Sync {
     type Held;
-    fn reserve(&self, task: TaskId) -> Result<Self::Held, Refused>;
+    fn reserve(&self, task: TaskId) -> Result<Self::Held, ReserveError>;
     fn release(&self, held: Self::Held);
 }
 
 impl<L: Locks> Books for Ledger<L> {
     type Held = Reservation;
 
-    fn reserve(&self, task: TaskId) -> Result<Reservation, Refused> {
+    fn reserve(&self, task: TaskId) -> Result<Reservation, ReserveError> {
         self.reserve(Claim::one(Kind::Data), BpTarget::TaskEverywhere(task), Holder::Opening)
             .map(|token| token.commit())
     }
@@ -99,7 +99,7 @@ impl<L: Locks> Books for Ledger<L> {
 impl<L: Locks> Books for List<L> {
     type Held = u64;
 
-    fn reserve(&self, task: TaskId) -> Result<u64, Refused> {
+    fn reserve(&self, task: TaskId) -> Result<u64, ReserveError> {
         self.reserve(Claim::one(Kind::Data), BpTarget::TaskEverywhere(task))
     }
 
@@ -118,9 +118,9 @@ struct Track<'b, B> {
 }
 
 /// What a lane has done, and when; or why it could not.
-type Lap = Result<(Instant, Instant, u64), Refused>;
+type Lap = Result<(Instant, Instant, u64), ReserveError>;
 
-fn run<B: Books>(books: &B, load: ThreadLoad, allowance: Allowance) -> Result<Cost, Refused> {
+fn run<B: Books>(books: &B, load: ThreadLoad, allowance: Allowance) -> Result<Cost, ReserveError> {
     let lanes = load.parallelism;
     let left = AtomicU32::new(load.repeat);
     let track = Track { books, load, allowance, left, start: Barrier::new(lanes as usize) };
@@ -175,7 +175,7 @@ impl<B: Books> Track<'_, B> {
         began: Instant,
         names: &mut impl Iterator<Item = TaskId>,
         held: &mut Vec<B::Held>,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, ReserveError> {
         let mut came = 0;
         for task in names.take(self.load.threads as usize) {
             for _ in 0..self.load.breakpoints {

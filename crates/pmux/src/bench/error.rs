@@ -3,7 +3,7 @@
 //! **Invariant:** each error is a sentence, and says what would help where something does.
 
 use crate::refusal::Refusal;
-use pmux_engine::hw_breakpoint::Refused;
+use pmux_engine::hw_breakpoint::ReserveError;
 use pmux_linux::Errno;
 use pmux_linux::capacity::holders::{Holder, Tracer, holders, tracers};
 use std::fmt;
@@ -41,7 +41,7 @@ pub enum BenchError {
         /// How many breakpoints each task was to have.
         breakpoints: u32,
         /// What they said.
-        refused: Refused,
+        refused: ReserveError,
     },
 }
 

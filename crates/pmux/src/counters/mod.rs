@@ -159,7 +159,7 @@ impl Counters {
             engine.enable_group(group.group)?;
         }
         for rows in &self.sets {
-            engine.arm(rows.set)?;
+            engine.enable_set(rows.set)?;
         }
         self.begin_turns()
     }
@@ -174,7 +174,7 @@ impl Counters {
             engine.disable_group(group.group)?;
         }
         for rows in &self.sets {
-            engine.disarm(rows.set)?;
+            engine.disable_set(rows.set)?;
         }
         Ok(())
     }

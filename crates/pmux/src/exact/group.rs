@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::{EventState, Manner, Place, Switchable, Tally};
+use super::{EventState, FamilyTally, Manner, Place, Switchable};
 use crate::error::Error;
 use crate::event::Event;
 use crate::own_group::OwnGroup;
@@ -148,16 +148,16 @@ impl ExactGroup {
     ///
     /// # Errors
     /// [`Error::Read`].
-    pub fn tally(&mut self, index: usize) -> Result<Option<Tally>, Error> {
+    pub fn tally(&mut self, index: usize) -> Result<Option<FamilyTally>, Error> {
         let forgotten = self.forgotten.get(index).copied().unwrap_or_default();
         let total = self.read(index)?;
         Ok(self.tally_since_open(index)?.map(|tally| {
             let retired = Count { value: tally.retired.value.saturating_sub(forgotten), ..tally.retired };
-            Tally { total, own: total.less(&retired), retired }
+            FamilyTally { total, own: total.less(&retired), retired }
         }))
     }
 
-    fn tally_since_open(&mut self, index: usize) -> Result<Option<Tally>, Error> {
+    fn tally_since_open(&mut self, index: usize) -> Result<Option<FamilyTally>, Error> {
         let Some(follower) = &mut self.follower else { return Ok(None) };
         let engine = self.own.session.engine();
         follower.settle(engine);
@@ -171,7 +171,7 @@ impl ExactGroup {
         let engine = self.own.session.engine();
         follower.settle(engine);
         engine.with_family(follower.family(), |family| {
-            let relative = family.relative(family.find(LinuxHost::task(tid))?)?;
+            let relative = family.task(family.find(LinuxHost::task(tid))?)?;
             relative.exited.filter(|_| relative.reports as usize >= events)?;
             relative.counts().get(index).copied()
         })?

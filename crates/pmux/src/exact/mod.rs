@@ -12,7 +12,7 @@ mod set;
 
 pub use group::ExactGroup;
 pub use pmux_engine::EventState;
-pub use pmux_engine::engine::{Exec, SetReading, Tally};
+pub use pmux_engine::engine::{Exec, FamilyTally, SetReading};
 pub use set::ExactSet;
 
 /// What an event set switches of what was opened exactly: for [`crate::trigger::EventSets::add_exactly`].

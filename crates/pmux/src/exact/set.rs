@@ -40,7 +40,7 @@ impl ExactSet {
     /// # Errors
     /// [`Error::Control`].
     pub fn arm(&self) -> Result<(), Error> {
-        Ok(self.session.engine().arm(self.set)?)
+        Ok(self.session.engine().enable_set(self.set)?)
     }
 
     /// Stops all events.
@@ -48,7 +48,7 @@ impl ExactSet {
     /// # Errors
     /// [`Error::Control`].
     pub fn disarm(&self) -> Result<(), Error> {
-        Ok(self.session.engine().disarm(self.set)?)
+        Ok(self.session.engine().disable_set(self.set)?)
     }
 
     /// Sets all counts to 0; the times stay.

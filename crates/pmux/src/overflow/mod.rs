@@ -242,7 +242,7 @@ impl OverflowCounter {
         let engine = self.session.engine();
         match &self.held {
             Held::Threads(threads) => threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?,
-            &Held::Cpus(set) => engine.arm(set)?,
+            &Held::Cpus(set) => engine.enable_set(set)?,
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl OverflowCounter {
         let engine = self.session.engine();
         match &self.held {
             Held::Threads(threads) => threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?,
-            &Held::Cpus(set) => engine.disarm(set)?,
+            &Held::Cpus(set) => engine.disable_set(set)?,
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ impl Recorder {
         }
         let engine = self.session.engine();
         match &self.held[index] {
-            Held::Cpus { tracking, .. } => engine.arm(*tracking)?,
+            Held::Cpus { tracking, .. } => engine.enable_set(*tracking)?,
             Held::Task { tracking, .. } => engine.enable_group(tracking.group)?,
         }
         Ok(())
@@ -53,8 +53,8 @@ impl Recorder {
         let mut groups = Vec::new();
         for member in self.members(0) {
             match (member, switch) {
-                (Member::Set(set), Switch::On) => engine.arm(set)?,
-                (Member::Set(set), Switch::Off) => engine.disarm(set)?,
+                (Member::Set(set), Switch::On) => engine.enable_set(set)?,
+                (Member::Set(set), Switch::Off) => engine.disable_set(set)?,
                 (Member::Group(group), _) => groups.push(group),
             }
         }

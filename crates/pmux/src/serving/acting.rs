@@ -8,7 +8,7 @@ use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::OpenError;
 use pmux_engine::pmu::BankError;
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_linux::credentials::{ActError, Credentials, EventTarget, OnBehalf, Openers};
 use pmux_linux::diagnose::{Facts, TargetKind, UserNamespace};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub struct Acting(Option<(Credentials, Arc<OnBehalf>)>);
 
 impl Acting {
     /// The domain with these rights that corresponds to one with the service's.
-    pub(super) fn domain(&self, domain: Domain) -> Domain {
+    pub(super) fn domain(&self, domain: SharingScope) -> SharingScope {
         self.0.as_ref().map_or(domain, |(_, on_behalf)| domain.with_cred(on_behalf.cred()))
     }
 
     /// Whether both act with the same rights.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
-        self.domain(Domain::default()) == other.domain(Domain::default())
+        self.domain(SharingScope::default()) == other.domain(SharingScope::default())
     }
 
     /// Whether these are a client's rights, and not the service's own.

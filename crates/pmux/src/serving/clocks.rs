@@ -10,7 +10,7 @@ use crate::own_group::OwnGroup;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::{ControlError, Count, GroupSpec, Nanos, PmuId, Target};
 use pmux_linux::host::{KERNEL, clock_attr};
 
@@ -19,7 +19,7 @@ pub(super) struct Clocks(Vec<Option<OwnGroup>>);
 
 impl Clocks {
     /// For the events of a group, each with its PMU; they don't run yet.
-    pub(super) fn open(session: &Session, domain: Domain, target: Target, events: &[(PmuId, Attr)]) -> Self {
+    pub(super) fn open(session: &Session, domain: SharingScope, target: Target, events: &[(PmuId, Attr)]) -> Self {
         // A CPU is always there.
         let always = matches!((target.context, target.filter), (ContextKey::Cpu(_), Filter::Everything));
         let open = |&(pmu, attr): &(PmuId, Attr)| {

@@ -13,7 +13,7 @@ use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::engine::SlotView;
 use pmux_engine::pmu::SlotTime;
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::{
     ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, Nanos, OpenError, ReadError, Target,
 };
@@ -210,7 +210,7 @@ impl Session {
         let turning = if scarce { self.turning(Slice::default()).ok() } else { None };
         let spec = GroupSpec { events: pmus.into_iter().zip(question.attrs.iter().copied()).collect() };
         let target = question.place.target();
-        let domain = acting.domain(Domain::default());
+        let domain = acting.domain(SharingScope::default());
         let mut opened = self.engine().open_in(domain, &spec, target);
         // A CPU may have come a moment ago, and the client that asks may have heard of it sooner.
         if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.place.cpu()) {

@@ -7,16 +7,16 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::engine::{ShareList, ShareReport, SharedEvent};
 use pmux_engine::hw_breakpoint::Kind;
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::{Count, EventState, LockCell as _};
 use pmux_linux::host::{KERNEL, LinuxHost, is_clock};
 use std::collections::{HashMap, VecDeque};
 
 /// What the clocks show, which stand beside the events of a PMU: see [`super::clocks`].
-type Clocks = HashMap<(Domain, ContextKey, Filter, u64, AttrFlags), Count>;
+type Clocks = HashMap<(SharingScope, ContextKey, Filter, u64, AttrFlags), Count>;
 
 /// Beside which events a clock of that PMU stands, and whether it goes by the time of children too.
-const fn beside(share: &ShareReport, attr: &Attr, pmu: u64) -> (Domain, ContextKey, Filter, u64, AttrFlags) {
+const fn beside(share: &ShareReport, attr: &Attr, pmu: u64) -> (SharingScope, ContextKey, Filter, u64, AttrFlags) {
     (share.domain, share.target.context, share.target.filter, pmu, attr.flags.intersection(AttrFlags::INHERIT))
 }
 

@@ -205,7 +205,7 @@ impl TreeFollower {
             // A family has at least one count: here that of the tracking events, which is always 0 and in no column.
             roots.push(engine.set_events(events.tracking)?.into_iter().flat_map(|(_, events)| events).collect());
         }
-        engine.arm(events.tracking)?;
+        engine.enable_set(events.tracking)?;
         let family = engine.create_tree(root, roots, Attribution::EachTask).ok_or(ReadError::Closed)?;
         Ok(Self {
             events,
@@ -272,7 +272,7 @@ impl TreeFollower {
                     match self.ids.get(&id) {
                         Some(&index) => {
                             // The index is ours, so the family has it.
-                            let _ = engine.relative_reported(self.family, LinuxHost::task(tid), index, count);
+                            let _ = engine.child_reported(self.family, LinuxHost::task(tid), index, count);
                         }
                         None => self.lost += 1,
                     }
@@ -280,7 +280,7 @@ impl TreeFollower {
                 What::Exit { tid } => {
                     engine.with_family(self.family, |family| self.names.exiting(family, tid, at));
                     // The exit of a task whose fork was lost tells nothing.
-                    let _ = engine.relative_exited(self.family, LinuxHost::task(tid), at);
+                    let _ = engine.child_exited(self.family, LinuxHost::task(tid), at);
                 }
                 What::Lost { records } => self.lost += records,
             }

@@ -1,7 +1,7 @@
 //! What a tree says of a kernel that keeps silent.
 
 use super::view::{Layout, Loss, Names, ProcessTree, Reporting};
-use pmux_engine::engine::Tally;
+use pmux_engine::engine::FamilyTally;
 use pmux_engine::inherit::{Attribution, Counting, Family};
 use pmux_engine::{Count, Nanos};
 use pmux_linux::host::LinuxHost;
@@ -22,7 +22,7 @@ fn tree(reported: Option<u64>, loss: Loss, at: [Option<u64>; 2]) -> ProcessTree 
     }
     // What has not been reported is in the root's own part.
     let retired = count(reported.unwrap_or(0));
-    let tally = Tally { own: count(9 - retired.value), retired, total: count(9) };
+    let tally = FamilyTally { own: count(9 - retired.value), retired, total: count(9) };
     let layout = Layout { columns: &[0], width: 1, reports: 1, loss };
     Names::new(10).tree(&family, &[tally], &layout, Nanos(10_000_000))
 }

@@ -6,8 +6,8 @@
 //! **Invariant:** every task's numbers are in exactly one process.
 
 use super::follow::LAG;
-use pmux_engine::engine::Tally;
-use pmux_engine::inherit::{Family, KinId, Relative};
+use pmux_engine::engine::FamilyTally;
+use pmux_engine::inherit::{Family, FamilyTask, FamilyTaskId};
 use pmux_engine::{Count, FamilyId, Nanos};
 use pmux_linux::host::{LinuxEngine, LinuxHost};
 use std::collections::HashMap;
@@ -78,7 +78,7 @@ struct Name {
     pid: i32,
     command: String,
     /// The first task of its process.
-    process: KinId,
+    process: FamilyTaskId,
 }
 
 /// What the engine doesn't know of its relatives.
@@ -86,13 +86,13 @@ pub(super) struct Names {
     root_pid: i32,
     root_name: String,
     root_started: Option<Nanos>,
-    by_kin: HashMap<KinId, Name>,
+    by_kin: HashMap<FamilyTaskId, Name>,
     /// The threads of a process beside its first, by that one.
-    threads: HashMap<KinId, Vec<KinId>>,
+    threads: HashMap<FamilyTaskId, Vec<FamilyTaskId>>,
     /// Threads that have become the first of their process by an exec, and when.
-    merged: HashMap<KinId, Nanos>,
+    merged: HashMap<FamilyTaskId, Nanos>,
     /// First threads that have exited and were replaced so.
-    replaced: HashMap<KinId, Replaced>,
+    replaced: HashMap<FamilyTaskId, Replaced>,
 }
 
 /// A first thread under whose number others have gone on.
@@ -118,10 +118,10 @@ impl Names {
     }
 
     /// A fork was seen. A child has its parent's name until it gets another one.
-    pub(super) fn born(&mut self, engine: &LinuxEngine, family: FamilyId, kin: KinId, pid: i32, tid: i32) {
+    pub(super) fn born(&mut self, engine: &LinuxEngine, family: FamilyId, kin: FamilyTaskId, pid: i32, tid: i32) {
         let parent = engine
             .with_family(family, |family| {
-                let parent = family.relative(kin)?.parent?;
+                let parent = family.task(kin)?.parent?;
                 Some((parent, parent == family.root()))
             })
             .flatten();
@@ -151,9 +151,9 @@ impl Names {
 
     /// A process has executed another program. All its threads but one have exited before; if the one is not the first,
     /// it goes on under the first one's number.
-    fn unite(&mut self, family: &Family, first: KinId, at: Nanos) {
+    fn unite(&mut self, family: &Family, first: FamilyTaskId, at: Nanos) {
         for thread in self.threads.remove(&first).unwrap_or_default() {
-            if family.relative(thread).is_some_and(|thread| thread.exited.is_none()) {
+            if family.task(thread).is_some_and(|thread| thread.exited.is_none()) {
                 self.merged.insert(thread, at);
                 let replaced = self.replaced.entry(first).or_default();
                 *replaced = Replaced { times: replaced.times + 1, ended: None };
@@ -162,7 +162,7 @@ impl Names {
     }
 
     /// When a task has exited, and how many times it makes its reports.
-    fn end_of(&self, kin: KinId, relative: &Relative) -> (Option<Nanos>, u32) {
+    fn end_of(&self, kin: FamilyTaskId, relative: &FamilyTask) -> (Option<Nanos>, u32) {
         match (self.merged.get(&kin), self.replaced.get(&kin)) {
             (Some(&merged), _) => (Some(merged), 0),
             (None, Some(replaced)) => (replaced.ended, 1 + replaced.times),
@@ -200,13 +200,19 @@ impl Names {
     }
 
     /// Lays the family out. `columns[i]` is where the family's i-th count goes in a row of `width`.
-    pub(super) fn tree(&self, family: &Family, tallies: &[Tally], layout: &Layout<'_>, now: Nanos) -> ProcessTree {
+    pub(super) fn tree(
+        &self,
+        family: &Family,
+        tallies: &[FamilyTally],
+        layout: &Layout<'_>,
+        now: Nanos,
+    ) -> ProcessTree {
         let root = family.root();
-        let mut relatives: Vec<(KinId, &Relative)> = family.relatives().collect();
+        let mut relatives: Vec<(FamilyTaskId, &FamilyTask)> = family.tasks().collect();
         relatives.sort_by_key(|(kin, relative)| (*kin != root, relative.born));
-        let process_of = |kin: KinId| self.by_kin.get(&kin).map_or(kin, |name| name.process);
+        let process_of = |kin: FamilyTaskId| self.by_kin.get(&kin).map_or(kin, |name| name.process);
         let mut processes: Vec<Process> = Vec::new();
-        let mut index_of: HashMap<KinId, usize> = HashMap::new();
+        let mut index_of: HashMap<FamilyTaskId, usize> = HashMap::new();
         let mut missing = 0;
         for &(kin, relative) in &relatives {
             let first = process_of(kin);
@@ -250,7 +256,7 @@ impl Names {
         ProcessTree { lost_records: missing, reporting, ..tree }
     }
 
-    fn process(&self, first: KinId, born: Nanos, layout: &Layout<'_>) -> Process {
+    fn process(&self, first: FamilyTaskId, born: Nanos, layout: &Layout<'_>) -> Process {
         let (pid, command, started) = match self.by_kin.get(&first) {
             Some(name) => (name.pid, name.command.clone(), born),
             None => (self.root_pid, self.root_name.clone(), self.root_started.unwrap_or(born)),
@@ -269,7 +275,13 @@ impl Names {
     }
 
     /// Adds what no record says: the root's own part, and the totals.
-    fn complete(&self, mut processes: Vec<Process>, tallies: &[Tally], layout: &Layout<'_>, now: Nanos) -> ProcessTree {
+    fn complete(
+        &self,
+        mut processes: Vec<Process>,
+        tallies: &[FamilyTally],
+        layout: &Layout<'_>,
+        now: Nanos,
+    ) -> ProcessTree {
         let mut known = layout.blank();
         for process in &processes {
             for (sum, count) in known.iter_mut().zip(&process.counts) {
@@ -298,11 +310,16 @@ impl Names {
 }
 
 /// Judges the kernel by what it did: its version alone does not tell what a distribution has mended.
-fn reporting(relatives: &[(KinId, &Relative)], root: KinId, layout: &Layout<'_>, now: Nanos) -> Reporting {
+fn reporting(
+    relatives: &[(FamilyTaskId, &FamilyTask)],
+    root: FamilyTaskId,
+    layout: &Layout<'_>,
+    now: Nanos,
+) -> Reporting {
     let silent = relatives.iter().all(|(_, relative)| relative.reports == 0);
     let end = relatives.iter().find(|(kin, _)| *kin == root).and_then(|(_, root)| root.exited);
     // A task reports a little after the record of its exit. A process that waited for it has seen it do so.
-    let exited_before = |(kin, relative): &(KinId, &Relative)| {
+    let exited_before = |(kin, relative): &(FamilyTaskId, &FamilyTask)| {
         let exited = relative.exited.filter(|_| *kin != root);
         exited.is_some_and(|exited| end.is_some_and(|end| exited < end) || now.since(exited) > LAG)
     };

@@ -8,7 +8,7 @@ use super::language::{Every, Scope, Source, Trigger};
 use super::news::{Fired, News, Reason};
 use crate::target::Target;
 use pmux_engine::Nanos;
-use pmux_engine::event_set::{self, Happening, Lasting, Place, Reach, Repeat, TriggerSpec, Verdict};
+use pmux_engine::event_set::{self, Happening, Lasting, Reach, Repeat, TermValue, TriggerSpec, TriggerTarget};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,17 +23,17 @@ pub(super) struct Ear {
 
 impl Ear {
     /// Where something that happened on a CPU is the case for it.
-    pub(super) fn place_of(self, cpu: u32) -> Place {
+    pub(super) fn place_of(self, cpu: u32) -> TriggerTarget {
         match self.scope {
-            Scope::PerCpu => Place::Cpu(pmux_engine::CpuId(cpu)),
-            Scope::All | Scope::PerCgroup => Place::All,
+            Scope::PerCpu => TriggerTarget::Cpu(pmux_engine::CpuId(cpu)),
+            Scope::All | Scope::PerCgroup => TriggerTarget::All,
         }
     }
 }
 
 struct Line {
     machine: event_set::Trigger,
-    reasons: HashMap<(usize, Place), Reason>,
+    reasons: HashMap<(usize, TriggerTarget), Reason>,
     /// Until when the caller does nothing when it fires.
     held_back: Nanos,
 }
@@ -70,7 +70,7 @@ fn spec(trigger: &Trigger, cool_down: Duration) -> TriggerSpec {
             Source::Pressure(pressure) => Lasting::Window(nanos(pressure.window + pressure.window / 2)),
             _ => Lasting::Moment,
         };
-        let reach = if term.scope == Scope::All { Reach::Common } else { Reach::EachPlace };
+        let reach = if term.scope == Scope::All { Reach::Common } else { Reach::EachTarget };
         event_set::Term { lasting, held: nanos(term.held), reach }
     };
     let (every, repeat) = match trigger.every {
@@ -97,7 +97,14 @@ impl Board {
     }
 
     /// A reading: so it is now.
-    pub(super) fn observe(&mut self, ear: Ear, place: Place, verdict: Verdict, reason: Option<Reason>, now: Nanos) {
+    pub(super) fn observe(
+        &mut self,
+        ear: Ear,
+        place: TriggerTarget,
+        verdict: TermValue,
+        reason: Option<Reason>,
+        now: Nanos,
+    ) {
         self.tell(ear.rule, |line, said| {
             // The machine looks first what the time has brought about: that has the reasons from before.
             line.machine.pass(now, said);
@@ -107,7 +114,7 @@ impl Board {
         });
     }
 
-    pub(super) fn happen(&mut self, ear: Ear, place: Place, reason: Reason, at: Nanos) {
+    pub(super) fn happen(&mut self, ear: Ear, place: TriggerTarget, reason: Reason, at: Nanos) {
         self.tell(ear.rule, |line, said| {
             line.machine.pass(at, said);
             let so_far = said.len();
@@ -117,7 +124,7 @@ impl Board {
     }
 
     /// A place is no longer looked at by a rule.
-    pub(super) fn leave(&mut self, rule: usize, place: Place, now: Nanos) {
+    pub(super) fn leave(&mut self, rule: usize, place: TriggerTarget, now: Nanos) {
         self.tell(rule, |line, said| {
             line.machine.leave(place, now, said);
             line.reasons.retain(|(_, of), _| *of != place);
@@ -175,7 +182,7 @@ impl Board {
     fn tell(
         &mut self,
         rule: usize,
-        step: impl FnOnce(&mut Line, &mut Vec<Happening>) -> (usize, Option<((usize, Place), Reason)>),
+        step: impl FnOnce(&mut Line, &mut Vec<Happening>) -> (usize, Option<((usize, TriggerTarget), Reason)>),
     ) {
         let Some(line) = self.lines.get_mut(rule) else { return };
         let mut said = std::mem::take(&mut self.said);
@@ -184,9 +191,12 @@ impl Board {
         let news = |line: &Line, happening: &Happening| match *happening {
             Happening::Fired { place, at } => {
                 let terms = 0..line.machine.spec().terms.len();
-                let of = |term| line.reasons.get(&(term, place)).or_else(|| line.reasons.get(&(term, Place::All)));
+                let of =
+                    |term| line.reasons.get(&(term, place)).or_else(|| line.reasons.get(&(term, TriggerTarget::All)));
                 let cgroup = match place {
-                    Place::Cgroup(number) => usize::try_from(number.0).ok().and_then(|at| cgroups.get(at)).cloned(),
+                    TriggerTarget::Cgroup(number) => {
+                        usize::try_from(number.0).ok().and_then(|at| cgroups.get(at)).cloned()
+                    }
                     _ => None,
                 };
                 News::Fired(Fired { rule, at, place, cgroup, reasons: terms.filter_map(of).cloned().collect() })

@@ -20,9 +20,9 @@ pub use language::{
     Action, Comparison, Every, Level, Line, Pressure, Resource, Rounds, Rule, Scope, SetText, Share, SignalName,
     Source, Switching, TextError, Trigger, TriggerTerm, Waiting, Whose,
 };
-pub use news::{Fired, Hit, News, Place, Reason};
+pub use news::{Fired, Hit, News, Reason, TriggerTarget};
 pub use pmux_engine::engine::SwitchError;
-pub use pmux_engine::event_set::{Position, Wish};
+pub use pmux_engine::event_set::{Position, SwitchRequest};
 pub use run::{Commands, REASON_VARIABLE, SNAPSHOT_VARIABLE};
 pub use sets::{EventSets, Switched};
 pub use triggers::{Setting, TriggerError, Triggers, USUAL_INTERVAL};

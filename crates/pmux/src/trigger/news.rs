@@ -4,7 +4,7 @@
 
 use super::language::{Comparison, Pressure, Share};
 use pmux_engine::Nanos;
-pub use pmux_engine::event_set::Place;
+pub use pmux_engine::event_set::TriggerTarget;
 use std::fmt;
 
 /// What [`super::Triggers::take`] tells. Rules are named by number, in the order in which they were given.
@@ -52,7 +52,7 @@ pub struct Fired {
     /// When, on the monotonic clock.
     pub at: Nanos,
     /// Where its condition holds. A cgroup is a number of the target's list.
-    pub place: Place,
+    pub place: TriggerTarget,
     /// The cgroup's name, where that is the place.
     pub cgroup: Option<String>,
     /// Why: for each of its terms.
@@ -68,9 +68,9 @@ impl fmt::Display for Fired {
             reason.fmt(f)?;
         }
         match self.place {
-            Place::All => Ok(()),
-            Place::Cpu(cpu) => write!(f, " (CPU {cpu})"),
-            Place::Cgroup(number) => match &self.cgroup {
+            TriggerTarget::All => Ok(()),
+            TriggerTarget::Cpu(cpu) => write!(f, " (CPU {cpu})"),
+            TriggerTarget::Cgroup(number) => match &self.cgroup {
                 Some(name) => write!(f, " (cgroup {})", crate::event::printable(name)),
                 None => write!(f, " (cgroup {})", number.0),
             },

@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::exact::Switchable;
 use crate::session::Session;
 use pmux_engine::engine::SwitchError;
-use pmux_engine::event_set::{Member, Position, Wish};
+use pmux_engine::event_set::{Member, Position, SwitchRequest};
 use pmux_engine::{EventSetId, Nanos};
 use std::time::Duration;
 
@@ -90,10 +90,10 @@ impl EventSets {
     pub fn carry_out(&self, action: &Action) -> Option<Switched> {
         let Action::Set { name, to } = action else { return None };
         let wish = match *to {
-            Switching::On => Wish::On,
-            Switching::Off => Wish::Off,
-            Switching::OnFor(span) => Wish::OnFor(nanos(span)),
-            Switching::OffFor(span) => Wish::OffFor(nanos(span)),
+            Switching::On => SwitchRequest::On,
+            Switching::Off => SwitchRequest::Off,
+            Switching::OnFor(span) => SwitchRequest::OnFor(nanos(span)),
+            Switching::OffFor(span) => SwitchRequest::OffFor(nanos(span)),
             Switching::WhileItHolds => return None,
         };
         Some(self.wish(name, wish))
@@ -108,7 +108,7 @@ impl EventSets {
             _ => return Vec::new(),
         };
         let who = u32::try_from(rule).unwrap_or(u32::MAX);
-        let wish = if begins { Wish::Hold(who) } else { Wish::LetGo(who) };
+        let wish = if begins { SwitchRequest::Hold(who) } else { SwitchRequest::Release(who) };
         let held = |action: &Action| match action {
             Action::Set { name, to: Switching::WhileItHolds } => Some(self.wish(name, wish)),
             _ => None,
@@ -140,7 +140,7 @@ impl EventSets {
 
     /// Asks something of a set.
     #[must_use]
-    pub fn wish(&self, name: &str, wish: Wish) -> Switched {
+    pub fn wish(&self, name: &str, wish: SwitchRequest) -> Switched {
         let set = self.find(name).ok_or(SwitchError::Closed);
         let result = set.and_then(|set| self.session.engine().switch_event_set(set, wish));
         Switched { name: name.to_owned(), result }

@@ -370,7 +370,7 @@ impl Watch {
                 Ok(set) => {
                     let spots = events.iter().map(|(piece, _)| piece.spot).collect();
                     self.held.push(Held::Cpus { spots, set });
-                    self.session.engine().arm(set)?;
+                    self.session.engine().enable_set(set)?;
                     return Ok(());
                 }
                 Err(error) if self.give_in(error.error, first) => {}

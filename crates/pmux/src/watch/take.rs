@@ -132,7 +132,7 @@ impl Watch {
         engine.disable_each(&groups).map_err(|(_, error)| error)?;
         for held in &self.held {
             if let Held::Cpus { set, .. } = held {
-                engine.disarm(*set)?;
+                engine.disable_set(*set)?;
             }
         }
         Ok(())

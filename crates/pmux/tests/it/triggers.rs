@@ -5,7 +5,8 @@
 use crate::common::watching::{spot, write};
 use crate::common::{self, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, Hit, News, Place, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, Triggers,
+    Action, Commands, EventSets, Fired, Hit, News, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, TriggerTarget,
+    Triggers,
 };
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{CpuChoice, Options, Session, Start, Target};
@@ -178,7 +179,7 @@ fn a_rate_of_a_thread() {
     }
     let fired = until_fired(&mut triggers, storm, |_| true);
     let [Reason::Number { value, limit, .. }] = fired.reasons[..] else { panic!("{fired:?}") };
-    assert!(value > 500.0 && limit == 500.0 && fired.place == Place::All, "{fired}");
+    assert!(value > 500.0 && limit == 500.0 && fired.place == TriggerTarget::All, "{fired}");
     assert!(fired.to_string().starts_with("rate(page-faults) is "), "{fired}");
 }
 
@@ -200,7 +201,7 @@ fn a_rate_that_is_held_and_ends() {
         let mut triggers = open(&session, "rate(page-faults) > 500/s for 60ms", storming);
         let fired = until_fired(&mut triggers, || (), |_| true);
         drop(stopping);
-        assert_eq!(fired.place, Place::All);
+        assert_eq!(fired.place, TriggerTarget::All);
         let end = Instant::now() + PATIENCE;
         while !triggers.wait(Some(end)).unwrap().iter().any(|news| matches!(news, News::Ends { rule: 0, .. })) {
             assert!(Instant::now() < end, "it never ends");
@@ -223,7 +224,7 @@ fn a_rate_on_each_cpu() {
     let Some(session) = common::cpu_session() else { return };
     let mut triggers = open(&session, "rate(page-faults) > 500/s per cpu", Target::Cpus(CpuChoice::All));
     let fired = until_fired(&mut triggers, storm, |_| true);
-    let Place::Cpu(cpu) = fired.place else { panic!("{fired:?}") };
+    let TriggerTarget::Cpu(cpu) = fired.place else { panic!("{fired:?}") };
     assert!(session.online().contains(cpu.0), "{fired}");
     assert!(refusal(&session, "rate(page-faults) > 1/s per cpu").contains("-a or -C"));
 }
@@ -507,7 +508,7 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let (snapshot, out) = (folder.path().join("it's a $(snapshot)"), folder.path().join("out"));
     let reason = Reason::Line("x'; touch /tmp/never; \"$(id)".to_owned());
-    let fired = Fired { rule: 0, at: pmux::Nanos(0), place: Place::All, cgroup: None, reasons: vec![reason] };
+    let fired = Fired { rule: 0, at: pmux::Nanos(0), place: TriggerTarget::All, cgroup: None, reasons: vec![reason] };
     let mut commands = Commands::default();
     let text = format!("run printf '%s|%s|%s' {{}} \"${SNAPSHOT_VARIABLE}\" \"$PMUX_REASON\" > {}", out.display());
     let Action::Run(command) = &Rule::parse("crash", Some(&text)).unwrap().actions[0] else { panic!() };
@@ -536,7 +537,7 @@ fn a_cpu_that_goes_and_comes_back() {
     common::role::copy(&program);
     let rules = ["rate(cpu-clock) > 0/s per cpu", "exit:pmuxhotplug"].map(rule);
     let mut triggers = Triggers::open(&session, &rules, often(Target::Cpus(CpuChoice::All))).unwrap();
-    let on_cpu_1 = Place::Cpu(pmux::CpuId(1));
+    let on_cpu_1 = TriggerTarget::Cpu(pmux::CpuId(1));
     until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
     switch.turn("0");
     let end = Instant::now() + PATIENCE;

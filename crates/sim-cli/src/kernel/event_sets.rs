@@ -3,15 +3,15 @@
 //! **Invariant:** what is due is looked at behind each statement, triggers first: what they promise may go on.
 
 use super::opened::Holding;
-use super::{Run, Stop, Trouble};
+use super::{Run, StatementError, Stop};
 use pmux::trigger::{SwitchError, Switched};
 use pmux::{Count, Nanos};
 use pmux_sim::scenario::ast::{EventSet, Name, Part, Subject, Switching, Trigger};
 use pmux_sim::scenario::eval::Observe as _;
-use pmux_sim::scenario::lookout::Lookout;
+use pmux_sim::scenario::trigger_watch::TriggerWatch;
 
 impl Run<'_> {
-    pub(super) fn gather(&mut self, set: &EventSet) -> Result<(), Trouble> {
+    pub(super) fn gather(&mut self, set: &EventSet) -> Result<(), StatementError> {
         let mut members = Vec::new();
         for target in &set.members {
             match self.opened.both(target.name().as_str())?.1 {
@@ -24,13 +24,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn switch_set(&mut self, switching: &Switching) -> Result<(), Trouble> {
-        done(&self.event_sets.wish(switching.set.as_str(), switching.wish()))
+    pub(super) fn switch_set(&mut self, switching: &Switching) -> Result<(), StatementError> {
+        done(&self.event_sets.wish(switching.set.as_str(), switching.request()))
     }
 
     pub(super) fn await_trigger(&mut self, trigger: &Trigger) {
         let count = self.count_of(&trigger.event);
-        self.lookouts.push(Lookout::new(trigger, now(), count));
+        self.trigger_watches.push(TriggerWatch::new(trigger, now(), count));
     }
 
     fn count_of(&mut self, event: &Name) -> Option<Count> {
@@ -39,14 +39,16 @@ impl Run<'_> {
 
     /// Looks at all triggers, and switches what is due.
     pub(super) fn look_around(&mut self) -> Result<(), Stop> {
-        for number in 0..self.lookouts.len() {
-            let Some(event) = self.lookouts.get(number).map(|lookout| lookout.trigger().event.clone()) else {
+        for number in 0..self.trigger_watches.len() {
+            let Some(event) =
+                self.trigger_watches.get(number).map(|trigger_watch| trigger_watch.trigger().event.clone())
+            else {
                 continue;
             };
             let (count, now) = (self.count_of(&event), now());
-            let Some(lookout) = self.lookouts.get_mut(number) else { continue };
-            if lookout.look(now, count) {
-                let switches = lookout.trigger().switches.clone();
+            let Some(trigger_watch) = self.trigger_watches.get_mut(number) else { continue };
+            if trigger_watch.look(now, count) {
+                let switches = trigger_watch.trigger().switches.clone();
                 self.switch_set(&switches)?;
             }
         }
@@ -58,7 +60,7 @@ fn now() -> Nanos {
     Nanos(pmux::workers::monotonic_ns())
 }
 
-fn done(switched: &Switched) -> Result<(), Trouble> {
+fn done(switched: &Switched) -> Result<(), StatementError> {
     match switched.result {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -66,7 +68,7 @@ fn done(switched: &Switched) -> Result<(), Trouble> {
                 SwitchError::Member { error, .. } => Some(error.errno()),
                 SwitchError::Closed => None,
             };
-            Err(Trouble { errno, message: format!("event set `{}`: {error}", switched.name) })
+            Err(StatementError { errno, message: format!("event set `{}`: {error}", switched.name) })
         }
     }
 }

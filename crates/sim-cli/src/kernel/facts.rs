@@ -4,45 +4,50 @@
 
 use super::opened::{Holding, Opened};
 use super::truth::{Clock, Measure};
-use super::{Run, Trouble};
-use crate::kernel::cast::Cast;
+use super::{Run, StatementError};
+use crate::kernel::tasks::Tasks;
 use pmux::exact::{EventState, SetReading};
 use pmux::{Count, CpuId, Nanos};
 use pmux_sim::scenario::ast::{Name, Part, Subject, Target, Window};
 use pmux_sim::scenario::eval::{Gap, Observe};
-use pmux_sim::scenario::lookout::Lookout;
+use pmux_sim::scenario::trigger_watch::TriggerWatch;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
 /// What is seen.
 pub(super) struct Facts<'a> {
     opened: &'a mut Opened,
-    cast: &'a Cast,
-    lookouts: &'a [Lookout],
+    tasks: &'a Tasks,
+    trigger_watches: &'a [TriggerWatch],
     /// What was counted on CPUs, by holding: read once, so that its parts are of one moment.
     seen: HashMap<usize, SetReading>,
 }
 
 impl Run<'_> {
     pub(super) fn facts(&mut self) -> Facts<'_> {
-        Facts { opened: &mut self.opened, cast: &self.cast, lookouts: &self.lookouts, seen: HashMap::new() }
+        Facts {
+            opened: &mut self.opened,
+            tasks: &self.tasks,
+            trigger_watches: &self.trigger_watches,
+            seen: HashMap::new(),
+        }
     }
 }
 
-impl From<Trouble> for String {
-    fn from(trouble: Trouble) -> Self {
-        trouble.message
+impl From<StatementError> for String {
+    fn from(statement_error: StatementError) -> Self {
+        statement_error.message
     }
 }
 
 fn read_error(error: pmux::Error) -> String {
-    Trouble::from(error).message
+    StatementError::from(error).message
 }
 
 impl Facts<'_> {
     fn of_child(&mut self, name: &Name, child: &Name) -> Result<Count, String> {
-        let tid = self.cast.actor(child.as_str())?.tid();
-        let alive = !self.cast.has_exited(child.as_str());
+        let tid = self.tasks.task(child.as_str())?.tid();
+        let alive = !self.tasks.has_exited(child.as_str());
         let (entry, holding) = self.opened.both(name.as_str())?;
         let index = entry.index;
         is_apart(&entry.mixed, child.as_str())?;
@@ -127,14 +132,14 @@ impl Observe for Facts<'_> {
     fn states(&mut self, subject: &Subject) -> Result<Vec<EventState>, String> {
         let name = subject.event.as_str();
         if let Part::Child(child) = &subject.part
-            && !self.cast.has_exited(child.as_str())
+            && !self.tasks.has_exited(child.as_str())
         {
             return Err(format!("a kernel does not tell the state of an event in `{child}`"));
         }
         let (entry, holding) = self.opened.both(name)?;
         let gone = match &subject.part {
             Part::Child(_) => true,
-            _ => entry.root().is_some_and(|root| self.cast.has_exited(root)),
+            _ => entry.root().is_some_and(|root| self.tasks.has_exited(root)),
         };
         if gone {
             // The library leaves it open: children may still count.
@@ -161,7 +166,7 @@ impl Observe for Facts<'_> {
         let known = match &subject.part {
             Part::Child(child) => entry.truth.of_child(child.as_str()),
             Part::Own => entry.truth.sum(|task| task == root),
-            Part::Retired => entry.truth.sum(|task| task != root && self.cast.has_exited(task)),
+            Part::Retired => entry.truth.sum(|task| task != root && self.tasks.has_exited(task)),
             Part::Whole | Part::Cpu(_) => entry.truth.sum(|_| true),
         };
         let known = known.map_err(|why| format!("the truth of `{name}` is not known: {why}"))?;
@@ -171,7 +176,7 @@ impl Observe for Facts<'_> {
             if count.running != count.enabled {
                 let (running, enabled) = (count.running.0, count.enabled.0);
                 return Err(format!(
-                    "`{name}` ran for {running} of {enabled} ns, and nobody knows when: compare its estimate with \
+                    "`{name}` ran for {running} of {enabled} ns, and it is not known when: compare its estimate with \
                      truth(enabled)"
                 ));
             }
@@ -196,8 +201,8 @@ impl Observe for Facts<'_> {
     }
 
     fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
-        let found = self.lookouts.iter().rev().find(|lookout| lookout.trigger().name == *trigger);
-        found.map(Lookout::fired).ok_or_else(|| format!("there is no trigger `{trigger}`"))
+        let found = self.trigger_watches.iter().rev().find(|trigger_watch| trigger_watch.trigger().name == *trigger);
+        found.map(TriggerWatch::fired).ok_or_else(|| format!("there is no trigger `{trigger}`"))
     }
 
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** what was switched off here is on again when this is dropped.
 
-use super::{Stop, Trouble, wakes};
+use super::{StatementError, Stop, wakes};
 use pmux::wait::Waiter;
 use pmux_sim::scenario::ast::{Requirement, Scenario};
 use pmux_sim::scenario::needs;
@@ -37,7 +37,7 @@ impl Switches {
             return Ok(Self { off: BTreeSet::new(), _alone: None });
         }
         let path = std::env::temp_dir().join("pmux-test-hotplug.lock");
-        let failed = |error: std::io::Error| Trouble::new(format!("{}: {error}", path.display()));
+        let failed = |error: std::io::Error| StatementError::new(format!("{}: {error}", path.display()));
         let file = File::create(&path).map_err(failed)?;
         loop {
             match file.try_lock() {
@@ -51,23 +51,23 @@ impl Switches {
     }
 
     /// Switches a CPU off.
-    pub(super) fn off(&mut self, cpu: u32) -> Result<(), Trouble> {
+    pub(super) fn off(&mut self, cpu: u32) -> Result<(), StatementError> {
         // Noted before: a write that fails may have done it.
         self.off.insert(cpu);
         self.write(cpu, "0")
     }
 
     /// Switches a CPU on.
-    pub(super) fn on(&mut self, cpu: u32) -> Result<(), Trouble> {
+    pub(super) fn on(&mut self, cpu: u32) -> Result<(), StatementError> {
         self.write(cpu, "1")?;
         self.off.remove(&cpu);
         Ok(())
     }
 
-    fn write(&self, cpu: u32, what: &str) -> Result<(), Trouble> {
+    fn write(&self, cpu: u32, what: &str) -> Result<(), StatementError> {
         let path = switch(cpu);
         std::fs::write(&path, what)
-            .map_err(|error| Trouble { errno: error.raw_os_error(), message: format!("{path}: {error}") })
+            .map_err(|error| StatementError { errno: error.raw_os_error(), message: format!("{path}: {error}") })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Scenarios on this kernel.
 //!
-//! What it is: the tasks of a scenario are real processes and threads (`cast`), its events are opened through the library
+//! What it is: the tasks of a scenario are real processes and threads (`tasks`), its events are opened through the library
 //! (`opened`), its statements are carried out one after the other (`steps`), and what the tasks did is written down beside
 //! (`truth`), so that it can be compared with what was counted (`facts`).
 //! Read first: [`Kernel::run`], then `steps`.
@@ -9,7 +9,6 @@
 //! [`Kernel::run`] returns, also after a failure or a signal.
 
 mod addresses;
-mod cast;
 mod event_sets;
 mod facts;
 mod hotplug;
@@ -18,10 +17,10 @@ mod opened;
 mod plan;
 mod setuid;
 mod steps;
+mod tasks;
 mod truth;
 
 use super::outcome::{Failure, Outcome, Ran};
-use cast::Cast;
 use hotplug::Switches;
 use opened::Opened;
 use plan::Plan;
@@ -30,9 +29,10 @@ use pmux::wait::{Waiter, Wake};
 use pmux::{BackendChoice, Session};
 use pmux_sim::scenario::ast::{Scenario, Step, duration_text};
 use pmux_sim::scenario::eval::evaluate;
-use pmux_sim::scenario::lookout::Lookout;
+use pmux_sim::scenario::trigger_watch::TriggerWatch;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
+use tasks::Tasks;
 
 /// This machine.
 pub(super) struct Kernel {
@@ -42,33 +42,33 @@ pub(super) struct Kernel {
 /// Why a scenario does not go on.
 enum Stop {
     /// A statement could not be carried out.
-    Trouble(Trouble),
+    Error(StatementError),
     /// A signal asks it to stop.
     Signal(i32),
 }
 
 /// What went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Trouble {
+struct StatementError {
     /// The error's number, where it has one that a scenario can expect.
     errno: Option<i32>,
     /// What was wrong, in a sentence.
     message: String,
 }
 
-impl Trouble {
+impl StatementError {
     fn new(message: impl Into<String>) -> Self {
         Self { errno: None, message: message.into() }
     }
 }
 
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<StatementError> for Stop {
+    fn from(statement_error: StatementError) -> Self {
+        Self::Error(statement_error)
     }
 }
 
-impl From<pmux::Error> for Trouble {
+impl From<pmux::Error> for StatementError {
     fn from(error: pmux::Error) -> Self {
         let errno = match &error {
             pmux::Error::Refused(refusals) => refusals.first().and_then(|refusal| refusal.errno),
@@ -83,7 +83,7 @@ impl From<pmux::Error> for Trouble {
 
 impl From<pmux::Error> for Stop {
     fn from(error: pmux::Error) -> Self {
-        Self::Trouble(error.into())
+        Self::Error(error.into())
     }
 }
 
@@ -112,15 +112,15 @@ impl Kernel {
         let switches = match Switches::take(scenario, &mut self.waiter) {
             Ok(switches) => switches,
             Err(Stop::Signal(signal)) => return Ran::new(file.to_owned(), Outcome::Interrupted(signal)),
-            Err(Stop::Trouble(trouble)) => {
-                return Ran::new(file.to_owned(), Outcome::Broken(format!("{file}: {}\n", trouble.message)));
+            Err(Stop::Error(statement_error)) => {
+                return Ran::new(file.to_owned(), Outcome::Broken(format!("{file}: {}\n", statement_error.message)));
             }
         };
         let mut run = Run {
-            cast: Cast::new(&plan),
+            tasks: Tasks::new(&plan),
             opened: Opened::default(),
             event_sets: EventSets::new(&session),
-            lookouts: Vec::new(),
+            trigger_watches: Vec::new(),
             session,
             plan,
             switches,
@@ -137,9 +137,9 @@ impl Kernel {
 /// One scenario as it runs. What is dropped first stands first: events, then tasks, then CPUs that are switched on again.
 struct Run<'a> {
     event_sets: EventSets,
-    lookouts: Vec<Lookout>,
+    trigger_watches: Vec<TriggerWatch>,
     opened: Opened,
-    cast: Cast,
+    tasks: Tasks,
     switches: Switches,
     session: Session,
     plan: Plan,
@@ -160,7 +160,7 @@ impl Run<'_> {
                     continue;
                 }
                 Err(Stop::Signal(signal)) => return Outcome::Interrupted(signal),
-                Err(Stop::Trouble(trouble)) => trouble.message,
+                Err(Stop::Error(statement_error)) => statement_error.message,
             };
             failures.push(failure(step, message));
             break;
@@ -179,11 +179,15 @@ impl Run<'_> {
             }
             statement => match (self.carry_out(statement), step.fails) {
                 (Ok(()), None) => None,
-                (Ok(()), Some(errno)) => return Err(Trouble::new(format!("expected {errno}, but it succeeded")).into()),
-                (Err(Stop::Trouble(trouble)), Some(errno)) if trouble.errno == Some(errno.number()) => None,
-                (Err(Stop::Trouble(trouble)), Some(errno)) => {
-                    let message = format!("expected {errno}, but it failed otherwise: {}", trouble.message);
-                    return Err(Trouble::new(message).into());
+                (Ok(()), Some(errno)) => {
+                    return Err(StatementError::new(format!("expected {errno}, but it succeeded")).into());
+                }
+                (Err(Stop::Error(statement_error)), Some(errno)) if statement_error.errno == Some(errno.number()) => {
+                    None
+                }
+                (Err(Stop::Error(statement_error)), Some(errno)) => {
+                    let message = format!("expected {errno}, but it failed otherwise: {}", statement_error.message);
+                    return Err(StatementError::new(message).into());
                 }
                 (Err(stop), _) => return Err(stop),
             },
@@ -232,7 +236,7 @@ impl Run<'_> {
 
 /// Waits, and gives up on a signal.
 fn wakes(waiter: &mut Waiter, until: Option<Instant>) -> Result<Vec<Wake>, Stop> {
-    let wakes = waiter.wait(until).map_err(|errno| Trouble::new(format!("waiting failed: {errno}")))?;
+    let wakes = waiter.wait(until).map_err(|errno| StatementError::new(format!("waiting failed: {errno}")))?;
     match wakes.iter().find_map(|wake| if let Wake::Signal(signal) = wake { Some(*signal) } else { None }) {
         Some(signal) => Err(Stop::Signal(signal)),
         None => Ok(wakes),

@@ -11,7 +11,7 @@ use pmux::event::{Access, Software};
 use pmux::exact::{EventState, Manner, Place, Priority};
 use pmux::workers::{BASE, Code, Kin, Stage, Worker};
 use pmux::{Attribution, Event, Inherit, Session};
-use pmux_sim::scenario::ast::{Event as Wanted, Requirement, Scenario, Statement};
+use pmux_sim::scenario::ast::{Event as AstEvent, Requirement, Scenario, Statement};
 use pmux_sim::scenario::{EventClass, event_class, needs};
 
 /// No machine has more counters, or debug registers.
@@ -82,7 +82,7 @@ fn hardware_names(scenario: &Scenario) -> Vec<String> {
     for step in &scenario.steps {
         let Statement::Open(open) = &step.statement else { continue };
         for new in &open.events {
-            if let (Some(EventClass::Hardware), Wanted::Named(name)) = (event_class(&new.event), &new.event)
+            if let (Some(EventClass::Hardware), AstEvent::Named(name)) = (event_class(&new.event), &new.event)
                 && !names.contains(name)
             {
                 names.push(name.clone());

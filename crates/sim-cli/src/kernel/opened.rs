@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a name stands for one event (on each CPU), and what really happened is kept with the name.
 
-use super::Trouble;
+use super::StatementError;
 use super::truth::{Act, Clock, Measure, Truth};
 use pmux::exact::{EventState, ExactGroup, ExactSet};
 use pmux_sim::scenario::ast::{Breakpoint, Event, Flag, Flags, Target};
@@ -23,19 +23,19 @@ pub(super) enum Holding {
 
 impl Holding {
     /// The state of one of its events, by CPU where it has such.
-    pub(super) fn states(&self, index: usize) -> Result<Vec<(Option<u32>, EventState)>, Trouble> {
+    pub(super) fn states(&self, index: usize) -> Result<Vec<(Option<u32>, EventState)>, StatementError> {
         Ok(match self {
             Self::Task(group) => vec![(None, group.state(index)?)],
             Self::Cpus(groups) => {
                 let state = |(cpu, group): &(u32, ExactGroup)| Ok((Some(*cpu), group.state(index)?));
-                groups.iter().map(state).collect::<Result<_, Trouble>>()?
+                groups.iter().map(state).collect::<Result<_, StatementError>>()?
             }
             Self::Set(set) => set.states(index)?.into_iter().map(|(cpu, state)| (Some(cpu), state)).collect(),
         })
     }
 
     /// Where one of its events counts now: it is enabled, and so is its leader.
-    fn counting(&self, index: usize) -> Result<Vec<Option<u32>>, Trouble> {
+    fn counting(&self, index: usize) -> Result<Vec<Option<u32>>, StatementError> {
         let (leader, own) = (self.states(0)?, self.states(index)?);
         let both = leader.into_iter().zip(own).filter(|((_, leader), (_, own))| leader.ages() && own.ages());
         Ok(both.map(|(_, (cpu, _))| cpu).collect())
@@ -143,26 +143,26 @@ impl Opened {
     }
 
     /// An event by its name.
-    pub(super) fn entry(&self, name: &str) -> Result<&Entry, Trouble> {
+    pub(super) fn entry(&self, name: &str) -> Result<&Entry, StatementError> {
         self.entries.get(name).ok_or_else(|| not_open(name))
     }
 
     /// An event, and what it is in.
-    pub(super) fn both(&mut self, name: &str) -> Result<(&mut Entry, &mut Holding), Trouble> {
+    pub(super) fn both(&mut self, name: &str) -> Result<(&mut Entry, &mut Holding), StatementError> {
         let entry = self.entries.get_mut(name).ok_or_else(|| not_open(name))?;
         let holding = self.holdings.get_mut(entry.holding).and_then(Option::as_mut);
         holding.map(|holding| (entry, holding)).ok_or_else(|| not_open(name))
     }
 
     /// The names of all events that are in the same holding.
-    pub(super) fn together(&self, name: &str) -> Result<Vec<String>, Trouble> {
+    pub(super) fn together(&self, name: &str) -> Result<Vec<String>, StatementError> {
         let holding = self.entry(name)?.holding;
         let same = self.entries.iter().filter(|(_, entry)| entry.holding == holding);
         Ok(same.map(|(name, _)| name.clone()).collect())
     }
 
     /// Takes a name away, and closes its holding with the last one. A member of a group that stays stops counting.
-    pub(super) fn close(&mut self, name: &str) -> Result<(), Trouble> {
+    pub(super) fn close(&mut self, name: &str) -> Result<(), StatementError> {
         let Some(entry) = self.entries.remove(name) else { return Err(not_open(name)) };
         let in_use = self.entries.values().any(|other| other.holding == entry.holding);
         let Some(place) = self.holdings.get_mut(entry.holding) else { return Ok(()) };
@@ -184,7 +184,7 @@ impl Opened {
     }
 
     /// Takes what tasks did into account.
-    pub(super) fn happened(&mut self, acts: &[Act]) -> Result<(), Trouble> {
+    pub(super) fn happened(&mut self, acts: &[Act]) -> Result<(), StatementError> {
         for entry in self.entries.values_mut() {
             if !acts.iter().any(|act| entry.covers(act)) {
                 continue;
@@ -219,7 +219,7 @@ impl Opened {
     }
 
     /// Lets the clocks of CPUs go where events count now.
-    pub(super) fn set_clocks(&mut self, now_ns: u64) -> Result<(), Trouble> {
+    pub(super) fn set_clocks(&mut self, now_ns: u64) -> Result<(), StatementError> {
         for entry in self.entries.values_mut().filter(|entry| entry.root().is_none()) {
             let Some(Some(holding)) = self.holdings.get(entry.holding) else { continue };
             let counting: BTreeSet<u32> = holding.counting(entry.index)?.into_iter().flatten().collect();
@@ -245,7 +245,7 @@ impl Opened {
     }
 }
 
-fn not_open(name: &str) -> Trouble {
+fn not_open(name: &str) -> StatementError {
     const EBADF: i32 = 9;
-    Trouble { errno: Some(EBADF), message: format!("event {name} is not open") }
+    StatementError { errno: Some(EBADF), message: format!("event {name} is not open") }
 }

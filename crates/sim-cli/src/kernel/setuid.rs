@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the copy has no name when it is executed: no other process can start it.
 
-use super::Trouble;
+use super::StatementError;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -11,7 +11,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 const OTHER_USER: u32 = 65534;
 
 /// A copy of this program that is executed as another user.
-pub(super) fn copy() -> Result<File, Trouble> {
+pub(super) fn copy() -> Result<File, StatementError> {
     let folder = std::env::temp_dir();
     let path = folder.join(format!("pmux-setuid-{}", std::process::id()));
     let made = || -> io::Result<File> {
@@ -26,5 +26,7 @@ pub(super) fn copy() -> Result<File, Trouble> {
         std::fs::remove_file(&path)?;
         copy
     };
-    made().map_err(|error| Trouble::new(format!("a set-uid program can't be made in {}: {error}", folder.display())))
+    made().map_err(|error| {
+        StatementError::new(format!("a set-uid program can't be made in {}: {error}", folder.display()))
+    })
 }

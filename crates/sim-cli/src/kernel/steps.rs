@@ -4,14 +4,14 @@
 
 use super::opened::{Entry, Holding};
 use super::truth::ActKind;
-use super::{Run, Stop, Trouble, setuid, wakes};
+use super::{Run, StatementError, Stop, setuid, wakes};
 use pmux::event::Access;
 use pmux::exact::{AtExec, Company, ExactGroup, Exec, Manner, Place, Priority};
 use pmux::workers::{Order, Touching};
 use pmux::{Attribution, Event, Inherit};
 use pmux_sim::scenario::ast::{
-    AccessKind, Breakpoint, ControlTarget, Event as Wanted, ExecKind, Flag, Name, Open, OpenForm, Rate, Run as Running,
-    Statement, Target, Verb, Watch,
+    AccessKind, Breakpoint, ControlOp, ControlTarget, Event as AstEvent, ExecKind, Flag, Name, Open, OpenForm, Rate,
+    Run as Running, Statement, Target, Watch,
 };
 use pmux_sim::scenario::canonical_event;
 use std::os::fd::AsFd as _;
@@ -21,11 +21,11 @@ impl Run<'_> {
     /// Carries out a statement that is no expectation.
     pub(super) fn carry_out(&mut self, statement: &Statement) -> Result<(), Stop> {
         match statement {
-            Statement::Task { name, on } => self.cast.begin(name.as_str(), on.map_or(0, |cpu| cpu.0), self.waiter)?,
+            Statement::Task { name, on } => self.tasks.begin(name.as_str(), on.map_or(0, |cpu| cpu.0), self.waiter)?,
             Statement::Open(open) => self.open(open)?,
             Statement::Run(run) => self.run(run)?,
             Statement::Migrate { task, to } => {
-                let acts = self.cast.go(std::slice::from_ref(&task.text), to.0, self.waiter)?;
+                let acts = self.tasks.go(std::slice::from_ref(&task.text), to.0, self.waiter)?;
                 self.opened.happened(&acts)?;
             }
             Statement::Touch { task, pages } => {
@@ -35,14 +35,14 @@ impl Run<'_> {
             Statement::Fork { parent, child, kind } => {
                 // A child counts from its first moment.
                 self.opened.inherit(parent.as_str(), child.as_str());
-                let acts = self.cast.fork(parent.as_str(), child.as_str(), *kind)?;
+                let acts = self.tasks.fork(parent.as_str(), child.as_str(), *kind)?;
                 self.opened.happened(&acts)?;
             }
             Statement::Exec { task, kind } => self.exec(task, *kind)?,
             Statement::Exit { task } => {
-                let acts = self.cast.exit(task.as_str())?;
+                let acts = self.tasks.exit(task.as_str())?;
                 self.opened.happened(&acts)?;
-                self.session.task_exited(self.cast.actor(task.as_str())?.tid());
+                self.session.task_exited(self.tasks.task(task.as_str())?.tid());
             }
             Statement::Control { verb, targets } => {
                 targets.iter().try_for_each(|target| self.control(*verb, target))?;
@@ -55,10 +55,10 @@ impl Run<'_> {
             Statement::Online { cpu } => self.online(cpu.0)?,
             Statement::Wait { span } => self.wait(Duration::from_nanos(span.0))?,
             Statement::Take { .. } => {
-                return Err(Trouble::new("rings are read on the simulator only".to_owned()).into());
+                return Err(StatementError::new("rings are read on the simulator only".to_owned()).into());
             }
             Statement::Fault(fault) => {
-                return Err(Trouble::new(format!("`fault {fault}` can be made on the simulator only")).into());
+                return Err(StatementError::new(format!("`fault {fault}` can be made on the simulator only")).into());
             }
             Statement::Expect(_) => {}
         }
@@ -68,25 +68,25 @@ impl Run<'_> {
     }
 
     fn tell(&mut self, task: &Name, order: Order, kind: ActKind) -> Result<(), Stop> {
-        let acts = self.cast.tell(std::slice::from_ref(&task.text), order, kind, self.waiter)?;
+        let acts = self.tasks.tell(std::slice::from_ref(&task.text), order, kind, self.waiter)?;
         Ok(self.opened.happened(&acts)?)
     }
 
     fn run(&mut self, run: &Running) -> Result<(), Stop> {
         let names: Vec<String> = run.tasks.iter().map(|task| task.text.clone()).collect();
         if let Some(cpu) = run.on {
-            let acts = self.cast.go(&names, cpu.0, self.waiter)?;
+            let acts = self.tasks.go(&names, cpu.0, self.waiter)?;
             self.opened.happened(&acts)?;
         }
         let pages = run.rates.iter().map(|rate| faults(rate, run.span.0)).sum();
         let order = Order::Run { cpu_ns: run.span.0, pages };
-        let acts = self.cast.tell(&names, order, ActKind::Other, self.waiter)?;
+        let acts = self.tasks.tell(&names, order, ActKind::Other, self.waiter)?;
         Ok(self.opened.happened(&acts)?)
     }
 
     fn access(&mut self, task: &Name, address: u64, kind: AccessKind, times: u32) -> Result<(), Stop> {
         let offset = self.plan.addresses.offset(address);
-        let offset = offset.ok_or_else(|| Trouble::new(format!("address {address:#x} has no place")))?;
+        let offset = offset.ok_or_else(|| StatementError::new(format!("address {address:#x} has no place")))?;
         let how = match kind {
             AccessKind::Read => Touching::Read,
             AccessKind::Write => Touching::Write,
@@ -96,17 +96,17 @@ impl Run<'_> {
     }
 
     fn exec(&mut self, task: &Name, kind: ExecKind) -> Result<(), Stop> {
-        let tid = self.cast.actor(task.as_str())?.tid();
+        let tid = self.tasks.task(task.as_str())?.tid();
         match kind {
             ExecKind::Plain => {
-                let acts = self.cast.exec(task.as_str(), None, self.waiter)?;
+                let acts = self.tasks.exec(task.as_str(), None, self.waiter)?;
                 self.session.task_executed(tid, Exec::Plain);
                 // Those that the exec has started counted the beginning of the new program.
                 self.opened.happened(&acts)?;
             }
             ExecKind::SetUid => {
                 let copy = setuid::copy()?;
-                self.cast.exec(task.as_str(), Some(copy.as_fd()), self.waiter)?;
+                self.tasks.exec(task.as_str(), Some(copy.as_fd()), self.waiter)?;
                 self.session.task_executed(tid, Exec::ChangesRights);
                 self.opened.disown(task.as_str());
             }
@@ -130,9 +130,9 @@ impl Run<'_> {
             return Err(nothing_to_switch(ENODEV, format!("CPU {cpu} is offline already")).into());
         }
         let stays = self.session.online().iter().find(|&other| other != cpu).unwrap_or_default();
-        let tasks = self.cast.on_cpu(cpu);
+        let tasks = self.tasks.on_cpu(cpu);
         if !tasks.is_empty() {
-            let acts = self.cast.go(&tasks, stays, self.waiter)?;
+            let acts = self.tasks.go(&tasks, stays, self.waiter)?;
             self.opened.happened(&acts)?;
         }
         let switched = self.switches.off(cpu);
@@ -151,7 +151,7 @@ impl Run<'_> {
     }
 
     /// Opens some of the events of a statement as one group.
-    fn open_group(&mut self, open: &Open, which: std::ops::Range<usize>) -> Result<(), Trouble> {
+    fn open_group(&mut self, open: &Open, which: std::ops::Range<usize>) -> Result<(), StatementError> {
         let new = open.events.get(which).unwrap_or_default();
         let events: Vec<Event> = new.iter().map(|new| self.event(&new.event)).collect::<Result<_, _>>()?;
         let manner = self.manner(open, new.iter().map(|new| new.name.as_str()));
@@ -165,15 +165,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn hold(&self, open: &Open, events: &[Event], manner: Manner) -> Result<Holding, Trouble> {
-        let tid = |task: &Name| self.cast.actor(task.as_str()).map(super::cast::Actor::tid);
+    fn hold(&self, open: &Open, events: &[Event], manner: Manner) -> Result<Holding, StatementError> {
+        let tid = |task: &Name| self.tasks.task(task.as_str()).map(super::tasks::ScenarioTask::tid);
         let group = |place| self.session.open_exactly(events, place, manner);
         Ok(match &open.target {
             Target::Task(task) => Holding::Task(Box::new(group(Place::Task(tid(task)?))?)),
             Target::TaskOnCpu(task, cpu) => Holding::Task(Box::new(group(Place::TaskOnCpu(tid(task)?, cpu.0))?)),
             Target::Cpus(cpus) => {
                 let on = |cpu: pmux::CpuId| Ok((cpu.0, group(Place::Cpu(cpu.0))?));
-                Holding::Cpus(cpus.iter().map(on).collect::<Result<_, Trouble>>()?)
+                Holding::Cpus(cpus.iter().map(on).collect::<Result<_, StatementError>>()?)
             }
             Target::SystemWide(cpus) => {
                 let cpus: Option<Vec<u32>> = cpus.as_ref().map(|cpus| cpus.iter().map(|cpu| cpu.0).collect());
@@ -195,18 +195,18 @@ impl Run<'_> {
         }
     }
 
-    fn event(&self, wanted: &Wanted) -> Result<Event, Trouble> {
+    fn event(&self, wanted: &AstEvent) -> Result<Event, StatementError> {
         const ENOENT: i32 = 2;
         match wanted {
-            Wanted::Named(text) => Event::parse_with(text, self.session.catalog())
-                .map_err(|error| Trouble { errno: Some(ENOENT), message: error.to_string() }),
-            Wanted::Breakpoint(breakpoint) => self.breakpoint(*breakpoint),
+            AstEvent::Named(text) => Event::parse_with(text, self.session.catalog())
+                .map_err(|error| StatementError { errno: Some(ENOENT), message: error.to_string() }),
+            AstEvent::Breakpoint(breakpoint) => self.breakpoint(*breakpoint),
         }
     }
 
-    fn breakpoint(&self, Breakpoint { address, len_bytes, watch }: Breakpoint) -> Result<Event, Trouble> {
+    fn breakpoint(&self, Breakpoint { address, len_bytes, watch }: Breakpoint) -> Result<Event, StatementError> {
         let place = self.plan.addresses.place(address);
-        let place = place.ok_or_else(|| Trouble::new(format!("address {address:#x} has no place")))?;
+        let place = place.ok_or_else(|| StatementError::new(format!("address {address:#x} has no place")))?;
         let access = match watch {
             Watch::Read => Access::READ,
             Watch::Write => Access::WRITE,
@@ -217,13 +217,13 @@ impl Run<'_> {
     }
 
     /// Lets a breakpoint become another one.
-    fn modify(&mut self, name: &str, to: Breakpoint) -> Result<(), Trouble> {
+    fn modify(&mut self, name: &str, to: Breakpoint) -> Result<(), StatementError> {
         let event = self.breakpoint(to)?;
         let before = self.opened.both(name)?.0.breakpoint().map(|before| self.breakpoint(before)).transpose()?;
         let (entry, holding) = self.opened.both(name)?;
         match holding {
             Holding::Task(group) => group.modify(entry.index, &event)?,
-            Holding::Set(_) => return Err(Trouble::new(format!("`{name}` is of a system-wide set"))),
+            Holding::Set(_) => return Err(StatementError::new(format!("`{name}` is of a system-wide set"))),
             Holding::Cpus(groups) => {
                 for (at, (_, group)) in groups.iter().enumerate() {
                     if let Err(error) = group.modify(entry.index, &event) {
@@ -240,18 +240,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn control(&mut self, verb: Verb, target: &ControlTarget) -> Result<(), Trouble> {
+    fn control(&mut self, verb: ControlOp, target: &ControlTarget) -> Result<(), StatementError> {
         let name = target.name().as_str();
         let whole = matches!(target, ControlTarget::Group(_));
         let is_set = matches!(self.opened.both(name)?.1, Holding::Set(_));
         let together = if whole || is_set { self.opened.together(name)? } else { vec![name.to_owned()] };
         match verb {
-            Verb::Close => return together.iter().try_for_each(|name| self.opened.close(name)),
-            Verb::Reset => return self.reset(&together),
-            Verb::Enable | Verb::Disable => {}
+            ControlOp::Close => return together.iter().try_for_each(|name| self.opened.close(name)),
+            ControlOp::Reset => return self.reset(&together),
+            ControlOp::Enable | ControlOp::Disable => {}
         }
         let (entry, holding) = self.opened.both(name)?;
-        let (index, on) = (entry.index, verb == Verb::Enable);
+        let (index, on) = (entry.index, verb == ControlOp::Enable);
         let switch = |group: &ExactGroup| match (on, whole) {
             (true, true) => group.enable_all(),
             (true, false) => group.enable(index),
@@ -266,7 +266,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn reset(&mut self, names: &[String]) -> Result<(), Trouble> {
+    fn reset(&mut self, names: &[String]) -> Result<(), StatementError> {
         for name in names {
             let (entry, holding) = self.opened.both(name)?;
             match holding {
@@ -276,9 +276,9 @@ impl Run<'_> {
             }
             let now_ns = pmux::workers::monotonic_ns();
             entry.clocks.values_mut().for_each(|clock| clock.reset(now_ns));
-            entry.truth.reset(|task| self.cast.has_exited(task));
+            entry.truth.reset(|task| self.tasks.has_exited(task));
             let root = entry.root().map(str::to_owned);
-            let alive = |task: &&String| Some(*task) != root.as_ref() && !self.cast.has_exited(task);
+            let alive = |task: &&String| Some(*task) != root.as_ref() && !self.tasks.has_exited(task);
             entry.mixed.extend(entry.tasks.iter().filter(alive).cloned().collect::<Vec<_>>());
         }
         Ok(())
@@ -289,12 +289,12 @@ const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 
 /// What a kernel is silent about: it takes a switch that changes nothing for done.
-fn nothing_to_switch(errno: i32, message: String) -> Trouble {
-    Trouble { errno: Some(errno), message }
+fn nothing_to_switch(errno: i32, message: String) -> StatementError {
+    StatementError { errno: Some(errno), message }
 }
 
 /// Lets what was opened count, or only what waits for its leader.
-fn start(holding: &Holding, disabled: bool) -> Result<(), Trouble> {
+fn start(holding: &Holding, disabled: bool) -> Result<(), StatementError> {
     let group = |group: &ExactGroup| {
         if disabled { (1..group.len()).try_for_each(|index| group.enable(index)) } else { group.enable_all() }
     };
@@ -323,7 +323,7 @@ fn faults(rate: &Rate, span_ns: u64) -> u64 {
 mod tests {
     use super::*;
     use pmux::Nanos;
-    use pmux_sim::scenario::ast::Place as Where;
+    use pmux_sim::scenario::ast::SourceSpan as Where;
 
     #[test]
     fn rates_of_faults() {

@@ -214,7 +214,7 @@ fn json_tells_all_of_it() {
 }
 
 #[test]
-fn a_task_that_is_killed_is_told_and_nobody_is_left() {
+fn a_task_that_is_killed_is_reported_and_none_is_left() {
     if !kernel() {
         return;
     }

@@ -54,14 +54,14 @@ impl World {
                 round.into_iter().filter(|&(home, task)| self.place(home, Some(task)).is_ok()).collect();
             self.pass(longest);
             for (home, task) in there {
-                self.everybody_ran(ContextKey::Task(task), home, &before)?;
+                self.all_ran(ContextKey::Task(task), home, &before)?;
                 if self.running_on(home) == Some(task) {
                     let _ = self.place(home, None);
                 }
             }
         }
         for cpu in cpus {
-            self.everybody_ran(ContextKey::Cpu(cpu), cpu, &before)?;
+            self.all_ran(ContextKey::Cpu(cpu), cpu, &before)?;
         }
         self.check()
     }
@@ -72,11 +72,11 @@ impl World {
     }
 
     fn has_events(&self, task: TaskId) -> bool {
-        self.state(|state| state.shelf(ContextKey::Task(task)).is_some_and(|shelf| shelf.kins().next().is_some()))
+        self.state(|state| state.shelf(ContextKey::Task(task)).is_some_and(|shelf| shelf.sites().next().is_some()))
     }
 
     fn groups_in(&self, place: ContextKey) -> usize {
-        self.state(|state| state.shelf(place).map_or(0, |shelf| shelf.kins().count()))
+        self.state(|state| state.shelf(place).map_or(0, |shelf| shelf.sites().count()))
     }
 
     /// Enables again what is enabled, wherever it may be in error.
@@ -88,9 +88,9 @@ impl World {
                 BookKind::Group { .. } => self.state(|state| {
                     // Though the root be gone, its children may live.
                     let is_on = |tag: &&Event| {
-                        let kins = state.ledger.tag(**tag).map(|tag| &tag.kins[..]).unwrap_or_default();
-                        let mut kins = kins.iter().filter_map(|&kin| state.ledger.kin(kin));
-                        kins.any(|kin| kin.on && !kin.dead)
+                        let sites = state.ledger.tag(**tag).map(|tag| &tag.sites[..]).unwrap_or_default();
+                        let mut sites = sites.iter().filter_map(|&site| state.ledger.site(site));
+                        sites.any(|site| site.on && !site.dead)
                     };
                     // The leader last, so that a group comes back as one.
                     on.extend(book.tags.iter().rev().filter(is_on).copied());
@@ -110,22 +110,22 @@ impl World {
         sets.sort_unstable();
         sets.dedup();
         for set in sets {
-            let _ = self.arm(set);
+            let _ = self.enable_set(set);
         }
     }
 
     /// How long each event has run in each place.
     fn ran_so_far(&self) -> Vec<(u32, Nanos)> {
         self.state(|state| {
-            let kins = state.ledger.all_kins();
-            kins.map(|kin| (kin, state.ran(kin).time)).collect()
+            let sites = state.ledger.all_sites();
+            sites.map(|site| (site, state.ran(site).time)).collect()
         })
     }
 
     /// Each event that is enabled in a place has run since, unless there is never room for it.
-    fn everybody_ran(&self, place: ContextKey, cpu: CpuId, before: &[(u32, Nanos)]) -> Result<(), Violation> {
+    fn all_ran(&self, place: ContextKey, cpu: CpuId, before: &[(u32, Nanos)]) -> Result<(), Violation> {
         let ran_before =
-            |kin: u32| before.iter().find(|&&(other, _)| other == kin).map_or(Nanos::ZERO, |&(_, ran)| ran);
+            |site: u32| before.iter().find(|&&(other, _)| other == site).map_or(Nanos::ZERO, |&(_, ran)| ran);
         for (number, only_on) in super::groups::groups_at(self, place) {
             let Some(book) = self.books().get(number) else { continue };
             if only_on.is_some_and(|only| only != cpu) || self.may_starve(number, place, cpu) {
@@ -133,10 +133,10 @@ impl World {
             }
             for (index, &event) in book.tags.iter().enumerate() {
                 let late = self.state(|state| {
-                    let kin = state.shelf(place)?.find_event(event, only_on)?;
-                    let it = state.ledger.kin(kin)?;
+                    let site = state.shelf(place)?.find_event(event, only_on)?;
+                    let it = state.ledger.site(site)?;
                     let enabled = state.is_enabled(&book.tags, index, place, only_on) && !it.unknown;
-                    (enabled && state.ran(kin).time <= ran_before(kin)).then_some(())
+                    (enabled && state.ran(site).time <= ran_before(site)).then_some(())
                 });
                 if late.is_some() {
                     let what = "the faults have stopped, and yet an event that is enabled gets no counter";

@@ -26,13 +26,13 @@ pub(super) fn group(world: &World, number: u32, depth: Depth) -> Result<(), Viol
     let Some(book) = world.books().get(number) else { return Ok(()) };
     match &book.kind {
         BookKind::Group { id, target, family, .. } => {
-            let places = world.state(|state| state.ledger.tag(book.tags[0]).map_or(0, |tag| tag.kins.len()));
+            let places = world.state(|state| state.ledger.tag(book.tags[0]).map_or(0, |tag| tag.sites.len()));
             if depth == Depth::All || places <= PLACES {
                 let counts = world.observe(|engine| engine.read_group(*id));
                 let counts = counts.unwrap_or_else(|error| vec![Err(error); book.tags.len()]);
                 for (&tag, &count) in book.tags.iter().zip(&counts) {
                     let alone = family.is_none().then_some(book.opened);
-                    let seen = Seen { event: tag, place: None, book, opened: alone };
+                    let seen = CheckedCount { event: tag, place: None, book, opened: alone };
                     compare(world, &seen, count, &world.truth(tag).unwrap_or_default())?;
                 }
             }
@@ -66,10 +66,10 @@ fn children(world: &World, number: u32, root: ContextKey, depth: Depth) -> Resul
     let Some(book) = world.books().get(number) else { return Ok(()) };
     let most = if depth == Depth::All { usize::MAX } else { PLACES };
     let live: Vec<_> = world.state(|state| {
-        let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
+        let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
         // The youngest are the last.
-        let kins = kins.iter().rev().filter_map(|&kin| state.ledger.kin(kin));
-        kins.filter(|kin| !kin.retired && kin.place != root).filter_map(|kin| kin.task()).take(most).collect()
+        let sites = sites.iter().rev().filter_map(|&site| state.ledger.site(site));
+        sites.filter(|site| !site.retired && site.place != root).filter_map(|site| site.task()).take(most).collect()
     });
     for task in live {
         let Some(group) = world.group_in(number, task) else {
@@ -80,7 +80,7 @@ fn children(world: &World, number: u32, root: ContextKey, depth: Depth) -> Resul
         let counts = counts.unwrap_or_else(|error| vec![Err(error); book.tags.len()]);
         for (&tag, &count) in book.tags.iter().zip(&counts) {
             let place = ContextKey::Task(task);
-            let seen = Seen { event: tag, place: Some(place), book, opened: None };
+            let seen = CheckedCount { event: tag, place: Some(place), book, opened: None };
             compare(world, &seen, count, &world.truth_at(tag, place).unwrap_or_default())?;
         }
     }
@@ -101,10 +101,10 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
     for cpu in &reading.cpus {
         let (place, only_on) = crate::machine::place_on(set.scope, cpu.cpu);
         for (index, &tag) in book.tags.iter().enumerate() {
-            let kin = world.state(|state| state.kin_at(tag, place, only_on));
-            let truth = kin.map(|kin| world.state(|state| state.truth_of_kin(kin)));
+            let site = world.state(|state| state.site_at(tag, place, only_on));
+            let truth = site.map(|site| world.state(|state| state.truth_of_site(site)));
             let count = cpu.counts.get(first + index).copied().unwrap_or(Err(ReadError::Closed));
-            let seen = Seen { event: tag, place: Some(ContextKey::Cpu(cpu.cpu)), book, opened: None };
+            let seen = CheckedCount { event: tag, place: Some(ContextKey::Cpu(cpu.cpu)), book, opened: None };
             compare(world, &seen, count, &truth.unwrap_or_default())?;
         }
     }
@@ -140,7 +140,7 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
     Ok(())
 }
 
-struct Seen<'a> {
+struct CheckedCount<'a> {
     event: Event,
     place: Option<ContextKey>,
     book: &'a Book,
@@ -148,7 +148,12 @@ struct Seen<'a> {
     opened: Option<Nanos>,
 }
 
-fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, truth: &Truth) -> Result<(), Violation> {
+fn compare(
+    world: &World,
+    seen: &CheckedCount<'_>,
+    count: Result<Count, ReadError>,
+    truth: &Truth,
+) -> Result<(), Violation> {
     let book = seen.book;
     let now = world.now();
     let new = |checker, what| Violation::new(checker, now, what).event(seen.event).place(seen.place);

@@ -8,7 +8,7 @@
 //! ever refused something, that may be less than they should have, and nothing is judged.
 
 use super::{Checker, Violation};
-use crate::machine::{BookKind, Counts, Event, Kin, Question, World};
+use crate::machine::{BookKind, CountSite, Counts, Event, Question, World};
 use pmux_abi::attr::{Attr, breakpoint};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::hw_breakpoint::Taken;
@@ -20,7 +20,7 @@ use pmux_engine::{CpuId, ModifyError, OpenError, PmuId, Target, TaskId};
 const LITTLE: usize = 64;
 
 /// Breakpoints that are asked for as one.
-pub(crate) struct Wanted {
+pub(crate) struct RegisterDemand {
     /// Each with whether it is for code.
     breakpoints: Vec<bool>,
     task: Option<TaskId>,
@@ -28,7 +28,7 @@ pub(crate) struct Wanted {
     on: Option<Vec<CpuId>>,
 }
 
-impl Wanted {
+impl RegisterDemand {
     pub(crate) fn of_group(world: &World, events: &[(PmuId, Attr)], target: Target) -> Self {
         let task = match target.context {
             ContextKey::Task(task) => Some(task),
@@ -106,7 +106,7 @@ impl World {
 /// How many registers of a sort are taken on a CPU for a task, or for the CPU itself.
 fn in_use(world: &World, held: &[Holder], task: Option<TaskId>, sort: bool, cpu: CpuId) -> usize {
     let here: Vec<_> = held.iter().filter(|it| it.is_on(cpu) && world.same_registers(it.for_code, sort)).collect();
-    let of = |whose: Option<TaskId>| here.iter().filter(|it| it.task == whose).count();
+    let of = |task: Option<TaskId>| here.iter().filter(|it| it.task == task).count();
     let most = match task {
         Some(_) => of(task),
         None => here.iter().filter(|it| it.task.is_some()).map(|it| of(it.task)).max().unwrap_or(0),
@@ -137,8 +137,8 @@ fn holders(world: &World) -> Vec<Holder> {
         for &tag in &book.tags {
             let watches = world.state(|state| {
                 let (tag, (_, attr)) = (state.ledger.tag(tag)?, state.ledger.asked(tag)?);
-                let children = tag.kins.iter().filter_map(|&kin| state.ledger.kin(kin));
-                let children = children.filter(|kin| !kin.retired && !kin.dead).filter_map(|kin| kin.task());
+                let children = tag.sites.iter().filter_map(|&site| state.ledger.site(site));
+                let children = children.filter(|site| !site.retired && !site.dead).filter_map(|site| site.task());
                 let is_watch = matches!(tag.question, Question::Access(_));
                 is_watch.then(|| (is_for_code(&attr), children.collect::<Vec<_>>()))
             });
@@ -177,7 +177,7 @@ fn holders(world: &World) -> Vec<Holder> {
 }
 
 /// What is wrong with a refusal for want of a debug register, or with another one where registers are wanting.
-pub(crate) fn refused(world: &World, wanted: &Wanted, error: OpenError) -> Option<Violation> {
+pub(crate) fn refused(world: &World, wanted: &RegisterDemand, error: OpenError) -> Option<Violation> {
     let OpenError::DebugRegisters { full, .. } = error else { return None };
     if world.refusals() > 0 {
         return None;
@@ -208,7 +208,7 @@ pub(crate) fn changed(
 ) -> Option<Violation> {
     let kind = world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)?;
     let wanted = |events: &[(PmuId, Attr)]| match kind {
-        BookKind::Group { target, .. } => Some(Wanted::of_group(world, events, *target)),
+        BookKind::Group { target, .. } => Some(RegisterDemand::of_group(world, events, *target)),
         BookKind::OfSet { .. } | BookKind::Master { .. } => None,
     };
     match result {
@@ -223,7 +223,7 @@ pub(crate) fn changed(
 }
 
 /// What is wrong with what was just granted: on no CPU there may be more than it has.
-pub(crate) fn granted(world: &World, wanted: &Wanted) -> Option<Violation> {
+pub(crate) fn granted(world: &World, wanted: &RegisterDemand) -> Option<Violation> {
     let is_seen = !wanted.breakpoints.is_empty() && world.books().iter().take(LITTLE + 1).count() <= LITTLE;
     if !is_seen || world.refusals() > 0 {
         return None;
@@ -241,11 +241,11 @@ pub(crate) fn granted(world: &World, wanted: &Wanted) -> Option<Violation> {
 /// Where events look at a master that a set has opened.
 fn seen_on(world: &World, tag: Event) -> Vec<(Option<TaskId>, CpuId)> {
     world.state(|state| {
-        let kins = state.ledger.tag(tag).map(|tag| &tag.kins[..]).unwrap_or_default();
-        let seen = kins.iter().filter_map(|&kin| state.ledger.kin(kin)).filter(|kin| !kin.viewers.is_empty());
-        let place = |kin: &Kin| match kin.place {
+        let sites = state.ledger.tag(tag).map(|tag| &tag.sites[..]).unwrap_or_default();
+        let seen = sites.iter().filter_map(|&site| state.ledger.site(site)).filter(|site| !site.viewers.is_empty());
+        let place = |site: &CountSite| match site.place {
             ContextKey::Cpu(cpu) => Some((None, cpu)),
-            ContextKey::Task(task) => Some((Some(task), kin.only_on?)),
+            ContextKey::Task(task) => Some((Some(task), site.only_on?)),
         };
         seen.filter_map(place).collect()
     })

@@ -14,9 +14,11 @@ pub(super) fn group(world: &World, number: u32) -> Result<(), Violation> {
     }
     let new = |what, event| Violation::new(Checker::Families, world.now(), what).event(event);
     let expected = world.state(|state| {
-        let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
-        let live = kins.iter().filter_map(|&kin| state.ledger.kin(kin));
-        live.filter(|kin| !kin.retired && kin.place != target.context).filter_map(|kin| kin.task()).collect::<Vec<_>>()
+        let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
+        let live = sites.iter().filter_map(|&site| state.ledger.site(site));
+        live.filter(|site| !site.retired && site.place != target.context)
+            .filter_map(|site| site.task())
+            .collect::<Vec<_>>()
     });
     let known = world.engine().with_family(family, |family| (family.counted().count(), family.uncounted()));
     let (counted, uncounted) = known.unwrap_or_default();

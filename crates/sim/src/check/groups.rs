@@ -51,15 +51,15 @@ pub(super) fn on_cpu(world: &World, cpu: CpuId) -> Result<(), Violation> {
 pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<CpuId>)> {
     let mut groups: Vec<_> = world.state(|state| {
         let Some(shelf) = state.shelf(place) else { return Vec::new() };
-        let group = |kin| {
+        let group = |site| {
             // A view of a master is on no counter itself.
-            if state.is_view(kin) {
+            if state.is_view(site) {
                 return None;
             }
-            let kin = state.ledger.kin(kin).filter(|kin| !kin.dead)?;
-            Some((state.ledger.tag(state.ledger.event_at(kin.tag)?)?.group, kin.only_on))
+            let site = state.ledger.site(site).filter(|site| !site.dead)?;
+            Some((state.ledger.tag(state.ledger.event_at(site.tag)?)?.group, site.only_on))
         };
-        shelf.kins().filter_map(group).collect()
+        shelf.sites().filter_map(group).collect()
     });
     groups.sort_unstable();
     groups.dedup();
@@ -69,9 +69,9 @@ pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<Cp
 fn members(world: &World, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) -> Vec<Member> {
     world.state(|state| {
         let member = |(index, &event): (usize, &Event)| {
-            let kin = state.ledger.kin(state.shelf(place)?.find_event(event, only_on)?)?;
+            let site = state.ledger.site(state.shelf(place)?.find_event(event, only_on)?)?;
             let enabled = state.is_enabled(tags, index, place, only_on);
-            Some(Member { event, enabled, on: kin.running.is_some(), doubtful: kin.doubtful, unknown: kin.unknown })
+            Some(Member { event, enabled, on: site.running.is_some(), doubtful: site.doubtful, unknown: site.unknown })
         };
         tags.iter().enumerate().filter_map(member).collect()
     })

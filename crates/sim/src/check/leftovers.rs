@@ -16,16 +16,16 @@ pub(super) fn census(world: &World) -> Result<(), Violation> {
                 // Its own group does not count among the groups; those of children do.
                 let root = root.map(|root| root.context);
                 world.state(|state| {
-                    let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
-                    let live = kins.iter().filter_map(|&kin| state.ledger.kin(kin)).filter(|kin| !kin.retired);
-                    live.filter(|kin| root.is_some_and(|root| kin.place != root)).count() as u64
+                    let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
+                    let live = sites.iter().filter_map(|&site| state.ledger.site(site)).filter(|site| !site.retired);
+                    live.filter(|site| root.is_some_and(|root| site.place != root)).count() as u64
                 })
             }
             BookKind::Group { family, .. } => {
                 families += u64::from(family.is_some());
                 world.state(|state| {
-                    let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
-                    let live = kins.iter().filter_map(|&kin| state.ledger.kin(kin)).filter(|kin| !kin.retired);
+                    let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
+                    let live = sites.iter().filter_map(|&site| state.ledger.site(site)).filter(|site| !site.retired);
                     live.count() as u64
                 })
             }
@@ -80,8 +80,8 @@ pub(super) fn registers(world: &World) -> Result<(), Violation> {
             let Ok((place, lease)) = world.engine().lease(event) else { continue };
             let new = |what| Violation::new(Checker::Leases, world.now(), what).event(tag).place(Some(place));
             let running = world.state(|state| {
-                let kin = state.shelf(target.context)?.find_event(tag, book.only_on())?;
-                let register = state.register(state.counter_of(kin)?)?;
+                let site = state.shelf(target.context)?.find_event(tag, book.only_on())?;
+                let register = state.register(state.counter_of(site)?)?;
                 Some(register.generation)
             });
             if running != Some(lease.generation) {

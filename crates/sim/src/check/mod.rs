@@ -298,13 +298,13 @@ impl World {
     fn cpus_of(&self, number: u32) -> Vec<CpuId> {
         let Some(book) = self.books().get(number) else { return Vec::new() };
         self.state(|state| {
-            let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
-            let cpu = |&kin: &u32| match state.ledger.kin(kin)?.place {
+            let sites = state.ledger.tag(book.tags[0]).map(|tag| &tag.sites[..]).unwrap_or_default();
+            let cpu = |&site: &u32| match state.ledger.site(site)?.place {
                 ContextKey::Cpu(cpu) => Some(cpu),
                 ContextKey::Task(task) => state.task(task)?.on,
             };
             // The youngest are the last.
-            kins.iter().rev().take(LOOKED_AT).filter_map(cpu).collect()
+            sites.iter().rev().take(LOOKED_AT).filter_map(cpu).collect()
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What is refused, and what is granted.
 //!
-//! What it is: what a machine can count at all, out of its description ([`verdict`]). The code that opens something compares what
+//! What it is: what a machine can count at all, out of its description ([`open_result`]). The code that opens something compares what
 //! came of it. For debug registers see [`super::debug_registers`].
 //!
 //! **Invariant:** neither the engine nor the machine's PMUs are asked: which events fit together is found by counting them, not
@@ -17,7 +17,7 @@ use pmux_engine::{ControlError, CpuId, EventState, ModifyError, OpenError, PmuId
 ///
 /// # Errors
 /// Why it never can, in the order of [`pmux_engine::Engine::open`].
-pub(crate) fn verdict(machine: &Description, events: &[(PmuId, Attr)]) -> Result<(), OpenError> {
+pub(crate) fn open_result(machine: &Description, events: &[(PmuId, Attr)]) -> Result<(), OpenError> {
     if events.is_empty() {
         return Err(OpenError::EmptyGroup);
     }
@@ -105,7 +105,7 @@ pub(super) fn fit(wanted: &[SlotMask], used: SlotMask, count: u8) -> bool {
 pub(super) fn granted(world: &World, number: u32) -> Result<(), Violation> {
     let Some(book) = world.books().get(number) else { return Ok(()) };
     let asked: Vec<_> = book.tags.iter().filter_map(|&tag| world.attr(tag)).collect();
-    verdict(world.description(), &asked).map_err(|why| {
+    open_result(world.description(), &asked).map_err(|why| {
         let what = format!("the engine grants what the machine can't count: {why}");
         Violation::new(Checker::Refusals, world.now(), what).event(book.tags[0])
     })
@@ -121,7 +121,7 @@ pub(crate) fn refused(
 ) -> Option<Violation> {
     let is_excused = world.refusals() > struck;
     let offline = bound_to.filter(|&cpu| !world.is_online(cpu));
-    let due = verdict(world.description(), events).err().or(offline.map(|cpu| OpenError::CpuOffline { cpu }));
+    let due = open_result(world.description(), events).err().or(offline.map(|cpu| OpenError::CpuOffline { cpu }));
     if due.is_none() && matches!(error, OpenError::DebugRegisters { .. }) {
         // That has a judge of its own.
         return None;
@@ -152,7 +152,7 @@ pub(crate) fn of_change(
     result: Result<(), ModifyError>,
     struck: u64,
 ) -> Option<Violation> {
-    let never = verdict(world.description(), &[after]).is_err();
+    let never = open_result(world.description(), &[after]).is_err();
     let (inherited, is_dead) = (world.has_live_children(event), world.state_of(event) == Ok(EventState::Dead));
     let fits = match result {
         Ok(()) => !never && !inherited && !is_dead && !is_shared,

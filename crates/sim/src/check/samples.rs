@@ -14,18 +14,20 @@ pub(super) fn ring(world: &World, ring: &RingBook) -> Result<(), Violation> {
     };
     let (mut written, mut lost) = ring.left;
     for &event in &ring.events {
-        let (fates, waiting) = world.state(|state| (state.fates.get(&event).copied(), state.samples_of(event)));
-        let Some(fates) = fates else { continue };
-        if world.state(|state| state.samples.is_empty()) && fates.waiting != 0 {
+        let (sample_stats, waiting) =
+            world.state(|state| (state.sample_stats.get(&event).copied(), state.samples_of(event)));
+        let Some(sample_stats) = sample_stats else { continue };
+        if world.state(|state| state.samples.is_empty()) && sample_stats.waiting != 0 {
             let what = "a sample was not brought to a reader that was to get it, or was brought to another";
-            return wrong(what, fates.taken, fates.written + fates.lost);
+            return wrong(what, sample_stats.taken, sample_stats.written + sample_stats.lost);
         }
-        let told = (fates.written + fates.lost + fates.dropped + waiting).wrapping_add_signed(fates.waiting);
-        if told != fates.taken {
-            return wrong("samples are neither written, nor lost, nor dropped", fates.taken, told);
+        let accounted = (sample_stats.written + sample_stats.lost + sample_stats.dropped + waiting)
+            .wrapping_add_signed(sample_stats.waiting);
+        if accounted != sample_stats.taken {
+            return wrong("samples are neither written, nor lost, nor dropped", sample_stats.taken, accounted);
         }
-        written += fates.written;
-        lost += fates.lost;
+        written += sample_stats.written;
+        lost += sample_stats.lost;
     }
     let tally = ring.output.tally();
     if tally.records - tally.labels != written {

@@ -36,24 +36,24 @@ fn asked(world: &World, tags: &[Event]) -> Vec<(PmuId, Attr)> {
 }
 
 /// A place where events look at a master: for each of its events the events that do, with their groups.
-struct Seen {
+struct Viewers {
     place: ContextKey,
     by: Vec<Vec<(Event, u32)>>,
 }
 
-fn seen(world: &World, book: &Book) -> Vec<Seen> {
+fn seen(world: &World, book: &Book) -> Vec<Viewers> {
     world.state(|state| {
         let at = |(place, only_on)| {
             let by = book.tags.iter().map(|&tag| {
-                let kin = state.kin_at(tag, place, only_on).and_then(|kin| state.ledger.kin(kin));
-                let viewers = kin.map(|kin| &kin.viewers[..]).unwrap_or_default();
+                let site = state.site_at(tag, place, only_on).and_then(|site| state.ledger.site(site));
+                let viewers = site.map(|site| &site.viewers[..]).unwrap_or_default();
                 let viewer = |&viewer: &u32| {
-                    let event = state.ledger.event_at(state.ledger.kin(viewer)?.tag)?;
+                    let event = state.ledger.event_at(state.ledger.site(viewer)?.tag)?;
                     Some((event, state.ledger.tag(event)?.group))
                 };
                 viewers.iter().filter_map(viewer).collect()
             });
-            Seen { place, by: by.collect() }
+            Viewers { place, by: by.collect() }
         };
         state.places(&book.tags).into_iter().map(at).collect()
     })
@@ -63,7 +63,7 @@ fn seen(world: &World, book: &Book) -> Vec<Seen> {
 pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
     let Some(book) = world.books().get(number).filter(|book| book.is_master()) else { return Ok(()) };
     let of_master = asked(world, &book.tags);
-    for Seen { place, by } in seen(world, book) {
+    for Viewers { place, by } in seen(world, book) {
         let new = |what, event| Violation::new(Checker::Sharing, world.now(), what).event(event).place(Some(place));
         for (index, (event, group)) in
             by.iter().enumerate().flat_map(|(index, viewers)| viewers.iter().map(move |&viewer| (index, viewer)))
@@ -93,12 +93,12 @@ pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
 }
 
 /// What is asked where, on which CPU only.
-type Asked = (ContextKey, Option<pmux_engine::CpuId>, Vec<(PmuId, Attr)>);
+type ShareQuestion = (ContextKey, Option<pmux_engine::CpuId>, Vec<(PmuId, Attr)>);
 
 /// No group that asks the same as others has a counter of its own, unless it came too late for theirs.
 pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
     // What can still be joined, place by place.
-    let mut questions: Vec<Asked> = Vec::new();
+    let mut questions: Vec<ShareQuestion> = Vec::new();
     let mut masters = 0;
     for (_, book) in world.books().iter().filter(|(_, book)| book.is_master()) {
         let asked = asked(world, &book.tags);
@@ -109,13 +109,13 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
         let places: Vec<_> = world.state(|state| {
             let places = state.places(&book.tags).into_iter();
             let here = places.filter_map(|(place, only_on)| {
-                let kin = state.ledger.kin(state.kin_at(book.tags[0], place, only_on)?)?;
+                let site = state.ledger.site(state.site_at(book.tags[0], place, only_on)?)?;
                 let is_root = root.is_none_or(|root| root == place);
                 let watched = book.tags.iter().any(|&tag| {
-                    let kin = state.kin_at(tag, place, only_on).and_then(|kin| state.ledger.kin(kin));
-                    kin.is_some_and(|kin| !kin.viewers.is_empty())
+                    let site = state.site_at(tag, place, only_on).and_then(|site| state.ledger.site(site));
+                    site.is_some_and(|site| !site.viewers.is_empty())
                 });
-                (is_root && watched).then_some((place, only_on, kin.dead))
+                (is_root && watched).then_some((place, only_on, site.dead))
             });
             here.collect()
         });

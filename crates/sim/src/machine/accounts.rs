@@ -5,8 +5,8 @@
 //! **Invariant:** asked at any moment, the answer is exact to that moment: what registers have not been asked for yet is
 //! counted in.
 
-use super::faults::Planted;
-use super::ledger::{Event, Shelf, Window};
+use super::faults::InjectedFault;
+use super::ledger::{Activity, Event, Shelf};
 use super::model::Question;
 use super::registers::RegisterKey;
 use super::state::State;
@@ -15,12 +15,12 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 
 impl State {
-    /// The kin of an event in a place, made if there is none.
-    pub(crate) fn kin(&mut self, event: Event, place: ContextKey, only_on: Option<CpuId>) -> u32 {
-        if let Some(kin) = self.kin_at(event, place, only_on) {
-            return kin;
+    /// The site of an event in a place, made if there is none.
+    pub(crate) fn site(&mut self, event: Event, place: ContextKey, only_on: Option<CpuId>) -> u32 {
+        if let Some(site) = self.site_at(event, place, only_on) {
+            return site;
         }
-        let kin = self.ledger.new_kin(event.index, place, only_on);
+        let site = self.ledger.new_site(event.index, place, only_on);
         let question = self.ledger.tag(event).map(|tag| tag.question);
         let special = only_on.is_some() || matches!(question, Some(Question::Access(_)));
         let there = match place {
@@ -28,24 +28,25 @@ impl State {
             ContextKey::Cpu(_) => None,
         };
         if there.is_some() {
-            self.come_there(kin);
+            self.come_there(site);
         }
         if let Some(shelf) = self.shelf_mut(place) {
-            shelf.insert(event.index, only_on, kin);
+            shelf.insert(event.index, only_on, site);
             if special {
-                shelf.mark_special(kin);
+                shelf.mark_special(site);
             }
         }
-        kin
+        site
     }
 
-    /// The kin of an event in a place, though the task that the place was be gone.
-    pub(crate) fn kin_at(&self, event: Event, place: ContextKey, only_on: Option<CpuId>) -> Option<u32> {
+    /// The site of an event in a place, though the task that the place was be gone.
+    pub(crate) fn site_at(&self, event: Event, place: ContextKey, only_on: Option<CpuId>) -> Option<u32> {
         if let Some(shelf) = self.shelf(place) {
             return shelf.find(event.index, only_on);
         }
-        let is_it = |&&kin: &&u32| self.ledger.kin(kin).is_some_and(|kin| (kin.place, kin.only_on) == (place, only_on));
-        self.ledger.tag(event)?.kins.iter().find(is_it).copied()
+        let is_it =
+            |&&site: &&u32| self.ledger.site(site).is_some_and(|site| (site.place, site.only_on) == (place, only_on));
+        self.ledger.tag(event)?.sites.iter().find(is_it).copied()
     }
 
     pub(crate) fn shelf(&self, place: ContextKey) -> Option<&Shelf> {
@@ -65,11 +66,11 @@ impl State {
     /// Something happens on a CPU in no time: each event that is enabled and on no counter misses it.
     pub(crate) fn note_missed(&mut self, cpu: CpuId, task: Option<TaskId>) {
         for place in [Some(ContextKey::Cpu(cpu)), task.map(ContextKey::Task)].into_iter().flatten() {
-            let kins: Vec<_> = self.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
-            for kin in kins {
-                let is_on = self.counter_of(kin).is_some();
-                if let Some(kin) = self.ledger.kin_mut(kin) {
-                    kin.missed |= kin.most.is_open() && !is_on;
+            let sites: Vec<_> = self.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
+            for site in sites {
+                let is_on = self.counter_of(site).is_some();
+                if let Some(site) = self.ledger.site_mut(site) {
+                    site.missed |= site.most.is_open() && !is_on;
                 }
             }
         }
@@ -80,36 +81,37 @@ impl State {
         let sees = |question| matches!(question, Question::Access(watch) if watch.sees(address, bp_type));
         let seeing: Vec<_> =
             self.going(cpu).filter(|&key| self.register(key).is_some_and(|it| sees(it.question))).collect();
-        let seen = if self.planted == Some(Planted::MissAccesses) { times / 2 } else { times };
+        let seen = if self.injected == Some(InjectedFault::MissAccesses) { times / 2 } else { times };
         for key in seeing {
             self.fold(key);
-            self.add(key, Window { occurrences: seen, time: Nanos::ZERO });
+            self.add(key, Activity { occurrences: seen, time: Nanos::ZERO });
         }
         let current = self.cpu(cpu).current;
         self.note_missed(cpu, current);
         for place in [Some(ContextKey::Cpu(cpu)), current.map(ContextKey::Task)].into_iter().flatten() {
             let mut index = 0;
-            while let Some(kin) = self.shelf(place).and_then(|shelf| shelf.special(index)) {
+            while let Some(site) = self.shelf(place).and_then(|shelf| shelf.special(index)) {
                 index += 1;
-                let question = self.question_of(kin);
+                let question = self.question_of(site);
                 if question.is_some_and(sees)
-                    && let Some(kin) = self.ledger.kin_mut(kin).filter(|kin| kin.only_on.is_none_or(|only| only == cpu))
+                    && let Some(site) =
+                        self.ledger.site_mut(site).filter(|site| site.only_on.is_none_or(|only| only == cpu))
                 {
-                    kin.own_total += times;
+                    site.own_total += times;
                 }
             }
         }
     }
 
-    fn question_of(&self, kin: u32) -> Option<Question> {
-        let kin = self.ledger.kin(kin)?;
-        Some(self.ledger.tag(self.ledger.event_at(kin.tag)?)?.question)
+    fn question_of(&self, site: u32) -> Option<Question> {
+        let site = self.ledger.site(site)?;
+        Some(self.ledger.tag(self.ledger.event_at(site.tag)?)?.question)
     }
 
-    /// How much of what it counts a kin has seen so far, and how long its context was there.
-    pub(crate) fn kin_total(&self, kin: u32) -> Window {
-        let (Some(it), Some(question)) = (self.ledger.kin(kin), self.question_of(kin)) else {
-            return Window::default();
+    /// How much of what it counts a site has seen so far, and how long its context was there.
+    pub(crate) fn site_total(&self, site: u32) -> Activity {
+        let (Some(it), Some(question)) = (self.ledger.site(site), self.question_of(site)) else {
+            return Activity::default();
         };
         let occurrences = match (question, it.only_on) {
             (Question::Access(_), _) => it.own_total,
@@ -119,43 +121,43 @@ impl State {
                 it.own_total.wrapping_add(here)
             }
         };
-        Window { occurrences, time: Nanos(self.total(it.place, Kind::CPU_CLOCK)) }
+        Activity { occurrences, time: Nanos(self.total(it.place, Kind::CPU_CLOCK)) }
     }
 
-    /// A task comes to the one CPU that a kin of it looks at.
-    fn come_there(&mut self, kin: u32) {
-        let total = match (self.question_of(kin), self.ledger.kin(kin)) {
+    /// A task comes to the one CPU that a site of it looks at.
+    fn come_there(&mut self, site: u32) {
+        let total = match (self.question_of(site), self.ledger.site(site)) {
             (Some(Question::Kind(kind)), Some(it)) => self.total(it.place, kind),
             _ => return,
         };
-        if let Some(kin) = self.ledger.kin_mut(kin) {
-            kin.there_since = Some(total);
+        if let Some(site) = self.ledger.site_mut(site) {
+            site.there_since = Some(total);
         }
     }
 
-    /// A task comes onto a CPU, or leaves: kins that look at one CPU see it.
+    /// A task comes onto a CPU, or leaves: sites that look at one CPU see it.
     pub(crate) fn tell_special(&mut self, task: TaskId, on: Option<CpuId>) {
         let mut index = 0;
-        while let Some(kin) = self.shelf(ContextKey::Task(task)).and_then(|shelf| shelf.special(index)) {
+        while let Some(site) = self.shelf(ContextKey::Task(task)).and_then(|shelf| shelf.special(index)) {
             index += 1;
-            let only_on = self.ledger.kin(kin).and_then(|kin| kin.only_on);
-            let total = self.kin_total(kin).occurrences;
-            if let Some(it) = self.ledger.kin_mut(kin)
+            let only_on = self.ledger.site(site).and_then(|site| site.only_on);
+            let total = self.site_total(site).occurrences;
+            if let Some(it) = self.ledger.site_mut(site)
                 && it.there_since.take().is_some()
             {
                 it.own_total = total;
             }
             if only_on.is_some() && only_on == on {
-                self.come_there(kin);
+                self.come_there(site);
             }
         }
     }
 
-    /// What happened while registers were started for a kin, until now.
-    pub(crate) fn ran(&self, kin: u32) -> Window {
-        let Some(it) = self.ledger.kin(kin) else { return Window::default() };
-        if self.is_view(kin) {
-            return self.seen(kin);
+    /// What happened while registers were started for a site, until now.
+    pub(crate) fn ran(&self, site: u32) -> Activity {
+        let Some(it) = self.ledger.site(site) else { return Activity::default() };
+        if self.is_view(site) {
+            return self.seen(site);
         }
         let mut ran = it.ran;
         if let Some(key) = it.running {
@@ -165,24 +167,26 @@ impl State {
     }
 
     /// What happened while registers were started for an event anywhere, until now.
-    pub(crate) fn ran_anywhere(&self, event: Event) -> Window {
-        let Some(tag) = self.ledger.tag(event) else { return Window::default() };
+    pub(crate) fn ran_anywhere(&self, event: Event) -> Activity {
+        let Some(tag) = self.ledger.tag(event) else { return Activity::default() };
         if let Some(view) = tag.view {
             return self.seen_anywhere(tag, &view);
         }
         let mut ran = tag.ran;
         for &key in &tag.running {
-            if self.register(key).is_some_and(|register| register.kin.is_some()) {
+            if self.register(key).is_some_and(|register| register.site.is_some()) {
                 ran += self.unsettled(key);
             }
         }
         ran
     }
 
-    fn unsettled(&self, key: RegisterKey) -> Window {
-        let (Some(bank), Some(register)) = (self.bank(key.bank), self.register(key)) else { return Window::default() };
+    fn unsettled(&self, key: RegisterKey) -> Activity {
+        let (Some(bank), Some(register)) = (self.bank(key.bank), self.register(key)) else {
+            return Activity::default();
+        };
         let mark = self.mark(bank.key, register.question);
-        Window {
+        Activity {
             occurrences: mark.occurrences.wrapping_sub(register.mark.occurrences),
             time: mark.time.since(register.mark.time),
         }

@@ -3,7 +3,7 @@
 //! **Invariant:** each call is one step of the machine, under its lock; what it means is in `registers`.
 
 use super::Shared;
-use super::faults::Planted;
+use super::faults::InjectedFault;
 use super::host::OBSERVER;
 use super::locks::{Allowed, SimLock, called, lock};
 use pmux_engine::PmuId;
@@ -24,10 +24,10 @@ impl Bank {
         called(call, Allowed::Bank);
         let mut state = lock(&self.shared.state);
         let result = f(&mut state, self.index);
-        let planted = state.planted;
+        let injected = state.injected;
         drop(state);
-        if planted.is_some() {
-            misbehave(planted);
+        if injected.is_some() {
+            misbehave(injected);
         }
         result
     }
@@ -35,10 +35,10 @@ impl Bank {
 
 /// What a machine must not do with locks.
 #[cold]
-fn misbehave(planted: Option<Planted>) {
-    match planted {
-        Some(Planted::LockBackwards) => SimLock::ranked(Rank::Set, ()).with(|()| ()),
-        Some(Planted::CallUnderLock) => {
+fn misbehave(injected: Option<InjectedFault>) {
+    match injected {
+        Some(InjectedFault::LockBackwards) => SimLock::ranked(Rank::Set, ()).with(|()| ()),
+        Some(InjectedFault::CallUnderLock) => {
             SimLock::ranked(Rank::Context, ()).with(|()| called("a counter", Allowed::Bank));
         }
         _ => {}

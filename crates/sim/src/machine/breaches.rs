@@ -6,8 +6,8 @@
 //! **Invariant:** what is seen is noted and the run goes on, so that the first step that went wrong is the one that is
 //! reported.
 
-use super::faults::Planted;
-use super::ledger::{Event, Kin};
+use super::faults::InjectedFault;
+use super::ledger::{CountSite, Event};
 use super::registers::{RegisterKey, bit};
 use super::state::State;
 use crate::check::{Checker, Violation};
@@ -63,8 +63,8 @@ impl State {
     /// After a switch: nothing counts for a task that is not there any more.
     pub(crate) fn check_switched(&mut self, cpu: CpuId, out: Option<TaskId>, next: Option<TaskId>) {
         let is_foreign = |state: &Self, key: &RegisterKey| {
-            let kin = state.register(*key).and_then(|register| state.ledger.kin(register.kin?));
-            kin.and_then(Kin::task).is_some_and(|owner| Some(owner) != next)
+            let site = state.register(*key).and_then(|register| state.ledger.site(register.site?));
+            site.and_then(CountSite::task).is_some_and(|owner| Some(owner) != next)
         };
         let foreign: Vec<_> = self.going(cpu).filter(|key| is_foreign(self, key)).collect();
         for key in foreign {
@@ -72,9 +72,9 @@ impl State {
             let violation = Violation::new(Checker::Foreign, self.now(), "a counter goes on for a task that has left");
             self.breach(violation.maybe_task(out).cpu(cpu).maybe_event(event).slot(key.pmu, key.slot));
             self.fold(key);
-            let kin = self.register_mut(key).and_then(|register| register.kin.take());
-            if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-                kin.running = None;
+            let site = self.register_mut(key).and_then(|register| register.site.take());
+            if let Some(site) = site.and_then(|site| self.ledger.site_mut(site)) {
+                site.running = None;
             }
         }
         let left_on = |state: &Self, out: TaskId| Some(state.bank(state.task(out)?.bank?)?.started);
@@ -93,13 +93,13 @@ impl State {
         let Some((pinned, in_group)) = self.register(key).map(|register| (register.pinned, register.in_group)) else {
             return false;
         };
-        match self.planted {
-            Some(Planted::StartNoPinned) => pinned,
-            Some(Planted::StartHalfAGroup) if in_group => {
+        match self.injected {
+            Some(InjectedFault::StartNoPinned) => pinned,
+            Some(InjectedFault::StartHalfAGroup) if in_group => {
                 self.half = !self.half;
                 self.half
             }
-            Some(Planted::StartLate) => {
+            Some(InjectedFault::StartLate) => {
                 self.late.push(key);
                 true
             }

@@ -1,7 +1,7 @@
 //! What goes wrong on a machine.
 //!
-//! What it is: faults that real machines have ([`Fault`]), and faults that no machine may have, planted to see whether the
-//! checks find them ([`Planted`]).
+//! What it is: faults that real machines have ([`MachineFault`]), and faults that no machine may have, planted to see whether the
+//! checks find them ([`InjectedFault`]).
 //!
 //! **Invariant:** a fault strikes at a moment that was said, never by chance; without faults nothing here costs more than
 //! one look.
@@ -13,7 +13,7 @@ use pmux_engine::{CpuId, Nanos, PmuId};
 /// Something that goes wrong. Numbers count from here and from 1; each strikes once. Those of doorbells and interrupts, and
 /// counters that others hold, last until [`super::World::heal`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum MachineFault {
     /// The n-th time that a slot needs memory (that of a PMU with plenty), there is none.
     Alloc(u32),
     /// The n-th programming of a counter is refused.
@@ -42,7 +42,7 @@ pub enum Fault {
 
 /// Something that a machine must not do, so that a check has something to find.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Planted {
+pub enum InjectedFault {
     /// What was counted up to a hand-over is gone with it.
     LoseHandedOver,
     /// A counter that stops forgets what was not read yet.
@@ -140,20 +140,20 @@ impl Faults {
     }
 
     /// Notes what goes wrong later; what happens now is the world's.
-    pub(super) fn add(&mut self, fault: Fault) {
+    pub(super) fn add(&mut self, fault: MachineFault) {
         self.any = true;
         match fault {
-            Fault::Alloc(n) => self.allocs.add(n),
-            Fault::Program(n) => self.programs.add(n),
-            Fault::Start(n) => self.starts.add(n),
-            Fault::Read(n) => self.reads.add(n),
-            Fault::HandOver(n) => self.hand_overs.add(n),
-            Fault::SlotHeld(cpu, pmu, slot) => self.held.push((cpu, pmu, slot)),
-            Fault::DoorbellLate(by) => self.doorbell_late = by.0,
-            Fault::DoorbellTwice => self.doorbell_twice = true,
-            Fault::InterruptLate(by) => self.interrupt_late = by.0,
-            Fault::StayPut => self.stay_put = true,
-            Fault::DoorbellSpurious(_) | Fault::Storm(..) => {}
+            MachineFault::Alloc(n) => self.allocs.add(n),
+            MachineFault::Program(n) => self.programs.add(n),
+            MachineFault::Start(n) => self.starts.add(n),
+            MachineFault::Read(n) => self.reads.add(n),
+            MachineFault::HandOver(n) => self.hand_overs.add(n),
+            MachineFault::SlotHeld(cpu, pmu, slot) => self.held.push((cpu, pmu, slot)),
+            MachineFault::DoorbellLate(by) => self.doorbell_late = by.0,
+            MachineFault::DoorbellTwice => self.doorbell_twice = true,
+            MachineFault::InterruptLate(by) => self.interrupt_late = by.0,
+            MachineFault::StayPut => self.stay_put = true,
+            MachineFault::DoorbellSpurious(_) | MachineFault::Storm(..) => {}
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
     fn a_slot_is_held_until_it_is_healed() {
         let (cpu, lease) = (CpuId(1), Lease { pmu: PmuId(0), slot: Slot(2), generation: 9 });
         let mut faults = Faults::default();
-        faults.add(Fault::SlotHeld(cpu, PmuId(0), Slot(2)));
+        faults.add(MachineFault::SlotHeld(cpu, PmuId(0), Slot(2)));
         assert_eq!(faults.program(ContextKey::Cpu(cpu), lease, false), Some(BankError::Busy));
         assert_eq!(faults.program(ContextKey::Cpu(CpuId(0)), lease, false), None);
         faults.clear();

@@ -4,10 +4,10 @@
 
 use super::Machine;
 use super::bank::Bank;
-use super::faults::Planted;
+use super::faults::InjectedFault;
 use super::locks::{Allowed, SimLock, called, lock};
 use super::model;
-use super::state::Ring;
+use super::state::PendingIrq;
 use crate::machine::Reach;
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::hw_breakpoint::DebugRegisters;
@@ -96,15 +96,15 @@ impl Host for Machine {
     fn send_ipi(&self, cpu: CpuId) {
         called("kick", Allowed::Turns);
         let mut state = lock(&self.shared.state);
-        if state.planted == Some(Planted::DeafDoorbell) {
+        if state.injected == Some(InjectedFault::DeafDoorbell) {
             return;
         }
         let least = self.shared.description.doorbell.0;
         let delay = least + state.random.u64(0..=least) + state.faults.doorbell_late;
-        state.ring_later(Ring::Doorbell(cpu), delay);
+        state.ring_later(PendingIrq::Doorbell(cpu), delay);
         if state.faults.doorbell_twice {
             let again = state.random.u64(0..=2 * least);
-            state.ring_later(Ring::Doorbell(cpu), delay + again);
+            state.ring_later(PendingIrq::Doorbell(cpu), delay + again);
         }
     }
 
@@ -124,7 +124,7 @@ impl Machine {
     }
 
     /// Whether the clock is one that must not be.
-    pub(super) fn plant_clock(&self, planted: Option<Planted>) {
-        self.shared.jumps.store(planted == Some(Planted::ClockJumps), Relaxed);
+    pub(super) fn inject_clock_fault(&self, injected: Option<InjectedFault>) {
+        self.shared.jumps.store(injected == Some(InjectedFault::ClockJumps), Relaxed);
     }
 }

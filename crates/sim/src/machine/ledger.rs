@@ -1,6 +1,6 @@
 //! What is true: how often that which an event counts really happened.
 //!
-//! What it is: for each event ([`Tag`]), and for each place where it is counted ([`Kin`]: a task or a CPU), how much happened
+//! What it is: for each event ([`Tag`]), and for each place where it is counted ([`CountSite`]: a task or a CPU), how much happened
 //! while a register was started for it, and how much while it was enabled and its context was there.
 //!
 //! **Invariant:** nothing here comes from the engine or from the value of a register: occurrences are taken from the totals
@@ -45,21 +45,21 @@ pub(crate) enum Home {
 
 /// Time in which something was so, and what happened in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Window {
+pub struct Activity {
     /// How often it happened.
     pub occurrences: u64,
     /// How long it was so.
     pub time: Nanos,
 }
 
-impl std::ops::SubAssign for Window {
+impl std::ops::SubAssign for Activity {
     fn sub_assign(&mut self, other: Self) {
         self.occurrences = self.occurrences.wrapping_sub(other.occurrences);
         self.time = self.time.since(other.time);
     }
 }
 
-impl std::ops::AddAssign for Window {
+impl std::ops::AddAssign for Activity {
     fn add_assign(&mut self, other: Self) {
         self.occurrences = self.occurrences.wrapping_add(other.occurrences);
         self.time += other.time;
@@ -69,8 +69,8 @@ impl std::ops::AddAssign for Window {
 /// Windows that open and close.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gate {
-    sum: Window,
-    since: Option<Window>,
+    sum: Activity,
+    since: Option<Activity>,
 }
 
 impl Gate {
@@ -79,10 +79,10 @@ impl Gate {
     }
 
     /// What passed the gate, where the totals stand at `now`.
-    pub(crate) fn at(&self, now: Window) -> Window {
+    pub(crate) fn at(&self, now: Activity) -> Activity {
         let mut sum = self.sum;
         if let Some(since) = self.since {
-            sum += Window {
+            sum += Activity {
                 occurrences: now.occurrences.wrapping_sub(since.occurrences),
                 time: now.time.since(since.time),
             };
@@ -91,12 +91,12 @@ impl Gate {
     }
 
     /// What passed it so far was more, or less, by so much.
-    pub(crate) fn correct(&mut self, more: Window, less: Window) {
+    pub(crate) fn correct(&mut self, more: Activity, less: Activity) {
         self.sum += more;
         self.sum -= less;
     }
 
-    pub(crate) fn set(&mut self, open: bool, now: Window) {
+    pub(crate) fn set(&mut self, open: bool, now: Activity) {
         if open != self.is_open() {
             self.sum = self.at(now);
             self.since = open.then_some(now);
@@ -114,7 +114,7 @@ pub(crate) struct Tag {
     /// The group that it belongs to, by the world's number.
     pub(crate) group: u32,
     /// What happened while registers were started for it, as far as they were settled.
-    pub(crate) ran: Window,
+    pub(crate) ran: Activity,
     /// What a reset has forgotten of it.
     pub(crate) forgotten: u64,
     /// What the machine withheld: it refused a reading, and then the register was gone.
@@ -122,19 +122,19 @@ pub(crate) struct Tag {
     /// How many registers are programmed for it.
     pub(crate) programmed: u32,
     pub(crate) running: Vec<RegisterKey>,
-    pub(crate) kins: Vec<u32>,
+    pub(crate) sites: Vec<u32>,
     /// What was enabled in places that are gone: at least, and at most.
-    pub(crate) gone: (Window, Window),
+    pub(crate) gone: (Activity, Activity),
     pub(crate) gone_doubtful: bool,
     pub(crate) gone_missed: bool,
     pub(crate) gone_withheld: bool,
     /// Where it is counted by a master: how it sees that.
-    pub(crate) view: Option<View>,
+    pub(crate) view: Option<SharedView>,
 }
 
 /// How an event sees what a master counts for it, everywhere together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct View {
+pub(crate) struct SharedView {
     /// The master's event, where it has children; `None` for others: they look at one in each place.
     pub(crate) master: Option<Event>,
     /// Whether it is on, as was asked for.
@@ -146,11 +146,11 @@ pub(crate) struct View {
 }
 
 /// One place where an event is counted.
-pub(crate) struct Kin {
+pub(crate) struct CountSite {
     pub(crate) tag: u32,
     pub(crate) place: ContextKey,
     pub(crate) only_on: Option<CpuId>,
-    pub(crate) ran: Window,
+    pub(crate) ran: Activity,
     pub(crate) sampled: u64,
     pub(crate) forgotten: u64,
     pub(crate) lost: u64,
@@ -219,45 +219,45 @@ impl Shelf {
         self.find(event.index, only_on)
     }
 
-    pub(crate) fn insert(&mut self, tag: u32, only_on: Option<CpuId>, kin: u32) {
+    pub(crate) fn insert(&mut self, tag: u32, only_on: Option<CpuId>, site: u32) {
         if let Err(at) = self.position(tag, only_on) {
-            self.sorted.insert(at, (tag, filter(only_on), kin));
+            self.sorted.insert(at, (tag, filter(only_on), site));
         }
     }
 
     pub(crate) fn remove(&mut self, tag: u32, only_on: Option<CpuId>) {
         if let Ok(at) = self.position(tag, only_on) {
-            let (_, _, kin) = self.sorted.remove(at);
-            self.special.retain(|&other| other != kin);
+            let (_, _, site) = self.sorted.remove(at);
+            self.special.retain(|&other| other != site);
         }
     }
 
-    /// Notes that a kin has a total of its own.
-    pub(crate) fn mark_special(&mut self, kin: u32) {
-        self.special.push(kin);
+    /// Notes that a site has a total of its own.
+    pub(crate) fn mark_special(&mut self, site: u32) {
+        self.special.push(site);
     }
 
-    /// The `index`-th kin with a total of its own.
+    /// The `index`-th site with a total of its own.
     pub(crate) fn special(&self, index: usize) -> Option<u32> {
         self.special.get(index).copied()
     }
 
-    pub(crate) fn kins(&self) -> impl Iterator<Item = u32> + '_ {
-        self.sorted.iter().map(|&(_, _, kin)| kin)
+    pub(crate) fn sites(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sorted.iter().map(|&(_, _, site)| site)
     }
 }
 
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct EventLedger {
     tags: Vec<(u32, Option<Tag>)>,
     /// What was asked of which PMU, tag by tag: long, and hardly ever looked at.
     asked: Vec<(PmuId, Attr)>,
     free_tags: Vec<u32>,
-    kins: Vec<Option<Kin>>,
-    free_kins: Vec<u32>,
+    sites: Vec<Option<CountSite>>,
+    free_sites: Vec<u32>,
 }
 
-impl Ledger {
+impl EventLedger {
     pub(crate) fn new_tag(&mut self, asked: (PmuId, Attr), home: Home, group: u32) -> Event {
         // What no PMU takes is refused by the engine, and never counts.
         let question = Question::of(&asked.1).unwrap_or(Question::Kind(Kind::CYCLES));
@@ -274,12 +274,12 @@ impl Ledger {
             home,
             id: None,
             group,
-            ran: Window::default(),
+            ran: Activity::default(),
             forgotten: 0,
             lost: 0,
             programmed: 0,
             running: Vec::new(),
-            kins: Vec::new(),
+            sites: Vec::new(),
             gone: Default::default(),
             gone_doubtful: false,
             gone_missed: false,
@@ -297,16 +297,16 @@ impl Ledger {
         *asked = Attr { sig_data: asked.sig_data, ..*attr };
     }
 
-    /// Removes a tag, with all its kins: no code asks about it any more.
-    pub(crate) fn drop_tag(&mut self, event: Event) -> Vec<Kin> {
+    /// Removes a tag, with all its sites: no code asks about it any more.
+    pub(crate) fn drop_tag(&mut self, event: Event) -> Vec<CountSite> {
         let Some(tag) = self.tag(event) else { return Vec::new() };
-        let kins = tag.kins.clone();
-        let kins = kins.into_iter().filter_map(|kin| self.take_kin(kin)).collect();
+        let sites = tag.sites.clone();
+        let sites = sites.into_iter().filter_map(|site| self.take_site(site)).collect();
         let (generation, slot) = &mut self.tags[event.index as usize];
         *slot = None;
         *generation += 1;
         self.free_tags.push(event.index);
-        kins
+        sites
     }
 
     #[inline]
@@ -334,34 +334,34 @@ impl Ledger {
     }
 
     #[inline]
-    pub(crate) fn kin(&self, kin: u32) -> Option<&Kin> {
-        self.kins.get(kin as usize)?.as_ref()
+    pub(crate) fn site(&self, site: u32) -> Option<&CountSite> {
+        self.sites.get(site as usize)?.as_ref()
     }
 
     #[inline]
-    pub(crate) fn kin_mut(&mut self, kin: u32) -> Option<&mut Kin> {
-        self.kins.get_mut(kin as usize)?.as_mut()
+    pub(crate) fn site_mut(&mut self, site: u32) -> Option<&mut CountSite> {
+        self.sites.get_mut(site as usize)?.as_mut()
     }
 
-    pub(crate) fn all_kins(&self) -> impl Iterator<Item = u32> + '_ {
-        self.kins.iter().enumerate().filter(|(_, kin)| kin.is_some()).map(|(kin, _)| kin as u32)
+    pub(crate) fn all_sites(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sites.iter().enumerate().filter(|(_, site)| site.is_some()).map(|(site, _)| site as u32)
     }
 
     /// A new place where an event is counted; its shelf must be told.
-    pub(crate) fn new_kin(&mut self, event: u32, place: ContextKey, only_on: Option<CpuId>) -> u32 {
-        let index = self.free_kins.pop().unwrap_or_else(|| {
-            self.kins.push(None);
-            self.kins.len() as u32 - 1
+    pub(crate) fn new_site(&mut self, event: u32, place: ContextKey, only_on: Option<CpuId>) -> u32 {
+        let index = self.free_sites.pop().unwrap_or_else(|| {
+            self.sites.push(None);
+            self.sites.len() as u32 - 1
         });
         let at = self.tag_at(event).map_or(0, |tag| {
-            tag.kins.push(index);
-            tag.kins.len() - 1
+            tag.sites.push(index);
+            tag.sites.len() - 1
         });
-        self.kins[index as usize] = Some(Kin {
+        self.sites[index as usize] = Some(CountSite {
             tag: event,
             place,
             only_on,
-            ran: Window::default(),
+            ran: Activity::default(),
             sampled: 0,
             forgotten: 0,
             lost: 0,
@@ -388,26 +388,26 @@ impl Ledger {
     }
 
     /// A place is no more. What was enabled in it stays in the tag's `gone`, once its gates are closed.
-    pub(crate) fn take_kin(&mut self, kin: u32) -> Option<Kin> {
-        let gone = self.kins.get_mut(kin as usize)?.take()?;
-        self.free_kins.push(kin);
+    pub(crate) fn take_site(&mut self, site: u32) -> Option<CountSite> {
+        let gone = self.sites.get_mut(site as usize)?.take()?;
+        self.free_sites.push(site);
         let moved = self.tag_at(gone.tag).and_then(|tag| {
-            tag.kins.swap_remove(gone.at);
+            tag.sites.swap_remove(gone.at);
             tag.gone.0 += gone.least.sum;
             tag.gone.1 += gone.most.sum;
             tag.gone_doubtful |= gone.doubtful;
             tag.gone_missed |= gone.missed;
             tag.gone_withheld |= gone.withheld;
-            tag.kins.get(gone.at).copied()
+            tag.sites.get(gone.at).copied()
         });
-        if let Some(moved) = moved.and_then(|moved| self.kin_mut(moved)) {
+        if let Some(moved) = moved.and_then(|moved| self.site_mut(moved)) {
             moved.at = gone.at;
         }
         Some(gone)
     }
 }
 
-impl Kin {
+impl CountSite {
     pub(crate) const fn task(&self) -> Option<TaskId> {
         match self.place {
             ContextKey::Task(task) => Some(task),
@@ -420,8 +420,8 @@ impl Kin {
 mod tests {
     use super::*;
 
-    fn window(occurrences: u64, time: u64) -> Window {
-        Window { occurrences, time: Nanos(time) }
+    fn window(occurrences: u64, time: u64) -> Activity {
+        Activity { occurrences, time: Nanos(time) }
     }
 
     #[test]
@@ -437,12 +437,12 @@ mod tests {
 
     #[test]
     fn a_tag_that_was_dropped_never_names_another() {
-        let mut ledger = Ledger::default();
+        let mut ledger = EventLedger::default();
         let first = ledger.new_tag((PmuId(0), Attr::default()), Home::Task, 0);
-        let kin = ledger.new_kin(first.index, ContextKey::Task(TaskId(1)), None);
-        let other = ledger.new_kin(first.index, ContextKey::Task(TaskId(2)), None);
-        assert!(ledger.take_kin(kin).is_some());
-        assert_eq!(ledger.tag(first).map(|tag| tag.kins.clone()), Some(vec![other]));
+        let site = ledger.new_site(first.index, ContextKey::Task(TaskId(1)), None);
+        let other = ledger.new_site(first.index, ContextKey::Task(TaskId(2)), None);
+        assert!(ledger.take_site(site).is_some());
+        assert_eq!(ledger.tag(first).map(|tag| tag.sites.clone()), Some(vec![other]));
         assert_eq!(ledger.drop_tag(first).len(), 1);
         let second = ledger.new_tag((PmuId(0), Attr::default()), Home::Cpu, 0);
         assert_eq!(first.index, second.index);
@@ -458,6 +458,6 @@ mod tests {
         assert_eq!(shelf.find(3, Some(CpuId(1))), Some(31));
         assert_eq!(shelf.find(3, Some(CpuId(2))), None);
         shelf.remove(3, Some(CpuId(1)));
-        assert_eq!(shelf.kins().collect::<Vec<_>>(), [30, 70]);
+        assert_eq!(shelf.sites().collect::<Vec<_>>(), [30, 70]);
     }
 }

@@ -26,18 +26,18 @@ mod world;
 mod wraps;
 
 pub use bank::Bank;
-pub use faults::{Fault, Planted};
-pub(crate) use ledger::Kin;
-pub use ledger::{Event, Window};
+pub use faults::{InjectedFault, MachineFault};
+pub(crate) use ledger::CountSite;
+pub use ledger::{Activity, Event};
 pub(crate) use locks::any_faults;
 pub use locks::{LockFault, SimLock, take_faults};
 pub use pmux_plan::machine::{
     Access, Counts, Description, DescriptionError, KINDS, Kind, MAX_CPUS, PmuDescription, Rate, Rates, Reach, Trace,
     profiles,
 };
-pub use trace::{Happening, Mark, Refusal, Span, Timeline, Turn};
+pub use trace::{Happening, Mark, Refusal, SlotSpan, Timeline, Turn};
 pub(crate) use world::{Book, BookKind, RingBook, place_on};
-pub use world::{CpuError, Set, Start, Switched, TaskError, Truth, World};
+pub use world::{CpuError, Set, Start, SwitchTarget, TaskError, Truth, World};
 
 pub(crate) use model::Question;
 use model::SimPmu;

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** pure; what is counted where comes from the description and never changes.
 
-use super::faults::Planted;
+use super::faults::InjectedFault;
 use super::samples::period_of;
 use crate::machine::Kind;
 use crate::machine::{Counts, Description, PmuDescription};
@@ -67,11 +67,11 @@ impl SimPmu {
     }
 
     /// From now on it says what is not so, or not any more.
-    pub(super) fn plant(&self, planted: Option<Planted>) {
-        self.lies.hides_a_counter.store(planted == Some(Planted::HideACounter), Relaxed);
-        self.lies.takes_any_length.store(planted == Some(Planted::TakeAnyLength), Relaxed);
-        self.lies.confuses_questions.store(planted == Some(Planted::ConfuseQuestions), Relaxed);
-        self.lies.shares_nothing.store(planted == Some(Planted::ShareNothing), Relaxed);
+    pub(super) fn inject(&self, injected: Option<InjectedFault>) {
+        self.lies.hides_a_counter.store(injected == Some(InjectedFault::HideACounter), Relaxed);
+        self.lies.takes_any_length.store(injected == Some(InjectedFault::TakeAnyLength), Relaxed);
+        self.lies.confuses_questions.store(injected == Some(InjectedFault::ConfuseQuestions), Relaxed);
+        self.lies.shares_nothing.store(injected == Some(InjectedFault::ShareNothing), Relaxed);
     }
 }
 

@@ -7,8 +7,8 @@
 //! **Invariant:** a register counts all that happens on its CPU while it is started; the truth takes of that only what
 //! belongs to the event. Where the engine lets the two differ, a breach is noted.
 
-use super::faults::Planted;
-use super::ledger::{Event, Home, Window};
+use super::faults::InjectedFault;
+use super::ledger::{Activity, Event, Home};
 use super::model::Question;
 use super::samples;
 use super::state::State;
@@ -30,15 +30,15 @@ pub(crate) struct RegisterKey {
 pub(crate) struct Register {
     pub(crate) generation: u64,
     pub(crate) tag: u32,
-    /// The kin for which what happens is noted; `None` where that would not be true.
-    pub(crate) kin: Option<u32>,
+    /// The site for which what happens is noted; `None` where that would not be true.
+    pub(crate) site: Option<u32>,
     pub(crate) question: Question,
     /// After how often it asks for a sample; 0 if it doesn't.
     pub(crate) period: u64,
     only_on: Option<CpuId>,
     pub(super) value: u64,
     /// Where the total and the clock stood at the last look.
-    pub(crate) mark: Window,
+    pub(crate) mark: Activity,
     pub(crate) started: bool,
     /// What was added since the last successful reading.
     pub(super) unread: u64,
@@ -162,13 +162,13 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn mark(&self, place: ContextKey, question: Question) -> Window {
+    pub(crate) fn mark(&self, place: ContextKey, question: Question) -> Activity {
         let occurrences = match question {
             Question::Kind(kind) => self.total(place, kind),
             // Accesses are added as they happen.
             Question::Access(_) => 0,
         };
-        Window { occurrences, time: Nanos(self.now) }
+        Activity { occurrences, time: Nanos(self.now) }
     }
 
     /// Adds to a started register, and to the truth, what happened since the last look.
@@ -180,19 +180,19 @@ impl State {
             return;
         };
         let mark = self.mark(place, question);
-        let passed = Window {
+        let passed = Activity {
             occurrences: mark.occurrences.wrapping_sub(before.occurrences),
             time: mark.time.since(before.time),
         };
         if let Some(register) = self.register_mut(key) {
             register.mark = mark;
         }
-        if passed != Window::default() {
+        if passed != Activity::default() {
             self.add(key, passed);
         }
     }
 
-    pub(crate) fn add(&mut self, key: RegisterKey, passed: Window) {
+    pub(crate) fn add(&mut self, key: RegisterKey, passed: Activity) {
         let mask = self.width(key.pmu).map_or(u64::MAX, |width| width.mask);
         let Some(registers) = self.registers(key.bank, key.pmu) else { return };
         let Some(register) = registers.slots.get_mut(key.slot.0 as usize).and_then(Option::as_mut) else { return };
@@ -201,9 +201,9 @@ impl State {
         }
         register.value = register.value.wrapping_add(passed.occurrences) & mask;
         register.unread = register.unread.wrapping_add(passed.occurrences);
-        let (tag, kin, period) = (register.tag, register.kin, register.period);
-        if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-            kin.ran += passed;
+        let (tag, site, period) = (register.tag, register.site, register.period);
+        if let Some(site) = site.and_then(|site| self.ledger.site_mut(site)) {
+            site.ran += passed;
             if let Some(tag) = self.ledger.tag_at(tag) {
                 tag.ran += passed;
             }
@@ -224,16 +224,16 @@ impl State {
             Filter::Cgroup(_) => return Err(BankError::NotSupported),
         };
         self.check_question(event, &program.spec.attr, question);
-        let kin = self.kin_for(event, place, only_on);
+        let site = self.site_for(event, place, only_on);
         if self.faults.any() {
             let plenty = self.width(lease.pmu).is_some_and(|width| width.scarce.is_none());
             if let Some(error) = self.faults.program(place, lease, plenty) {
                 self.mark_refused(Some(event), bank, Refusal::Program);
-                self.doubt(kin);
+                self.doubt(site);
                 return Err(error);
             }
         }
-        if self.planted == Some(Planted::DoubleLease) {
+        if self.injected == Some(InjectedFault::DoubleLease) {
             key.slot = self.another_slot(key);
         }
         self.check_slot(key, lease, program.spec.allowed, event);
@@ -246,12 +246,12 @@ impl State {
         registers.slots[key.slot.0 as usize] = Some(Register {
             generation: lease.generation,
             tag: event.index,
-            kin,
+            site,
             question,
             period: samples::period_of(&program.spec.attr).unwrap_or(0),
             only_on,
             value: program.start & width,
-            mark: Window::default(),
+            mark: Activity::default(),
             started: false,
             unread: 0,
             withheld: false,
@@ -269,7 +269,7 @@ impl State {
     }
 
     /// The place where an event is counted by a bank: its own, or that of the task on the bank's CPU.
-    fn kin_for(&mut self, event: Event, bank: ContextKey, only_on: Option<CpuId>) -> Option<u32> {
+    fn site_for(&mut self, event: Event, bank: ContextKey, only_on: Option<CpuId>) -> Option<u32> {
         let home = self.ledger.tag(event).map(|tag| tag.home);
         let place = match (bank, home) {
             (ContextKey::Cpu(cpu), Some(Home::Task)) => self.cpu(cpu).incoming.map(ContextKey::Task),
@@ -277,7 +277,7 @@ impl State {
             (place, Some(_)) => Some(place),
         };
         if let Some(place) = place {
-            return Some(self.kin(event, place, only_on));
+            return Some(self.site(event, place, only_on));
         }
         let violation = Violation::new(
             Checker::Foreign,
@@ -303,9 +303,9 @@ impl State {
         self.breach(violation.event(event));
     }
 
-    fn doubt(&mut self, kin: Option<u32>) {
-        if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-            kin.doubtful = true;
+    fn doubt(&mut self, site: Option<u32>) {
+        if let Some(site) = site.and_then(|site| self.ledger.site_mut(site)) {
+            site.doubtful = true;
         }
     }
 
@@ -314,12 +314,12 @@ impl State {
         if self.faults.any()
             && let Some(error) = self.faults.start()
         {
-            let kin = self.register(key).and_then(|register| register.kin);
+            let site = self.register(key).and_then(|register| register.site);
             self.mark_refused(self.event_on(key), bank, Refusal::Start);
-            self.doubt(kin);
+            self.doubt(site);
             return Err(error);
         }
-        if self.planted.is_some() && self.start_is_swallowed(key) {
+        if self.injected.is_some() && self.start_is_swallowed(key) {
             return Ok(());
         }
         self.set_going(key);
@@ -336,7 +336,7 @@ impl State {
         register.started = true;
         register.mark = mark;
         register.span_from = now;
-        let (tag, kin) = (register.tag, register.kin);
+        let (tag, site) = (register.tag, register.site);
         if let Some(bank) = self.banks.get_mut(key.bank) {
             bank.started += 1;
             bank.pmus[usize::from(key.pmu.0)].started |= bit(key.slot);
@@ -344,7 +344,7 @@ impl State {
         if let Some(tag) = self.ledger.tag_at(tag) {
             tag.running.push(key);
         }
-        let twice = kin.and_then(|kin| self.ledger.kin_mut(kin)).and_then(|kin| kin.running.replace(key));
+        let twice = site.and_then(|site| self.ledger.site_mut(site)).and_then(|site| site.running.replace(key));
         self.check_going(key, place, twice);
         if let ContextKey::Cpu(cpu) = place {
             let due = self.wrap_of(key, cpu).min(self.sample_due(key, cpu));
@@ -355,12 +355,12 @@ impl State {
     }
 
     pub(crate) fn stop(&mut self, bank: u32, lease: Lease) {
-        if self.planted == Some(Planted::KeepGoing) {
+        if self.injected == Some(InjectedFault::KeepGoing) {
             return;
         }
         if let Some(key) = self.leased(bank, lease) {
             self.halt(key);
-            if self.planted == Some(Planted::LoseWhatWasNotRead) {
+            if self.injected == Some(InjectedFault::LoseWhatWasNotRead) {
                 self.take_back_unread(key);
             }
         }
@@ -411,7 +411,7 @@ impl State {
         self.fold(key);
         let Some(register) = self.register_mut(key).filter(|register| register.started) else { return };
         register.started = false;
-        let (tag, kin) = (register.tag, register.kin);
+        let (tag, site) = (register.tag, register.site);
         if let Some(bank) = self.banks.get_mut(key.bank) {
             bank.started -= 1;
             bank.pmus[usize::from(key.pmu.0)].started &= !bit(key.slot);
@@ -421,8 +421,8 @@ impl State {
         {
             tag.running.swap_remove(at);
         }
-        if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-            kin.running = kin.running.filter(|&running| running != key);
+        if let Some(site) = site.and_then(|site| self.ledger.site_mut(site)) {
+            site.running = site.running.filter(|&running| running != key);
         }
         if self.timeline.is_some() {
             self.end_span(key);
@@ -470,13 +470,13 @@ impl State {
         self.mark_refused(self.event_on(key), bank, Refusal::Read);
         let Some(register) = self.register_mut(key) else { return };
         register.withheld = true;
-        if let Some(kin) = register.kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-            kin.withheld = true;
+        if let Some(site) = register.site.and_then(|site| self.ledger.site_mut(site)) {
+            site.withheld = true;
         }
     }
 
     pub(crate) fn release(&mut self, bank: u32, lease: Lease) {
-        if matches!(self.planted, Some(Planted::IgnoreRelease | Planted::KeepGoing)) {
+        if matches!(self.injected, Some(InjectedFault::IgnoreRelease | InjectedFault::KeepGoing)) {
             return;
         }
         if let Some(key) = self.leased(bank, lease) {
@@ -502,8 +502,8 @@ impl State {
         if !register.withheld || register.unread == 0 {
             return;
         }
-        if let Some(kin) = register.kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-            kin.lost += register.unread;
+        if let Some(site) = register.site.and_then(|site| self.ledger.site_mut(site)) {
+            site.lost += register.unread;
             if let Some(tag) = self.ledger.tag_at(register.tag) {
                 tag.lost += register.unread;
             }
@@ -522,7 +522,7 @@ impl State {
             return Err(error);
         }
         self.fold(key);
-        if self.planted == Some(Planted::LoseHandedOver) {
+        if self.injected == Some(InjectedFault::LoseHandedOver) {
             self.take_back_unread(key);
         }
         let Some((tag, only_on, started)) = self.register(key).map(|it| (it.tag, it.only_on, it.started)) else {
@@ -530,16 +530,16 @@ impl State {
         };
         // The truth changes hands with the register.
         let place = self.bank(bank).map(|bank| bank.key);
-        let kin = self.ledger.event_at(tag).zip(place).and_then(|(event, place)| self.kin_for(event, place, only_on));
+        let site = self.ledger.event_at(tag).zip(place).and_then(|(event, place)| self.site_for(event, place, only_on));
         if started {
             if self.timeline.is_some() {
                 self.end_span(key);
             }
-            let before = self.register(key).and_then(|register| register.kin);
-            if let Some(before) = before.and_then(|kin| self.ledger.kin_mut(kin)) {
+            let before = self.register(key).and_then(|register| register.site);
+            if let Some(before) = before.and_then(|site| self.ledger.site_mut(site)) {
                 before.running = before.running.filter(|&running| running != key);
             }
-            let twice = kin.and_then(|kin| self.ledger.kin_mut(kin)).and_then(|kin| kin.running.replace(key));
+            let twice = site.and_then(|site| self.ledger.site_mut(site)).and_then(|site| site.running.replace(key));
             if let (Some(place), Some(_)) = (place, twice) {
                 self.check_going(key, place, twice);
             }
@@ -547,7 +547,7 @@ impl State {
         let now = self.now;
         let Some(register) = self.register_mut(key) else { return Err(BankError::Invalid) };
         register.generation = to.generation;
-        register.kin = kin;
+        register.site = site;
         register.unread = 0;
         register.withheld = false;
         register.span_from = now;

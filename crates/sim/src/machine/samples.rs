@@ -7,7 +7,7 @@
 //! event. What became of them is asked of the engine, one by one.
 
 use super::Machine;
-use super::faults::Planted;
+use super::faults::InjectedFault;
 use super::ledger::Event;
 use super::locks::lock;
 use super::model::Question;
@@ -50,7 +50,7 @@ pub(crate) struct Taken {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Fates {
+pub(crate) struct SampleStats {
     pub(crate) next: u64,
     /// How many there were.
     pub(crate) taken: u64,
@@ -68,21 +68,21 @@ impl State {
     /// So much of an event has happened in a place: is it time for samples? Only of events that have a ring.
     pub(crate) fn take_samples(&mut self, key: RegisterKey) {
         let Some(register) = self.register(key).filter(|register| register.period > 0) else { return };
-        let (tag, kin, period) = (register.tag, register.kin, register.period);
+        let (tag, site, period) = (register.tag, register.site, register.period);
         let (now, Some(event)) = (self.now(), self.ledger.event_at(tag)) else { return };
-        let Some(kin_key) = kin else { return };
-        let Some(kin) = self.ledger.kin_mut(kin_key) else { return };
-        let due = kin.ran.occurrences / period;
-        let (place, more) = (kin.place, due - kin.sampled);
-        kin.sampled = due;
-        let first = match self.fates.get_mut(&event) {
-            Some(fates) => {
-                let first = fates.next;
-                (fates.next, fates.taken) = (first + more, fates.taken + more);
+        let Some(site_key) = site else { return };
+        let Some(site) = self.ledger.site_mut(site_key) else { return };
+        let due = site.ran.occurrences / period;
+        let (place, more) = (site.place, due - site.sampled);
+        site.sampled = due;
+        let first = match self.sample_stats.get_mut(&event) {
+            Some(sample_stats) => {
+                let first = sample_stats.next;
+                (sample_stats.next, sample_stats.taken) = (first + more, sample_stats.taken + more);
                 first
             }
             None => {
-                let Some(first) = self.owe_samples(event, kin_key, more) else { return };
+                let Some(first) = self.owe_samples(event, site_key, more) else { return };
                 first
             }
         };
@@ -91,19 +91,20 @@ impl State {
 
     /// So many samples of a master were taken in a place: each event that sees it there and has a ring is to get them. Returns the
     /// number of the first one; `None` where there is no such event.
-    fn owe_samples(&mut self, master: Event, kin: u32, more: u64) -> Option<u64> {
+    fn owe_samples(&mut self, master: Event, site: u32, more: u64) -> Option<u64> {
         let next = self.numbers.entry(master).or_default();
         let first = *next;
         *next += more;
         let sees = |&viewer: &u32| {
-            let viewer = self.ledger.kin(viewer).filter(|viewer| viewer.seen.is_open())?;
+            let viewer = self.ledger.site(viewer).filter(|viewer| viewer.seen.is_open())?;
             self.ledger.event_at(viewer.tag)
         };
-        let seeing: Vec<Event> = self.ledger.kin(kin)?.viewers.iter().filter_map(sees).collect();
+        let seeing: Vec<Event> = self.ledger.site(site)?.viewers.iter().filter_map(sees).collect();
         let mut owed = false;
         for event in seeing {
-            if let Some(fates) = self.fates.get_mut(&event) {
-                (fates.taken, fates.waiting) = (fates.taken + more, fates.waiting + more.cast_signed());
+            if let Some(sample_stats) = self.sample_stats.get_mut(&event) {
+                (sample_stats.taken, sample_stats.waiting) =
+                    (sample_stats.taken + more, sample_stats.waiting + more.cast_signed());
                 owed = true;
             }
         }
@@ -113,23 +114,23 @@ impl State {
     /// What the engine calls a master's event in a place, which for children is their root's, and those who see it anywhere.
     fn listeners(&self, master: Event, place: ContextKey) -> Option<(EventId, Vec<(EventId, Event)>)> {
         let tag = self.ledger.tag(master)?;
-        let kins = || tag.kins.iter().filter_map(|&kin| self.ledger.kin(kin));
-        let source = kins().find(|kin| kin.place == place).and_then(|kin| kin.id);
-        let source = source.or_else(|| kins().find_map(|kin| kin.id))?;
+        let sites = || tag.sites.iter().filter_map(|&site| self.ledger.site(site));
+        let source = sites().find(|site| site.place == place).and_then(|site| site.id);
+        let source = source.or_else(|| sites().find_map(|site| site.id))?;
         let named = |&viewer: &u32| {
-            let kin = self.ledger.kin(viewer)?;
-            let event = self.ledger.event_at(kin.tag)?;
-            Some((kin.id.or(self.ledger.tag(event)?.id)?, event))
+            let site = self.ledger.site(viewer)?;
+            let event = self.ledger.event_at(site.tag)?;
+            Some((site.id.or(self.ledger.tag(event)?.id)?, event))
         };
-        Some((source, kins().flat_map(|kin| &kin.viewers).filter_map(named).collect()))
+        Some((source, sites().flat_map(|site| &site.viewers).filter_map(named).collect()))
     }
 
     /// From now on the samples of an event go into another ring. What has become of them so far.
-    pub(super) fn begin_samples(&mut self, event: Event) -> Fates {
-        let before = self.fates.get(&event).copied().unwrap_or_default();
+    pub(super) fn begin_samples(&mut self, event: Event) -> SampleStats {
+        let before = self.sample_stats.get(&event).copied().unwrap_or_default();
         // Those that wait go there, too.
         let taken = self.samples_of(event);
-        self.fates.insert(event, Fates { next: before.next, taken, ..Fates::default() });
+        self.sample_stats.insert(event, SampleStats { next: before.next, taken, ..SampleStats::default() });
         before
     }
 
@@ -149,7 +150,7 @@ impl State {
     fn occurrences_to_sample(&self, key: RegisterKey, cpu: CpuId) -> Option<(Question, u64)> {
         let register = self.register(key).filter(|register| register.period > 0 && register.started)?;
         let Question::Kind(kind) = register.question else { return None };
-        let ran = self.ledger.kin(register.kin?)?.ran.occurrences;
+        let ran = self.ledger.site(register.site?)?.ran.occurrences;
         let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
         Some((register.question, (register.period - ran % register.period).saturating_sub(since)))
     }
@@ -175,7 +176,7 @@ impl Machine {
             if let (Some((source, listeners)), Some((_, attr))) = (listeners, asked) {
                 engine.audience(source, &mut audience);
                 let swallows =
-                    lock(&self.shared.state).planted == Some(Planted::SwallowSamples) && sample.number % 4 == 3;
+                    lock(&self.shared.state).injected == Some(InjectedFault::SwallowSamples) && sample.number % 4 == 3;
                 if swallows {
                     continue;
                 }
@@ -186,32 +187,34 @@ impl Machine {
                     |event, written| {
                         let event = listeners.iter().find(|(id, _)| *id == event).map(|&(_, event)| event);
                         let mut state = lock(&self.shared.state);
-                        let Some(fates) = event.and_then(|event| state.fates.get_mut(&event)) else { return };
-                        fates.waiting -= 1;
+                        let Some(sample_stats) = event.and_then(|event| state.sample_stats.get_mut(&event)) else {
+                            return;
+                        };
+                        sample_stats.waiting -= 1;
                         match written {
-                            Ok(_) => fates.written += 1,
-                            Err(_) => fates.lost += 1,
+                            Ok(_) => sample_stats.written += 1,
+                            Err(_) => sample_stats.lost += 1,
                         }
                     },
                 );
                 continue;
             }
-            let (found, planted) = {
+            let (found, injected) = {
                 let state = lock(&self.shared.state);
                 let id = state.ledger.tag(sample.event).and_then(|tag| tag.id);
-                (id.zip(state.ledger.asked(sample.event)), state.planted)
+                (id.zip(state.ledger.asked(sample.event)), state.injected)
             };
-            let sampled = match (found, planted) {
-                (Some(_), Some(Planted::SwallowSamples)) if sample.number % 4 == 3 => Sampled::Written(Wake::No),
+            let sampled = match (found, injected) {
+                (Some(_), Some(InjectedFault::SwallowSamples)) if sample.number % 4 == 3 => Sampled::Written(Wake::No),
                 (Some((id, (_, attr))), _) => engine.sample(id, record_of(&sample, &attr, &mut room), sample.at),
                 // It was closed before the interrupt came.
                 (None, _) => Sampled::Dropped(Overflow::Stale),
             };
-            if let Some(fates) = lock(&self.shared.state).fates.get_mut(&sample.event) {
+            if let Some(sample_stats) = lock(&self.shared.state).sample_stats.get_mut(&sample.event) {
                 match sampled {
-                    Sampled::Written(_) => fates.written += 1,
-                    Sampled::Lost(_) => fates.lost += 1,
-                    Sampled::Dropped(_) => fates.dropped += 1,
+                    Sampled::Written(_) => sample_stats.written += 1,
+                    Sampled::Lost(_) => sample_stats.lost += 1,
+                    Sampled::Dropped(_) => sample_stats.dropped += 1,
                     Sampled::NoRing => {}
                 }
             }

@@ -7,10 +7,10 @@
 //! **Invariant:** letting time pass costs nothing; a switch costs as much as the kinds that happen, whatever the numbers of
 //! CPUs and tasks.
 
-use super::faults::{Faults, Planted};
-use super::ledger::{Event, Ledger, Shelf};
+use super::faults::{Faults, InjectedFault};
+use super::ledger::{Event, EventLedger, Shelf};
 use super::registers::{Banks, RegisterKey};
-use super::samples::{Fates, Taken};
+use super::samples::{SampleStats, Taken};
 use super::time::Attention;
 use super::trace::Timeline;
 use super::views::AtCall;
@@ -118,7 +118,7 @@ impl Cpu {
     }
 }
 
-pub(crate) struct Task {
+pub(crate) struct SimTask {
     /// Where it is, as the host says: a switch changes it before the engine is told.
     pub(crate) on: Option<CpuId>,
     /// Where it runs when it runs.
@@ -148,7 +148,7 @@ pub(crate) enum QueueEnd {
 
 /// Something that will come by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Ring {
+pub(crate) enum PendingIrq {
     Doorbell(CpuId),
     /// An interrupt of counters, held up on its way.
     Counters(CpuId),
@@ -157,17 +157,17 @@ pub(crate) enum Ring {
 pub(crate) struct State {
     pub(crate) now: u64,
     pub(crate) cpus: Vec<Cpu>,
-    tasks: Vec<Option<Box<Task>>>,
+    tasks: Vec<Option<Box<SimTask>>>,
     pub(crate) rates: RateTable,
     pub(crate) banks: Banks,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: EventLedger,
     /// When something may happen by itself on any CPU: never later, perhaps sooner.
     pub(crate) due: u64,
     pub(crate) next_tick: u64,
-    pub(crate) rings: BinaryHeap<Reverse<(u64, u64, Ring)>>,
+    pub(crate) rings: BinaryHeap<Reverse<(u64, u64, PendingIrq)>>,
     rings_so_far: u64,
     pub(super) faults: Faults,
-    pub(crate) planted: Option<Planted>,
+    pub(crate) injected: Option<InjectedFault>,
     /// The event that is told to count something else at the moment.
     pub(crate) changing: Option<Event>,
     pub(crate) timeline: Option<Timeline>,
@@ -179,7 +179,7 @@ pub(crate) struct State {
     pub(super) attention: Vec<Attention>,
     /// Samples that the engine has not been told of yet; and what became of those of events that have a ring.
     pub(crate) samples: Vec<Taken>,
-    pub(crate) fates: HashMap<Event, Fates>,
+    pub(crate) sample_stats: HashMap<Event, SampleStats>,
     /// How many samples masters have taken.
     pub(super) numbers: HashMap<Event, u64>,
     /// Counters that a machine that does not do what it says has not started yet.
@@ -213,13 +213,13 @@ impl State {
             tasks: Vec::new(),
             rates: RateTable::new(),
             banks: Banks::default(),
-            ledger: Ledger::default(),
+            ledger: EventLedger::default(),
             due: u64::MAX,
             next_tick: description.tick.0,
             rings: BinaryHeap::new(),
             rings_so_far: 0,
             faults: Faults::default(),
-            planted: None,
+            injected: None,
             changing: None,
             timeline: (description.trace == crate::machine::Trace::On).then(Timeline::default),
             breaches: Vec::new(),
@@ -227,7 +227,7 @@ impl State {
             random: fastrand::Rng::with_seed(seed),
             attention: Vec::new(),
             samples: Vec::new(),
-            fates: HashMap::new(),
+            sample_stats: HashMap::new(),
             numbers: HashMap::new(),
             late: Vec::new(),
             at_call: AtCall::default(),
@@ -250,19 +250,19 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn task(&self, task: TaskId) -> Option<&Task> {
+    pub(crate) fn task(&self, task: TaskId) -> Option<&SimTask> {
         self.tasks.get(task.0 as usize)?.as_deref()
     }
 
     #[inline]
-    pub(crate) fn task_mut(&mut self, task: TaskId) -> Option<&mut Task> {
+    pub(crate) fn task_mut(&mut self, task: TaskId) -> Option<&mut SimTask> {
         self.tasks.get_mut(task.0 as usize)?.as_deref_mut()
     }
 
     /// A task that begins to exist, with a number that was never used.
     pub(crate) fn new_task(&mut self, home: CpuId, rates: RatesId) -> TaskId {
         let id = TaskId(self.tasks.len() as u64);
-        self.tasks.push(Some(Box::new(Task {
+        self.tasks.push(Some(Box::new(SimTask {
             on: None,
             home,
             last: None,
@@ -389,8 +389,8 @@ impl State {
             (next.elapsed, next.rates)
         });
         let it = self.cpu_mut(cpu);
-        let nobody = if it.online { RatesId::IDLE } else { RatesId::GONE };
-        (it.elapsed, it.rates) = comes.unwrap_or((0, nobody));
+        let no_task = if it.online { RatesId::IDLE } else { RatesId::GONE };
+        (it.elapsed, it.rates) = comes.unwrap_or((0, no_task));
         it.current = next;
         it.incoming = next;
     }
@@ -459,7 +459,7 @@ impl State {
     /// Lets the counters of a CPU interrupt so much later, but before one of them has gone round.
     pub(crate) fn interrupt_later(&mut self, cpu: CpuId, delay: u64) {
         let delay = delay.min(self.slack(cpu));
-        self.ring_later(Ring::Counters(cpu), delay);
+        self.ring_later(PendingIrq::Counters(cpu), delay);
         let at = self.now.saturating_add(delay);
         let last = &mut self.cpu_mut(cpu).interrupt_at;
         *last = at.max(*last);
@@ -471,7 +471,7 @@ impl State {
         if at > self.now {
             let slack = self.slack(cpu);
             if self.now.saturating_add(slack) < at {
-                self.ring_later(Ring::Counters(cpu), slack);
+                self.ring_later(PendingIrq::Counters(cpu), slack);
                 self.cpu_mut(cpu).interrupt_at = self.now + slack;
             }
         }
@@ -483,7 +483,7 @@ impl State {
     }
 
     /// Something will come by itself after `delay`.
-    pub(crate) fn ring_later(&mut self, ring: Ring, delay: u64) {
+    pub(crate) fn ring_later(&mut self, ring: PendingIrq, delay: u64) {
         self.rings_so_far += 1;
         self.rings.push(Reverse((self.now.saturating_add(delay), self.rings_so_far, ring)));
     }

@@ -107,16 +107,16 @@ fn a_caller_that_reaches_its_own_cpu_only_waits_for_doorbells() {
     let task = world.task();
     assert_eq!(world.place(CPU[3], Some(task)), Ok(()));
     let cycles = open(&mut world, "cycles", AttrFlags::empty(), Target::task(task));
-    world.fault(Fault::DoorbellLate(Nanos(50_000)));
-    world.fault(Fault::DoorbellTwice);
+    world.fault(MachineFault::DoorbellLate(Nanos(50_000)));
+    world.fault(MachineFault::DoorbellTwice);
     world.pass(MS);
     let before = world.now();
     let counted = count(&world, cycles).value;
-    assert!(world.now().0 >= before.0 + 50_000, "whoever waits for a doorbell lets time pass");
+    assert!(world.now().0 >= before.0 + 50_000, "a caller that waits for a doorbell lets time pass");
     assert_eq!(Some(counted), world.truth(cycles).map(|truth| truth.counted));
     assert_eq!(world.disable(cycles), Ok(()));
     let truth = world.truth(cycles).unwrap_or_default();
-    assert!(truth.enabled.0 < truth.enabled.1, "when exactly it was enabled, nobody outside knows");
+    assert!(truth.enabled.0 < truth.enabled.1, "when exactly it was enabled is unknown outside");
     all_well(&mut world);
 }
 

@@ -8,10 +8,10 @@
 //! turns. The machine's lock is not held while the engine is called.
 
 use super::Machine;
-use super::faults::Planted;
+use super::faults::InjectedFault;
 use super::locks::lock;
 use super::samples::Taken;
-use super::state::{Ring, State};
+use super::state::{PendingIrq, State};
 use super::trace::Happening;
 use crate::check::{Checker, Violation};
 use pmux_engine::pmu::OverflowBy;
@@ -35,7 +35,7 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 struct Due {
-    rings: Vec<Ring>,
+    rings: Vec<PendingIrq>,
     samples: Vec<Taken>,
     ticks: Vec<CpuId>,
 }
@@ -94,7 +94,7 @@ impl Machine {
         if state.next_tick <= next {
             state.next_tick += self.shared.description.tick.0;
             due.ticks.extend((0..state.cpus.len()).filter(|&cpu| state.cpus[cpu].ticks()).map(|cpu| CpuId(cpu as u32)));
-            if state.planted == Some(Planted::StartLate) {
+            if state.injected == Some(InjectedFault::StartLate) {
                 state.start_the_late();
             }
             let crowded = |cpu: &&CpuId| state.has_queue(**cpu) && state.cpu(**cpu).current.is_some();
@@ -107,17 +107,17 @@ impl Machine {
     fn carry_out(&self, engine: &Engine<Self>, due: &mut Due) {
         self.deliver(engine, std::mem::take(&mut due.samples));
         for ring in due.rings.drain(..) {
-            let (Ring::Doorbell(cpu) | Ring::Counters(cpu)) = ring;
+            let (PendingIrq::Doorbell(cpu) | PendingIrq::Counters(cpu)) = ring;
             // What is sent to a CPU that is gone is lost.
             if !lock(&self.shared.state).cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online) {
                 continue;
             }
-            if matches!(ring, Ring::Doorbell(_)) {
+            if matches!(ring, PendingIrq::Doorbell(_)) {
                 lock(&self.shared.state).note(Happening::Doorbell(cpu));
             }
             self.on_cpu(cpu, || match ring {
-                Ring::Doorbell(_) => engine.handle_ipi(cpu),
-                Ring::Counters(_) => engine.counters_interrupted(cpu),
+                PendingIrq::Doorbell(_) => engine.handle_ipi(cpu),
+                PendingIrq::Counters(_) => engine.counters_interrupted(cpu),
             });
         }
         for cpu in due.ticks.drain(..) {
@@ -172,11 +172,11 @@ fn look_around(state: &mut State, due: &mut Due, nmi: u64) {
             for pmu in state.wrapped_on(cpu) {
                 let (late, overflow) = (state.faults.interrupt_late, state.widths[usize::from(pmu.0)].overflow);
                 match overflow {
-                    _ if state.planted == Some(Planted::WrapUnnoticed) => {}
+                    _ if state.injected == Some(InjectedFault::WrapUnnoticed) => {}
                     OverflowBy::Poll => {}
                     OverflowBy::Interrupt if late == 0 => {
                         state.note(Happening::Interrupt(cpu));
-                        due.rings.push(Ring::Counters(cpu));
+                        due.rings.push(PendingIrq::Counters(cpu));
                     }
                     OverflowBy::Interrupt | OverflowBy::Nmi => {
                         state.note(Happening::Interrupt(cpu));

@@ -13,7 +13,7 @@ use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 
 /// An event that held a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
+pub struct SlotSpan {
     /// The event.
     pub event: Event,
     /// The task or CPU that it counted for.
@@ -88,7 +88,7 @@ pub enum Refusal {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Timeline {
     /// Which event held which counter when, in the order of their ends.
-    pub spans: Vec<Span>,
+    pub spans: Vec<SlotSpan>,
     /// Which task was on which CPU when, in the order of their ends.
     pub turns: Vec<Turn>,
     /// What happened, in its order.
@@ -104,13 +104,13 @@ impl State {
         }
     }
 
-    fn span(&self, key: RegisterKey) -> Option<Span> {
+    fn span(&self, key: RegisterKey) -> Option<SlotSpan> {
         let register = self.register(key)?;
-        let kin = self.ledger.kin(register.kin?)?;
+        let site = self.ledger.site(register.site?)?;
         let (from, to) = (Nanos(register.span_from), self.now());
         let event = self.ledger.event_at(register.tag)?;
         let cpu = self.cpu_of_bank(key.bank);
-        (to > from).then_some(Span { event, place: kin.place, cpu, pmu: key.pmu, slot: key.slot, from, to })
+        (to > from).then_some(SlotSpan { event, place: site.place, cpu, pmu: key.pmu, slot: key.slot, from, to })
     }
 
     pub(super) fn note(&mut self, what: Happening) {

@@ -87,11 +87,11 @@ pub struct Request {
 
 /// The right to what was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Token(u64);
+pub struct ReservationId(u64);
 
 /// Why a request was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum RequestError {
     /// Here it does not fit: the first such CPU.
     Full {
         /// The CPU.
@@ -110,7 +110,7 @@ pub enum Refused {
 pub struct Ledger {
     cpus: BTreeSet<CpuId>,
     registers: Registers,
-    held: BTreeMap<Token, Request>,
+    held: BTreeMap<ReservationId, Request>,
     next: u64,
 }
 
@@ -121,8 +121,8 @@ impl Ledger {
     }
 
     /// What is held.
-    pub fn held(&self) -> impl Iterator<Item = (Token, &Request)> {
-        self.held.iter().map(|(token, request)| (*token, request))
+    pub fn held(&self) -> impl Iterator<Item = (ReservationId, &Request)> {
+        self.held.iter().map(|(reservation, request)| (*reservation, request))
     }
 
     fn cpus_of(&self, request: &Request) -> Vec<CpuId> {
@@ -158,13 +158,13 @@ impl Ledger {
     /// Whether a request fits on all of its CPUs.
     ///
     /// # Errors
-    /// [`Refused::Full`] with the first CPU where it does not.
-    pub fn fits(&self, request: &Request) -> Result<(), Refused> {
+    /// [`RequestError::Full`] with the first CPU where it does not.
+    pub fn fits(&self, request: &Request) -> Result<(), RequestError> {
         let total = self.registers.for_kind(request.kind);
         for cpu in self.cpus_of(request) {
             let in_use = self.in_use(request, cpu);
             if in_use + request.weight > total {
-                return Err(Refused::Full { cpu, in_use, total });
+                return Err(RequestError::Full { cpu, in_use, total });
             }
         }
         Ok(())
@@ -173,21 +173,21 @@ impl Ledger {
     /// Reserves on all CPUs of a request, or on none.
     ///
     /// # Errors
-    /// [`Refused::Full`].
-    pub fn reserve(&mut self, request: Request) -> Result<Token, Refused> {
+    /// [`RequestError::Full`].
+    pub fn reserve(&mut self, request: Request) -> Result<ReservationId, RequestError> {
         self.fits(&request)?;
-        let token = Token(self.next);
+        let reservation = ReservationId(self.next);
         self.next += 1;
-        self.held.insert(token, request);
-        Ok(token)
+        self.held.insert(reservation, request);
+        Ok(reservation)
     }
 
     /// Gives back what a token stands for. Its task or CPU may be gone since: what was held is held until now.
     ///
     /// # Errors
-    /// [`Refused::Stale`].
-    pub fn release(&mut self, token: Token) -> Result<Request, Refused> {
-        self.held.remove(&token).ok_or(Refused::Stale)
+    /// [`RequestError::Stale`].
+    pub fn release(&mut self, reservation: ReservationId) -> Result<Request, RequestError> {
+        self.held.remove(&reservation).ok_or(RequestError::Stale)
     }
 
     /// Reserve, then swap: the token stands for `request` from now on, or, where that does not fit, for what it stood
@@ -195,12 +195,12 @@ impl Ledger {
     /// request can take it in between.
     ///
     /// # Errors
-    /// [`Refused::Stale`], [`Refused::Full`].
-    pub fn modify(&mut self, token: Token, request: Request) -> Result<(), Refused> {
+    /// [`RequestError::Stale`], [`RequestError::Full`].
+    pub fn modify(&mut self, reservation: ReservationId, request: Request) -> Result<(), RequestError> {
         let mut without = self.clone();
-        without.release(token)?;
+        without.release(reservation)?;
         without.fits(&request)?;
-        self.held.insert(token, request);
+        self.held.insert(reservation, request);
         Ok(())
     }
 }

@@ -2,48 +2,48 @@
 //!
 //! What it is: a *moment* is a task of one cgroup, or of none, on the CPU. What counts then are the events without a cgroup and
 //! those whose cgroup holds the task's. They have to fit, moment by moment; between moments there is nothing to share.
-//! Read first: [`Machine::fit`].
+//! Read first: [`CgroupCpu::fit`].
 //!
 //! **Invariant:** every moment is looked at by itself; nothing is known of paths, trees or turns.
 
 use super::placement;
-use super::rotation::{Company, Priority};
+use super::rotation::{PmuUse, Priority};
 use pmux_engine::pmu::SlotMask;
 
 /// A group.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct GroupInCgroup {
     /// Its cgroup, by number; `None`: it counts whatever the task.
     pub cgroup: Option<usize>,
     /// Whether it takes turns.
     pub priority: Priority,
     /// Whether it is alone on the PMU while it counts.
-    pub company: Company,
+    pub pmu_use: PmuUse,
     /// The slots that each of its events may be on.
     pub events: Vec<SlotMask>,
 }
 
 /// A CPU.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct CgroupCpu {
     /// How many slots there are.
     pub count: u8,
     /// The cgroup that holds each; the numbers of those are smaller.
     pub above: Vec<Option<usize>>,
     /// All of them, enabled.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupInCgroup>,
 }
 
 /// A rule that is broken, with the group at fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unlawful {
+pub enum CgroupViolation {
     /// Those that are on do not fit.
     TooMany,
     /// It would fit beside those that are on, and waits.
     WaitsForNothing(usize),
 }
 
-impl Machine {
+impl CgroupCpu {
     /// All moments that differ: a task of no cgroup, and one of each.
     fn moments(&self) -> impl Iterator<Item = Option<usize>> {
         [None].into_iter().chain((0..self.above.len()).map(Some))
@@ -59,7 +59,7 @@ impl Machine {
     pub fn fit(&self, on: &[usize]) -> bool {
         self.moments().all(|moment| {
             let here: Vec<_> = on.iter().copied().filter(|&group| self.counts(group, moment)).collect();
-            let lonely = here.iter().any(|&group| self.groups[group].company == Company::Exclusive);
+            let lonely = here.iter().any(|&group| self.groups[group].pmu_use == PmuUse::Exclusive);
             let events: Vec<_> = here.iter().flat_map(|&group| self.groups[group].events.clone()).collect();
             (here.len() <= 1 || !lonely) && placement::fits(&events, SlotMask(0), self.count)
         })
@@ -69,12 +69,12 @@ impl Machine {
     ///
     /// # Errors
     /// The first rule that is broken.
-    pub fn is_lawful(&self, on: &[usize], waits: &[usize]) -> Result<(), Unlawful> {
+    pub fn is_lawful(&self, on: &[usize], waits: &[usize]) -> Result<(), CgroupViolation> {
         if !self.fit(on) {
-            return Err(Unlawful::TooMany);
+            return Err(CgroupViolation::TooMany);
         }
         let fits_too = |group: &&usize| self.fit(&[on, &[**group]].concat());
-        waits.iter().find(fits_too).map_or(Ok(()), |&group| Err(Unlawful::WaitsForNothing(group)))
+        waits.iter().find(fits_too).map_or(Ok(()), |&group| Err(CgroupViolation::WaitsForNothing(group)))
     }
 
     /// The fair share of each group's time, where each has one event that may be on any slot: no group can have more without
@@ -109,15 +109,15 @@ impl Machine {
 mod tests {
     use super::*;
 
-    fn machine(count: u8, above: &[Option<usize>], cgroups: &[Option<usize>]) -> Machine {
+    fn machine(count: u8, above: &[Option<usize>], cgroups: &[Option<usize>]) -> CgroupCpu {
         let events = vec![SlotMask::first(count)];
-        let group = |&cgroup: &Option<usize>| Group {
+        let group = |&cgroup: &Option<usize>| GroupInCgroup {
             cgroup,
             priority: Priority::Flexible,
-            company: Company::Shared,
+            pmu_use: PmuUse::Shared,
             events: events.clone(),
         };
-        Machine { count, above: above.to_vec(), groups: cgroups.iter().map(group).collect() }
+        CgroupCpu { count, above: above.to_vec(), groups: cgroups.iter().map(group).collect() }
     }
 
     #[test]
@@ -128,13 +128,13 @@ mod tests {
         assert!(apart.fit(&[0, 1]) && apart.fit(&[1, 2]));
         assert!(!apart.fit(&[0, 2]), "a task of the inner one is in the outer one too");
         assert!(!apart.fit(&[1, 3]) && !apart.fit(&[2, 3]) && apart.fit(&[3]));
-        assert_eq!(apart.is_lawful(&[0], &[2, 1]), Err(Unlawful::WaitsForNothing(1)));
-        assert_eq!(apart.is_lawful(&[0, 2], &[]), Err(Unlawful::TooMany));
+        assert_eq!(apart.is_lawful(&[0], &[2, 1]), Err(CgroupViolation::WaitsForNothing(1)));
+        assert_eq!(apart.is_lawful(&[0, 2], &[]), Err(CgroupViolation::TooMany));
         assert_eq!(apart.is_lawful(&[0, 1], &[2, 3]), Ok(()));
     }
 
     #[test]
-    fn a_share_is_fair_where_nobody_could_give() {
+    fn a_share_is_fair_where_no_group_could_give() {
         let near = |shares: Vec<f64>, expected: &[f64]| {
             assert!(
                 shares.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.01),

@@ -7,22 +7,24 @@
 //! **Invariant:** it shares names with the engine, and no step.
 
 use pmux_engine::Nanos;
-use pmux_engine::event_set::{Happening, Lasting, Place, Position, Reach, Repeat, Rounds, TriggerSpec, Verdict, Wish};
+use pmux_engine::event_set::{
+    Happening, Lasting, Position, Reach, Repeat, Rounds, SwitchRequest, TermValue, TriggerSpec, TriggerTarget,
+};
 use std::collections::BTreeMap;
 
 /// What a trigger is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum TermInput {
     /// A reading of a term.
-    Reads(usize, Place, Verdict),
+    Reads(usize, TriggerTarget, TermValue),
     /// What a term waits for happens.
-    Happens(usize, Place),
+    Happens(usize, TriggerTarget),
     /// A place leaves.
-    Leaves(Place),
+    Leaves(TriggerTarget),
 }
 
 /// What was told, and when; in ascending order of times.
-pub type Story = [(u64, Told)];
+pub type InputLog = [(u64, TermInput)];
 
 /// What the definition counts, place by place.
 #[derive(Default)]
@@ -32,10 +34,10 @@ struct Counted {
     last: Option<u64>,
 }
 
-struct Telling<'a> {
+struct Evaluation<'a> {
     spec: &'a TriggerSpec,
-    story: &'a Story,
-    places: BTreeMap<Place, Counted>,
+    log: &'a InputLog,
+    places: BTreeMap<TriggerTarget, Counted>,
     cool_until: u64,
     fired: bool,
     out: Vec<Happening>,
@@ -43,52 +45,53 @@ struct Telling<'a> {
 
 /// All that a trigger says of a story until `end`.
 #[must_use]
-pub fn happenings(spec: &TriggerSpec, story: &Story, end: u64) -> Vec<Happening> {
-    let mut telling = Telling { spec, story, places: BTreeMap::new(), cool_until: 0, fired: false, out: Vec::new() };
+pub fn happenings(spec: &TriggerSpec, log: &InputLog, end: u64) -> Vec<Happening> {
+    let mut evaluation =
+        Evaluation { spec, log, places: BTreeMap::new(), cool_until: 0, fired: false, out: Vec::new() };
     if spec.terms.iter().all(|term| term.reach == Reach::Common) {
-        telling.places.insert(Place::All, Counted::default());
+        evaluation.places.insert(TriggerTarget::All, Counted::default());
     }
     let mut known = 0;
     for now in 0..=end {
-        telling.look_everywhere(known, now);
-        while let Some(&(at, told)) = story.get(known)
+        evaluation.look_everywhere(known, now);
+        while let Some(&(at, input)) = log.get(known)
             && at == now
         {
             known += 1;
-            telling.tell(told, known, now);
+            evaluation.input(input, known, now);
         }
     }
-    telling.out
+    evaluation.out
 }
 
-impl Telling<'_> {
-    fn tell(&mut self, told: Told, known: usize, now: u64) {
-        match told {
-            Told::Leaves(place) => {
+impl Evaluation<'_> {
+    fn input(&mut self, input: TermInput, known: usize, now: u64) {
+        match input {
+            TermInput::Leaves(place) => {
                 let held = self.holding();
                 self.places.remove(&place);
                 if held && !self.holding() {
                     self.out.push(Happening::Ends { at: Nanos(now) });
                 }
             }
-            Told::Reads(term, place, _) | Told::Happens(term, place) => {
+            TermInput::Reads(term, place, _) | TermInput::Happens(term, place) => {
                 let Some(&spec) = self.spec.terms.get(term) else { return };
-                if matches!(told, Told::Reads(..)) != (spec.lasting == Lasting::Level) {
+                if matches!(input, TermInput::Reads(..)) != (spec.lasting == Lasting::Level) {
                     return;
                 }
-                if spec.reach == Reach::EachPlace {
+                if spec.reach == Reach::EachTarget {
                     self.places.entry(place).or_default();
                 }
                 if spec.lasting != Lasting::Moment {
                     return self.look_everywhere(known, now);
                 }
-                let concerned: Vec<Place> = match spec.reach {
-                    Reach::EachPlace => vec![place],
+                let concerned: Vec<TriggerTarget> = match spec.reach {
+                    Reach::EachTarget => vec![place],
                     Reach::Common => self.places.keys().copied().collect(),
                 };
                 for place in concerned {
                     let others = (0..self.spec.terms.len()).filter(|&other| other != term);
-                    if others.map(|other| self.says(other, place, known, now)).all(|said| said == Verdict::Holds) {
+                    if others.map(|other| self.says(other, place, known, now)).all(|said| said == TermValue::Holds) {
                         self.occurs(place, true, now);
                     }
                 }
@@ -102,15 +105,15 @@ impl Telling<'_> {
 
     fn look_everywhere(&mut self, known: usize, now: u64) {
         for place in self.places.keys().copied().collect::<Vec<_>>() {
-            let said: Vec<Verdict> =
+            let said: Vec<TermValue> =
                 (0..self.spec.terms.len()).map(|term| self.says(term, place, known, now)).collect();
             let (was, anywhere) = (self.places[&place].holding, self.holding());
-            if said.contains(&Verdict::Fails) || said.is_empty() {
+            if said.contains(&TermValue::Fails) || said.is_empty() {
                 self.places.entry(place).or_default().holding = false;
                 if anywhere && !self.holding() {
                     self.out.push(Happening::Ends { at: Nanos(now) });
                 }
-            } else if !said.contains(&Verdict::Unknown) {
+            } else if !said.contains(&TermValue::Unknown) {
                 self.places.entry(place).or_default().holding = true;
                 if !anywhere {
                     self.out.push(Happening::Begins { at: Nanos(now) });
@@ -122,14 +125,14 @@ impl Telling<'_> {
         }
     }
 
-    fn again_at(&self, place: Place) -> Option<u64> {
+    fn again_at(&self, place: TriggerTarget) -> Option<u64> {
         match self.spec.repeat {
             Repeat::OnEdge => None,
             Repeat::WhileHolds(span) => Some(self.places.get(&place)?.last? + span.0.max(1)),
         }
     }
 
-    fn occurs(&mut self, place: Place, moment: bool, now: u64) {
+    fn occurs(&mut self, place: TriggerTarget, moment: bool, now: u64) {
         let too_soon = moment && self.again_at(place).is_some_and(|at| at > now);
         let state = self.places.entry(place).or_default();
         if !too_soon {
@@ -152,49 +155,49 @@ impl Telling<'_> {
     }
 
     /// What a term says at a place when the first `known` of the story have been told.
-    fn says(&self, term: usize, place: Place, known: usize, now: u64) -> Verdict {
+    fn says(&self, term: usize, place: TriggerTarget, known: usize, now: u64) -> TermValue {
         let mut held = 0;
         let mut raw = self.raw(term, place, 0, 0);
         for at in 0..=now {
-            let begin = self.story.partition_point(|(told, _)| *told < at).min(known);
-            let end = self.story.partition_point(|(told, _)| *told <= at).min(known);
+            let begin = self.log.partition_point(|(time, _)| *time < at).min(known);
+            let end = self.log.partition_point(|(time, _)| *time <= at).min(known);
             for count in begin..=end {
                 raw = self.raw(term, place, count, at);
-                let left =
-                    count > begin && self.story.get(count - 1).is_some_and(|(_, told)| *told == Told::Leaves(place));
-                if raw == Verdict::Fails || left && self.spec.terms[term].reach == Reach::EachPlace {
+                let left = count > begin
+                    && self.log.get(count - 1).is_some_and(|(_, input)| *input == TermInput::Leaves(place));
+                if raw == TermValue::Fails || left && self.spec.terms[term].reach == Reach::EachTarget {
                     held = 0;
                 }
             }
-            held += u64::from(at < now && raw == Verdict::Holds);
+            held += u64::from(at < now && raw == TermValue::Holds);
         }
         let needs = self.spec.terms[term].held.0;
-        if raw == Verdict::Holds && held < needs { Verdict::Fails } else { raw }
+        if raw == TermValue::Holds && held < needs { TermValue::Fails } else { raw }
     }
 
     /// What a term says when nothing must be held.
-    fn raw(&self, term: usize, place: Place, known: usize, now: u64) -> Verdict {
+    fn raw(&self, term: usize, place: TriggerTarget, known: usize, now: u64) -> TermValue {
         let spec = self.spec.terms[term];
-        let told = self.story.iter().take(known);
+        let inputs = self.log.iter().take(known);
         // Of a place that has left, nothing counts that was told before.
         let since = match spec.reach {
             Reach::Common => 0,
-            Reach::EachPlace => {
-                told.clone().rposition(|(_, told)| *told == Told::Leaves(place)).map_or(0, |left| left + 1)
+            Reach::EachTarget => {
+                inputs.clone().rposition(|(_, input)| *input == TermInput::Leaves(place)).map_or(0, |left| left + 1)
             }
         };
-        let concerns = |of: Place| spec.reach == Reach::Common || of == place;
-        let mut told = told.skip(since).rev();
+        let concerns = |of: TriggerTarget| spec.reach == Reach::Common || of == place;
+        let mut inputs = inputs.skip(since).rev();
         match spec.lasting {
-            Lasting::Moment => Verdict::Fails,
-            Lasting::Level => told
-                .find_map(|(_, told)| match *told {
-                    Told::Reads(of, at, verdict) if of == term && concerns(at) => Some(verdict),
+            Lasting::Moment => TermValue::Fails,
+            Lasting::Level => inputs
+                .find_map(|(_, input)| match *input {
+                    TermInput::Reads(of, at, verdict) if of == term && concerns(at) => Some(verdict),
                     _ => None,
                 })
-                .unwrap_or(Verdict::Unknown),
-            Lasting::Window(lasts) => Verdict::from(told.any(|&(at, told)| match told {
-                Told::Happens(of, place) => of == term && concerns(place) && now < at + lasts.0.max(1),
+                .unwrap_or(TermValue::Unknown),
+            Lasting::Window(lasts) => TermValue::from(inputs.any(|&(at, input)| match input {
+                TermInput::Happens(of, place) => of == term && concerns(place) && now < at + lasts.0.max(1),
                 _ => false,
             })),
         }
@@ -203,29 +206,39 @@ impl Telling<'_> {
 
 /// Whether a set is on, after all these wishes.
 #[must_use]
-pub fn position(wishes: &[(u64, Wish)], now: u64) -> Position {
+pub fn position(requests: &[(u64, SwitchRequest)], now: u64) -> Position {
     // Whether nothing behind a wish speaks against it.
-    let stands =
-        |number: usize, against: &dyn Fn(Wish) -> bool| !wishes.iter().skip(number + 1).any(|&(_, wish)| against(wish));
-    let any = |holds: &dyn Fn(usize, u64, Wish) -> bool| {
-        wishes.iter().enumerate().any(|(number, &(at, wish))| holds(number, at, wish))
+    let stands = |number: usize, against: &dyn Fn(SwitchRequest) -> bool| {
+        !requests.iter().skip(number + 1).any(|&(_, request)| against(request))
     };
-    let base = wishes.iter().rev().find_map(|&(_, wish)| match wish {
-        Wish::On => Some(true),
-        Wish::Off => Some(false),
+    let any = |holds: &dyn Fn(usize, u64, SwitchRequest) -> bool| {
+        requests.iter().enumerate().any(|(number, &(at, request))| holds(number, at, request))
+    };
+    let base = requests.iter().rev().find_map(|&(_, request)| match request {
+        SwitchRequest::On => Some(true),
+        SwitchRequest::Off => Some(false),
         _ => None,
     });
-    let promised = any(&|number, at, wish| match wish {
-        Wish::OnFor(span) => at + span.0 > now && stands(number, &|later| matches!(later, Wish::Off | Wish::OffFor(_))),
+    let promised = any(&|number, at, request| match request {
+        SwitchRequest::OnFor(span) => {
+            at + span.0 > now && stands(number, &|later| matches!(later, SwitchRequest::Off | SwitchRequest::OffFor(_)))
+        }
         _ => false,
     });
-    let held = any(&|number, _, wish| match wish {
-        Wish::Hold(who) => stands(number, &|later| later == Wish::Off || later == Wish::LetGo(who)),
+    let held = any(&|number, _, request| match request {
+        SwitchRequest::Hold(who) => {
+            stands(number, &|later| later == SwitchRequest::Off || later == SwitchRequest::Release(who))
+        }
         _ => false,
     });
-    let muted = any(&|number, at, wish| match wish {
-        Wish::OffFor(span) => {
-            let against = |later| matches!(later, Wish::On | Wish::Off | Wish::OnFor(_) | Wish::Hold(_));
+    let muted = any(&|number, at, request| match request {
+        SwitchRequest::OffFor(span) => {
+            let against = |later| {
+                matches!(
+                    later,
+                    SwitchRequest::On | SwitchRequest::Off | SwitchRequest::OnFor(_) | SwitchRequest::Hold(_)
+                )
+            };
             at + span.0 > now && stands(number, &against)
         }
         _ => false,

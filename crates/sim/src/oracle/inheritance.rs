@@ -3,7 +3,7 @@
 //! What it is: the model of fork, clone, exec and exit. A group that inherits is copied, whole, from each task to the
 //! tasks that it forks; every copy counts for itself, and the root's count is the sum over all copies that there
 //! ever were. Counters are plenty: an event runs whenever it is enabled.
-//! Read first: [`Copy`], then [`World::fork`] and [`World::tally`].
+//! Read first: [`Copy`], then [`InheritModel::fork`] and [`InheritModel::tally`].
 //!
 //! **Invariant:** no count is ever moved from one place to another; own, live and retired are sums over the copies,
 //! made anew for each question.
@@ -21,7 +21,7 @@ pub enum Inherit {
     /// They do: processes and threads alike.
     Children,
     /// They do not.
-    Nobody,
+    NoTask,
 }
 
 /// What an exec means for the events of the task.
@@ -35,7 +35,7 @@ pub enum Program {
 
 /// Whether a copy is still there to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Life {
+enum CopyState {
     /// Its task lives, and may be looked at.
     Counts,
     /// Its task lives, but must not be looked at any more.
@@ -46,7 +46,7 @@ enum Life {
 
 /// One event of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Event {
+struct CopyEvent {
     rate: u64,
     on: bool,
     waits_for_exec: bool,
@@ -57,8 +57,8 @@ struct Event {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Copy {
     task: TaskId,
-    life: Life,
-    events: Vec<Event>,
+    state: CopyState,
+    events: Vec<CopyEvent>,
     /// What it had counted when its task exited. A reset of the root does not change it.
     reported: Option<Vec<Count>>,
 }
@@ -83,7 +83,7 @@ pub struct NewEvent {
 
 /// What a root event has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct InheritTally {
     /// In its own task.
     pub own: Count,
     /// In children that live.
@@ -92,7 +92,7 @@ pub struct Tally {
     pub retired: Count,
 }
 
-impl Tally {
+impl InheritTally {
     /// Everything.
     #[must_use]
     pub fn total(&self) -> Count {
@@ -105,14 +105,14 @@ impl Tally {
 
 /// Which part of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum RootPart {
     /// One event.
     Event(usize),
     /// All of them.
     Group,
 }
 
-impl Part {
+impl RootPart {
     fn holds(self, index: usize) -> bool {
         match self {
             Self::Event(event) => event == index,
@@ -123,13 +123,13 @@ impl Part {
 
 /// All tasks and all groups that are open.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct InheritModel {
     alive: Vec<TaskId>,
     roots: BTreeMap<RootKey, Root>,
     next: usize,
 }
 
-impl World {
+impl InheritModel {
     /// No task is there.
     #[must_use]
     pub fn new() -> Self {
@@ -151,13 +151,13 @@ impl World {
     pub fn open(&mut self, task: TaskId, events: &[NewEvent], inherit: Inherit) -> RootKey {
         let key = RootKey(self.next);
         self.next += 1;
-        let event = |new: &NewEvent| Event {
+        let event = |new: &NewEvent| CopyEvent {
             rate: new.rate,
             on: false,
             waits_for_exec: new.waits_for_exec,
             count: Count::default(),
         };
-        let own = Copy { task, life: Life::Counts, events: events.iter().map(event).collect(), reported: None };
+        let own = Copy { task, state: CopyState::Counts, events: events.iter().map(event).collect(), reported: None };
         self.roots.insert(key, Root { inherit, copies: vec![own], forks: 0, uncounted: 0 });
         key
     }
@@ -168,26 +168,26 @@ impl World {
     }
 
     /// Enables or disables part of a group, in all copies that can still count.
-    fn switch(&mut self, root: RootKey, part: Part, on: bool) {
+    fn switch(&mut self, root: RootKey, part: RootPart, on: bool) {
         for copy in self.roots.get_mut(&root).into_iter().flat_map(|root| &mut root.copies) {
             let events = copy.events.iter_mut().enumerate().filter(|(index, _)| part.holds(*index));
-            events.filter(|_| copy.life == Life::Counts).for_each(|(_, event)| event.on = on);
+            events.filter(|_| copy.state == CopyState::Counts).for_each(|(_, event)| event.on = on);
         }
     }
 
     /// Enables part of a group, in all copies.
-    pub fn enable(&mut self, root: RootKey, part: Part) {
+    pub fn enable(&mut self, root: RootKey, part: RootPart) {
         self.switch(root, part, true);
     }
 
     /// Disables part of a group, in all copies.
-    pub fn disable(&mut self, root: RootKey, part: Part) {
+    pub fn disable(&mut self, root: RootKey, part: RootPart) {
         self.switch(root, part, false);
     }
 
     /// Sets the value of part of a group to 0, in all copies, also of tasks that exited. Times stay, and so does what
     /// was written down of children when they exited.
-    pub fn reset(&mut self, root: RootKey, part: Part) {
+    pub fn reset(&mut self, root: RootKey, part: RootPart) {
         for copy in self.roots.get_mut(&root).into_iter().flat_map(|root| &mut root.copies) {
             let events = copy.events.iter_mut().enumerate().filter(|(index, _)| part.holds(*index));
             events.for_each(|(_, event)| event.count.value = 0);
@@ -200,18 +200,19 @@ impl World {
     pub fn fork(&mut self, parent: TaskId, child: TaskId, refused: impl Fn(RootKey) -> bool) {
         self.alive.push(child);
         for (&key, root) in &mut self.roots {
-            let Some(from) = root.copies.iter().find(|copy| copy.task == parent && copy.life == Life::Counts) else {
+            let Some(from) = root.copies.iter().find(|copy| copy.task == parent && copy.state == CopyState::Counts)
+            else {
                 continue;
             };
-            if root.inherit == Inherit::Nobody {
+            if root.inherit == Inherit::NoTask {
                 continue;
             }
-            let events = from.events.iter().map(|event| Event { count: Count::default(), ..*event }).collect();
+            let events = from.events.iter().map(|event| CopyEvent { count: Count::default(), ..*event }).collect();
             root.forks += 1;
             if refused(key) {
                 root.uncounted += 1;
             } else {
-                root.copies.push(Copy { task: child, life: Life::Counts, events, reported: None });
+                root.copies.push(Copy { task: child, state: CopyState::Counts, events, reported: None });
             }
         }
     }
@@ -220,7 +221,7 @@ impl World {
     pub fn exec(&mut self, task: TaskId, program: Program) {
         for copy in self.copies_in(task) {
             match program {
-                Program::ChangesRights => copy.life = Life::Blind,
+                Program::ChangesRights => copy.state = CopyState::Blind,
                 Program::Plain => {
                     for event in copy.events.iter_mut().filter(|event| event.waits_for_exec) {
                         event.on = true;
@@ -235,8 +236,8 @@ impl World {
     pub fn exit(&mut self, task: TaskId) {
         self.alive.retain(|alive| *alive != task);
         for copy in self.roots.values_mut().flat_map(|root| &mut root.copies) {
-            if copy.task == task && copy.life != Life::Retired {
-                copy.life = Life::Retired;
+            if copy.task == task && copy.state != CopyState::Retired {
+                copy.state = CopyState::Retired;
                 copy.reported = Some(copy.events.iter().map(|event| event.count).collect());
             }
         }
@@ -244,7 +245,7 @@ impl World {
 
     fn copies_in(&mut self, task: TaskId) -> impl Iterator<Item = &mut Copy> {
         let copies = self.roots.values_mut().flat_map(|root| &mut root.copies);
-        copies.filter(move |copy| copy.task == task && copy.life == Life::Counts)
+        copies.filter(move |copy| copy.task == task && copy.state == CopyState::Counts)
     }
 
     /// Lets a task run. An event counts while it and the leader of its group are enabled.
@@ -259,15 +260,15 @@ impl World {
 
     /// What each event of a group has counted; empty where it is closed.
     #[must_use]
-    pub fn tally(&self, root: RootKey) -> Vec<Tally> {
+    pub fn tally(&self, root: RootKey) -> Vec<InheritTally> {
         let Some(root) = self.roots.get(&root) else { return Vec::new() };
-        let mut tallies = vec![Tally::default(); root.copies[0].events.len()];
+        let mut tallies = vec![InheritTally::default(); root.copies[0].events.len()];
         for (index, copy) in root.copies.iter().enumerate() {
             for (tally, event) in tallies.iter_mut().zip(&copy.events) {
-                match copy.life {
+                match copy.state {
                     _ if index == 0 => tally.own += event.count,
-                    Life::Retired => tally.retired += event.count,
-                    Life::Counts | Life::Blind => tally.live += event.count,
+                    CopyState::Retired => tally.retired += event.count,
+                    CopyState::Counts | CopyState::Blind => tally.live += event.count,
                 }
             }
         }
@@ -285,7 +286,7 @@ impl World {
     #[must_use]
     pub fn live_children(&self, root: RootKey) -> usize {
         let copies = self.roots.get(&root).map(|root| &root.copies[1..]).unwrap_or_default();
-        copies.iter().filter(|copy| copy.life != Life::Retired).count()
+        copies.iter().filter(|copy| copy.state != CopyState::Retired).count()
     }
 
     /// How many children a group was to be inherited by, and by how many of them it could not be.

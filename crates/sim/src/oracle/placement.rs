@@ -56,8 +56,8 @@ pub fn is_placement(wanted: &[SlotMask], used: SlotMask, count: u8, assignment: 
 
 /// Which events of an assignment have the slot that they would like; [`Slot::NONE`] is no wish.
 #[must_use]
-pub fn granted(wishes: &[Slot], assignment: &[Slot]) -> Vec<bool> {
-    wishes.iter().zip(assignment).map(|(wish, slot)| wish == slot).collect()
+pub fn granted(preferences: &[Slot], assignment: &[Slot]) -> Vec<bool> {
+    preferences.iter().zip(assignment).map(|(preferred, slot)| preferred == slot).collect()
 }
 
 /// Whether another placement grants all the wishes that `assignment` grants, and one more.
@@ -66,12 +66,12 @@ pub fn is_moved_for_nothing(
     wanted: &[SlotMask],
     used: SlotMask,
     count: u8,
-    wishes: &[Slot],
+    preferences: &[Slot],
     assignment: &[Slot],
 ) -> bool {
-    let now = granted(wishes, assignment);
+    let now = granted(preferences, assignment);
     placements(wanted, used, count).iter().any(|other| {
-        let then = granted(wishes, other);
+        let then = granted(preferences, other);
         then != now && now.iter().zip(&then).all(|(now, then)| !now || *then)
     })
 }
@@ -126,10 +126,10 @@ mod tests {
     #[test]
     fn who_was_moved_for_nothing() {
         let wanted = masks(&[3, 3]);
-        let wishes = [Slot(0), Slot::NONE];
-        assert!(is_moved_for_nothing(&wanted, NOTHING, 2, &wishes, &[Slot(1), Slot(0)]));
-        assert!(!is_moved_for_nothing(&wanted, NOTHING, 2, &wishes, &[Slot(0), Slot(1)]));
+        let preferences = [Slot(0), Slot::NONE];
+        assert!(is_moved_for_nothing(&wanted, NOTHING, 2, &preferences, &[Slot(1), Slot(0)]));
+        assert!(!is_moved_for_nothing(&wanted, NOTHING, 2, &preferences, &[Slot(0), Slot(1)]));
         // The other one can be nowhere else.
-        assert!(!is_moved_for_nothing(&masks(&[3, 1]), NOTHING, 2, &wishes, &[Slot(1), Slot(0)]));
+        assert!(!is_moved_for_nothing(&masks(&[3, 1]), NOTHING, 2, &preferences, &[Slot(1), Slot(0)]));
     }
 }

@@ -48,7 +48,7 @@ pub enum Priority {
 
 /// Whether a group shares the PMU with others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Company {
+pub enum PmuUse {
     /// It does.
     Shared,
     /// It is alone or not on at all.
@@ -63,14 +63,14 @@ pub struct Group {
     /// Whether it takes turns.
     pub priority: Priority,
     /// Whether it shares the PMU.
-    pub company: Company,
+    pub pmu_use: PmuUse,
     /// On which slots each of its events may be.
     pub events: Vec<SlotMask>,
 }
 
 /// What a plan has for a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum PlannedState {
     /// All of it is on a counter.
     On,
     /// It waits for its turn.
@@ -85,13 +85,13 @@ pub enum Fate {
 
 /// What is wrong with a plan, whatever the order was. Groups are named by their index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unlawful {
+pub enum PlanViolation {
     /// A pinned group waits.
     PinnedWaits(usize),
     /// A flexible group is in error.
     FlexibleInError(usize),
     /// An exclusive group is on, and so is another one.
-    InCompany(usize),
+    ExclusiveNotAlone(usize),
     /// The groups that are on do not fit together.
     TooMany,
     /// A pinned group is in error though it fits beside the pinned groups before it.
@@ -101,7 +101,7 @@ pub enum Unlawful {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whereabouts {
+enum TaskPresence {
     Here,
     /// Elsewhere: its groups want nothing here.
     Away,
@@ -114,7 +114,7 @@ pub struct Core {
     groups: Vec<Group>,
     /// Whose flexible groups are tried first.
     first: Side,
-    task: Whereabouts,
+    task: TaskPresence,
     /// Groups that are disabled.
     off: BTreeSet<usize>,
     /// Whose turn it is on each side: the first flexible group from this number on, or, where there is none, the
@@ -135,7 +135,7 @@ impl Core {
             count,
             groups,
             first: Side::Cpu,
-            task: Whereabouts::Here,
+            task: TaskPresence::Here,
             off: BTreeSet::new(),
             cursors: [0; 2],
             had_chance: [false; 2],
@@ -147,7 +147,7 @@ impl Core {
     /// The same while the task has not come yet.
     #[must_use]
     pub fn awaiting(count: u8, groups: Vec<Group>) -> Self {
-        Self { task: Whereabouts::Away, ..Self::new(count, groups) }
+        Self { task: TaskPresence::Away, ..Self::new(count, groups) }
     }
 
     /// The groups.
@@ -167,7 +167,7 @@ impl Core {
     }
 
     fn is_here(&self, side: Side) -> bool {
-        side == Side::Cpu || self.task == Whereabouts::Here
+        side == Side::Cpu || self.task == TaskPresence::Here
     }
 
     /// The groups of one side and priority that want counters here, in the order in which they were opened.
@@ -200,35 +200,36 @@ impl Core {
     /// own.
     #[must_use]
     pub fn fit(&self, groups: &[usize]) -> bool {
-        let lonely = groups.iter().any(|&group| self.groups[group].company == Company::Exclusive);
+        let lonely = groups.iter().any(|&group| self.groups[group].pmu_use == PmuUse::Exclusive);
         let events: Vec<_> = groups.iter().flat_map(|&group| self.groups[group].events.clone()).collect();
         (groups.len() <= 1 || !lonely) && placement::fits(&events, SlotMask(0), self.count)
     }
 
     /// What each group gets in this turn: in their order, each is on if it fits beside those before it that are on.
     #[must_use]
-    pub fn plan(&self) -> Vec<Fate> {
+    pub fn plan(&self) -> Vec<PlannedState> {
         let mut on = Vec::new();
         for group in self.order() {
             if self.fit(&[&on[..], &[group]].concat()) {
                 on.push(group);
             }
         }
-        let fate = |(index, group): (usize, &Group)| match group.priority {
-            _ if self.off.contains(&index) => Fate::Off,
-            _ if !self.is_here(group.side) => Fate::Away,
-            _ if on.contains(&index) => Fate::On,
-            Priority::Pinned => Fate::Error,
-            Priority::Flexible => Fate::Waits,
+        let state = |(index, group): (usize, &Group)| match group.priority {
+            _ if self.off.contains(&index) => PlannedState::Off,
+            _ if !self.is_here(group.side) => PlannedState::Away,
+            _ if on.contains(&index) => PlannedState::On,
+            Priority::Pinned => PlannedState::Error,
+            Priority::Flexible => PlannedState::Waits,
         };
-        self.groups.iter().enumerate().map(fate).collect()
+        self.groups.iter().enumerate().map(state).collect()
     }
 
     /// Whether a flexible group can ever be on: it fits beside the pinned ones that are on.
     #[must_use]
     pub fn has_room(&self, group: usize) -> bool {
         let plan = self.plan();
-        let pinned = |&index: &usize| self.groups[index].priority == Priority::Pinned && plan[index] == Fate::On;
+        let pinned =
+            |&index: &usize| self.groups[index].priority == Priority::Pinned && plan[index] == PlannedState::On;
         let mut with_it: Vec<_> = (0..self.groups.len()).filter(pinned).collect();
         with_it.push(group);
         self.all(self.groups[group].side, Priority::Flexible).contains(&group) && self.fit(&with_it)
@@ -237,37 +238,39 @@ impl Core {
     /// Whether a plan keeps the rules that hold in every turn, whatever the cursors are.
     ///
     /// # Errors
-    /// The first rule that is broken, in the order of [`Unlawful`].
-    pub fn is_lawful(&self, plan: &[Fate]) -> Result<(), Unlawful> {
+    /// The first rule that is broken, in the order of [`PlanViolation`].
+    pub fn is_lawful(&self, plan: &[PlannedState]) -> Result<(), PlanViolation> {
         let groups = || self.groups.iter().zip(plan).enumerate();
-        let on: Vec<_> = groups().filter(|(_, (_, fate))| **fate == Fate::On).map(|(index, _)| index).collect();
-        let find = |priority: Priority, fate: Fate| {
-            groups().find(|(_, (group, its))| group.priority == priority && **its == fate).map(|(index, _)| index)
+        let on: Vec<_> =
+            groups().filter(|(_, (_, state))| **state == PlannedState::On).map(|(index, _)| index).collect();
+        let find = |priority: Priority, state: PlannedState| {
+            groups().find(|(_, (group, its))| group.priority == priority && **its == state).map(|(index, _)| index)
         };
-        if let Some(index) = find(Priority::Pinned, Fate::Waits) {
-            return Err(Unlawful::PinnedWaits(index));
+        if let Some(index) = find(Priority::Pinned, PlannedState::Waits) {
+            return Err(PlanViolation::PinnedWaits(index));
         }
-        if let Some(index) = find(Priority::Flexible, Fate::Error) {
-            return Err(Unlawful::FlexibleInError(index));
+        if let Some(index) = find(Priority::Flexible, PlannedState::Error) {
+            return Err(PlanViolation::FlexibleInError(index));
         }
-        let exclusive = |index: &&usize| self.groups[**index].company == Company::Exclusive;
+        let exclusive = |index: &&usize| self.groups[**index].pmu_use == PmuUse::Exclusive;
         if let Some(&index) = on.iter().find(exclusive).filter(|_| on.len() > 1) {
-            return Err(Unlawful::InCompany(index));
+            return Err(PlanViolation::ExclusiveNotAlone(index));
         }
         if !self.fit(&on) {
-            return Err(Unlawful::TooMany);
+            return Err(PlanViolation::TooMany);
         }
         let mut pinned = Vec::new();
         for index in Side::BOTH.iter().flat_map(|&side| self.all(side, Priority::Pinned)) {
-            if plan[index] == Fate::On {
+            if plan[index] == PlannedState::On {
                 pinned.push(index);
             } else if self.fit(&[&pinned[..], &[index]].concat()) {
-                return Err(Unlawful::ErrorForNothing(index));
+                return Err(PlanViolation::ErrorForNothing(index));
             }
         }
         let fits_too = |index: &usize| self.fit(&[&on[..], &[*index]].concat());
-        let waits = groups().filter(|(_, (_, fate))| **fate == Fate::Waits).map(|(index, _)| index).find(fits_too);
-        waits.map_or(Ok(()), |index| Err(Unlawful::WaitsForNothing(index)))
+        let waits =
+            groups().filter(|(_, (_, state))| **state == PlannedState::Waits).map(|(index, _)| index).find(fits_too);
+        waits.map_or(Ok(()), |index| Err(PlanViolation::WaitsForNothing(index)))
     }
 }
 

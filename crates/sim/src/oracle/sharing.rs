@@ -13,7 +13,7 @@ pub mod question;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::ContextKey;
 use pmux_engine::{Count, CpuId, Nanos, TaskId};
-use question::{Company, same};
+use question::{SharesWith, same};
 use std::collections::BTreeMap;
 
 /// Names a group; never used again.
@@ -37,7 +37,7 @@ pub struct Ask {
 
 /// Which events of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum GroupPart {
     /// One, by number.
     Event(usize),
     /// All.
@@ -46,7 +46,7 @@ pub enum Part {
 
 /// What an event does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stance {
+pub enum SubscriptionState {
     /// It is off.
     Off,
     /// It is on, but its leader is off.
@@ -59,7 +59,7 @@ pub enum Stance {
 
 /// Why a group can't be opened or an event can't ask something else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum ShareError {
     /// Children count for it.
     HasChildren,
     /// What it is to watch is gone.
@@ -68,7 +68,7 @@ pub enum Refusal {
     Shared,
 }
 
-struct Group {
+struct SharedGroup {
     ask: Ask,
     on: Vec<bool>,
     counts: Vec<Count>,
@@ -80,7 +80,7 @@ struct Group {
     dead: bool,
 }
 
-impl Group {
+impl SharedGroup {
     fn counts(&self, event: usize) -> bool {
         !self.dead && self.on[0] && self.on[event]
     }
@@ -116,7 +116,7 @@ pub struct Joinable {
 /// Everything that is open.
 #[derive(Default)]
 pub struct Sharing {
-    groups: BTreeMap<GroupKey, Group>,
+    groups: BTreeMap<GroupKey, SharedGroup>,
     counters: BTreeMap<CounterKey, Counter>,
     offline: Vec<CpuId>,
     next: u64,
@@ -126,12 +126,12 @@ impl Sharing {
     /// Opens a group, all of it off.
     ///
     /// # Errors
-    /// [`Refusal::Gone`] where its CPU is offline.
-    pub fn open(&mut self, ask: Ask) -> Result<GroupKey, Refusal> {
+    /// [`ShareError::Gone`] where its CPU is offline.
+    pub fn open(&mut self, ask: Ask) -> Result<GroupKey, ShareError> {
         if let ContextKey::Cpu(cpu) = ask.place
             && self.offline.contains(&cpu)
         {
-            return Err(Refusal::Gone);
+            return Err(ShareError::Gone);
         }
         let (counter, first) = self.counter_for(&ask);
         let key = GroupKey(self.number());
@@ -141,7 +141,7 @@ impl Sharing {
         };
         let events = ask.attrs.len();
         let (on, counts) = (vec![false; events], vec![Count::default(); events]);
-        self.groups.insert(key, Group { ask, on, counts, counter, first, tasks, dead: false });
+        self.groups.insert(key, SharedGroup { ask, on, counts, counter, first, tasks, dead: false });
         Ok(key)
     }
 
@@ -153,8 +153,8 @@ impl Sharing {
     /// The counter that a group uses, and from which of its events on: that of a group that asks the same as a whole; for an event
     /// by itself, else, the oldest group that has it; or a new one.
     fn counter_for(&mut self, ask: &Ask) -> (CounterKey, usize) {
-        let company = question::of_group(&ask.attrs);
-        if company != Company::Nobody {
+        let shares_with = question::of_group(&ask.attrs);
+        if shares_with != SharesWith::NoGroup {
             let open: Vec<CounterKey> = self.counters.keys().copied().collect();
             let as_a_whole = open.iter().filter_map(|&key| self.whole(key, ask).then_some((key, 0)));
             let singly = open.iter().filter_map(|&key| Some((key, self.member(key, ask)?)));
@@ -165,7 +165,7 @@ impl Sharing {
                 self.counters.entry(key).and_modify(|counter| counter.newcomers = Newcomers::TooLate);
             }
         }
-        let newcomers = if company == Company::Nobody { Newcomers::Never } else { Newcomers::Welcome };
+        let newcomers = if shares_with == SharesWith::NoGroup { Newcomers::Never } else { Newcomers::Welcome };
         let key = CounterKey(self.number());
         self.counters.insert(key, Counter { ask: ask.clone(), newcomers });
         (key, 0)
@@ -187,7 +187,9 @@ impl Sharing {
         let may = counter.newcomers == Newcomers::Welcome
             && (counter.ask.place, counter.ask.circle) == (ask.place, ask.circle)
             && counter.ask.attrs.len() > 1
-            && [&counter.ask.attrs, &ask.attrs].iter().all(|attrs| question::of_group(attrs) == Company::Anybody);
+            && [&counter.ask.attrs, &ask.attrs]
+                .iter()
+                .all(|attrs| question::of_group(attrs) == SharesWith::GroupsAndSingles);
         counter.ask.attrs.iter().position(|other| may && same(other, attr))
     }
 
@@ -196,7 +198,7 @@ impl Sharing {
         self.users(key).any(|group| group.dead || (group.inherits() && group.tasks.len() > 1))
     }
 
-    fn users(&self, key: CounterKey) -> impl Iterator<Item = &Group> {
+    fn users(&self, key: CounterKey) -> impl Iterator<Item = &SharedGroup> {
         self.groups.values().filter(move |group| group.counter == key)
     }
 
@@ -214,20 +216,20 @@ impl Sharing {
     }
 
     /// Switches events of a group on; touches no other group.
-    pub fn enable(&mut self, key: GroupKey, part: Part) {
+    pub fn enable(&mut self, key: GroupKey, part: GroupPart) {
         self.switch(key, part, true);
     }
 
     /// Switches them off.
-    pub fn disable(&mut self, key: GroupKey, part: Part) {
+    pub fn disable(&mut self, key: GroupKey, part: GroupPart) {
         self.switch(key, part, false);
     }
 
-    fn switch(&mut self, key: GroupKey, part: Part, on: bool) {
+    fn switch(&mut self, key: GroupKey, part: GroupPart, on: bool) {
         let Some(group) = self.groups.get_mut(&key) else { return };
         match part {
-            Part::Event(index) => group.on[index] = on,
-            Part::Group => group.on.fill(on),
+            GroupPart::Event(index) => group.on[index] = on,
+            GroupPart::Group => group.on.fill(on),
         }
     }
 
@@ -240,17 +242,17 @@ impl Sharing {
     ///
     /// # Errors
     /// It then asks what it asked.
-    pub fn modify(&mut self, key: GroupKey, event: usize, attr: Attr) -> Result<(), Refusal> {
-        let Some(group) = self.groups.get(&key) else { return Err(Refusal::Gone) };
+    pub fn modify(&mut self, key: GroupKey, event: usize, attr: Attr) -> Result<(), ShareError> {
+        let Some(group) = self.groups.get(&key) else { return Err(ShareError::Gone) };
         if group.inherits() && group.tasks.len() > 1 {
-            return Err(Refusal::HasChildren);
+            return Err(ShareError::HasChildren);
         }
         if group.dead {
-            return Err(Refusal::Gone);
+            return Err(ShareError::Gone);
         }
         let (counter, first) = (group.counter, group.first);
         if self.users(counter).count() > 1 {
-            return Err(Refusal::Shared);
+            return Err(ShareError::Shared);
         }
         self.groups.entry(key).and_modify(|group| group.ask.attrs[event] = attr);
         self.counters.entry(counter).and_modify(|counter| {
@@ -289,7 +291,7 @@ impl Sharing {
 
     /// Lets `ns` pass in a task or on a CPU. `happened` says how often what an attribute asks for happened meanwhile.
     pub fn pass(&mut self, place: ContextKey, ns: u64, happened: impl Fn(&Attr) -> u64) {
-        let here = |group: &Group| match place {
+        let here = |group: &SharedGroup| match place {
             ContextKey::Task(task) => group.tasks.contains(&task),
             ContextKey::Cpu(_) => group.ask.place == place,
         };
@@ -311,13 +313,13 @@ impl Sharing {
 
     /// What an event of a group does; `None` where that is closed.
     #[must_use]
-    pub fn stance(&self, key: GroupKey, event: usize) -> Option<Stance> {
+    pub fn state(&self, key: GroupKey, event: usize) -> Option<SubscriptionState> {
         let group = self.groups.get(&key)?;
         Some(match *group.on.get(event)? {
-            _ if group.dead => Stance::Dead,
-            false => Stance::Off,
-            true if group.on[0] => Stance::Counts,
-            true => Stance::Waits,
+            _ if group.dead => SubscriptionState::Dead,
+            false => SubscriptionState::Off,
+            true if group.on[0] => SubscriptionState::Counts,
+            true => SubscriptionState::Waits,
         })
     }
 
@@ -339,9 +341,9 @@ impl Sharing {
     }
 
     /// How many groups count with each event of a counter. With any of them, its leader counts as well.
-    fn counting(&self, key: CounterKey, whose: impl Fn(&Group) -> bool) -> Vec<usize> {
+    fn counting(&self, key: CounterKey, is_counted: impl Fn(&SharedGroup) -> bool) -> Vec<usize> {
         let mut counting = vec![0; self.counters[&key].ask.attrs.len()];
-        for group in self.users(key).filter(|group| whose(group)) {
+        for group in self.users(key).filter(|group| is_counted(group)) {
             for index in (0..group.on.len()).filter(|&index| group.on[0] && group.on[index]) {
                 counting[group.first + index] += 1;
                 if group.first + index > 0 {
@@ -356,8 +358,9 @@ impl Sharing {
     /// that a group counts with.
     #[must_use]
     pub fn registers(&self, task: TaskId, cpu: CpuId) -> usize {
-        let here =
-            |group: &Group| !group.dead && (group.ask.place == ContextKey::Cpu(cpu) || group.tasks.contains(&task));
+        let here = |group: &SharedGroup| {
+            !group.dead && (group.ask.place == ContextKey::Cpu(cpu) || group.tasks.contains(&task))
+        };
         let of = |&key: &CounterKey| self.counting(key, here).into_iter().filter(|&counting| counting > 0).count();
         self.counters.keys().map(of).sum()
     }

@@ -12,14 +12,14 @@ mod event_set;
 mod expect;
 mod header;
 
-pub use basic::{CpuList, Decimal, Errno, MAX_CPUS, Name, Place, duration_text};
+pub use basic::{CpuList, Decimal, Errno, MAX_CPUS, Name, SourceSpan, duration_text};
 pub use event_set::{EventSet, Switching, Trigger};
 pub use expect::{
     Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, StateRelation, Subject,
     Tolerance, Window,
 };
 pub use header::{
-    Callers, Constraint, DebugRegisters, Header, Machine, OverflowSignal, Required, Requirement, SimOnly,
+    Callers, Constraint, DebugRegisters, Header, MachineSpec, OverflowSignal, Required, Requirement, SimOnly,
 };
 
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ impl Scenario {
     /// The machine that the simulator builds: what the `machine` line says, and where it says nothing, what `requires:`
     /// asks for.
     #[must_use]
-    pub fn simulated_machine(&self) -> Machine {
+    pub fn simulated_machine(&self) -> MachineSpec {
         let mut machine = self.header.machine.clone();
         machine.cpus = Some(self.cpus());
         for requirement in self.requirements() {
@@ -87,14 +87,14 @@ pub struct Step {
     /// `… fails ENOSPC`: it must fail, and so. Only opening, control, and taking a CPU offline or online can be meant to fail.
     pub fails: Option<Errno>,
     /// All of the statement.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 impl Step {
     /// A statement that is meant to succeed and stands nowhere.
     #[must_use]
     pub fn new(statement: Statement) -> Self {
-        Self { statement, fails: None, place: Place::NOWHERE }
+        Self { statement, fails: None, place: SourceSpan::NOWHERE }
     }
 }
 
@@ -163,7 +163,7 @@ pub enum Statement {
     /// `enable`, `disable`, `reset`, `close`.
     Control {
         /// What is done.
-        verb: Verb,
+        verb: ControlOp,
         /// To what, in this order; at least one.
         targets: Vec<ControlTarget>,
     },
@@ -251,12 +251,12 @@ pub struct Samples {
     /// What becomes of what is not taken out in time.
     pub mode: RingMode,
     /// Who else gets them.
-    pub whose: Whose,
+    pub ownership: RingOwnership,
 }
 
 /// Who gets the samples of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whose {
+pub enum RingOwnership {
     /// No other event: it has a counter for itself.
     Own,
     /// `shared`: all who ask for the same samples, each in a ring of its own.
@@ -289,7 +289,7 @@ pub struct NewEvent {
     /// What it counts.
     pub event: Event,
     /// Where the event is written.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// What an event counts.
@@ -433,7 +433,7 @@ pub struct Rate {
     /// In how much time (`/ns`, `/10us`), never zero; `None`: so many in this run, evenly.
     pub per: Option<Nanos>,
     /// Where it is written.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// A process or a thread.
@@ -456,7 +456,7 @@ pub enum ExecKind {
 
 /// What is done to an open event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verb {
+pub enum ControlOp {
     /// `enable`
     Enable,
     /// `disable`

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::ast::Place;
+use super::ast::SourceSpan;
 
 /// So many problems are reported of one text: one with more of them is no scenario.
 pub(super) const MOST_PROBLEMS: usize = 50;
@@ -15,7 +15,7 @@ pub(super) const MOST_PROBLEMS: usize = 50;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// Where.
-    pub place: Place,
+    pub place: SourceSpan,
     /// What: one sentence without its point.
     pub message: String,
     /// What would help, if that is known.
@@ -36,13 +36,13 @@ pub enum Bearing {
 impl Problem {
     /// A problem that matters everywhere.
     #[must_use]
-    pub fn new(place: Place, message: impl Into<String>) -> Self {
+    pub fn new(place: SourceSpan, message: impl Into<String>) -> Self {
         Self { place, message: message.into(), help: None, bearing: Bearing::Everywhere }
     }
 
     /// A problem that matters off the simulator.
     #[must_use]
-    pub fn elsewhere(place: Place, message: impl Into<String>) -> Self {
+    pub fn elsewhere(place: SourceSpan, message: impl Into<String>) -> Self {
         Self { bearing: Bearing::OffTheSimulator, ..Self::new(place, message) }
     }
 
@@ -89,7 +89,7 @@ const WIDTH: usize = 160;
 const BEFORE: usize = 60;
 
 fn one(out: &mut String, file: &str, text: &str, problem: &Problem) {
-    let Place { line: number, column, start, end } = problem.place;
+    let SourceSpan { line: number, column, start, end } = problem.place;
     // Writing to a text does not fail.
     let _ = writeln!(out, "{file}:{number}:{column}: {}", problem.message);
     if let Some(line) = (number as usize).checked_sub(1).and_then(|index| text.split('\n').nth(index)) {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_caret_stands_under_what_is_meant() {
         let text = "task A\n\trun B 5ms\n";
-        let place = Place { line: 2, column: 6, start: 12, end: 13 };
+        let place = SourceSpan { line: 2, column: 6, start: 12, end: 13 };
         let problem = Problem::new(place, "there is no task `B`").with_help("did you mean `A`?");
         let shown = render("x.scn", text, &[problem]);
         assert_eq!(
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn of_a_long_line_the_part_is_shown_that_is_meant() {
         let text = format!("{}here{}", "a".repeat(300), "b".repeat(300));
-        let place = Place { line: 1, column: 301, start: 300, end: 304 };
+        let place = SourceSpan { line: 1, column: 301, start: 300, end: 304 };
         let shown = render("x.scn", &text, &[Problem::new(place, "no")]);
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines.len(), 4);
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn places_that_fit_nothing_are_no_panic() {
         for place in [
-            Place::NOWHERE,
-            Place { line: 9, column: 1, start: 0, end: 1 },
-            Place { line: 1, column: 900, start: 1, end: usize::MAX },
-            Place { line: 1, column: 1, start: 1, end: 2 },
+            SourceSpan::NOWHERE,
+            SourceSpan { line: 9, column: 1, start: 0, end: 1 },
+            SourceSpan { line: 1, column: 900, start: 1, end: usize::MAX },
+            SourceSpan { line: 1, column: 1, start: 1, end: 2 },
         ] {
             assert!(render("x", "ä", &[Problem::new(place, "no")]).contains("no"));
         }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::ast::Place;
+use super::ast::SourceSpan;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'a> {
@@ -73,8 +73,8 @@ impl<'a> Lexer<'a> {
         passed
     }
 
-    pub(super) fn here(&self) -> Place {
-        Place { line: self.line, column: self.column, start: self.at, end: self.at }
+    pub(super) fn here(&self) -> SourceSpan {
+        SourceSpan { line: self.line, column: self.column, start: self.at, end: self.at }
     }
 
     /// Goes over blanks and a comment; not over the end of the line.
@@ -88,15 +88,15 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> (Token<'a>, Place) {
+    pub(super) fn next(&mut self) -> (Token<'a>, SourceSpan) {
         self.skip_blanks();
         let start = self.here();
         let token = self.token();
-        (token, Place { end: self.at, ..start })
+        (token, SourceSpan { end: self.at, ..start })
     }
 
     /// The next token, which stays the next one.
-    pub(super) fn peek(&self) -> (Token<'a>, Place) {
+    pub(super) fn peek(&self) -> (Token<'a>, SourceSpan) {
         let mut copy = *self;
         copy.next()
     }
@@ -126,19 +126,19 @@ impl<'a> Lexer<'a> {
     }
 
     /// The next word without any `-` in it: in a calculation that is a minus. `None` if no word comes next.
-    pub(super) fn plain_word(&mut self) -> Option<(&'a str, Place)> {
+    pub(super) fn plain_word(&mut self) -> Option<(&'a str, SourceSpan)> {
         self.skip_blanks();
         let start = self.here();
         let rest = self.rest();
         rest.chars().next().filter(|first| starts_word(*first))?;
         let len = rest.find(|c: char| !in_word(c)).unwrap_or(rest.len());
         let word = self.advance(len);
-        Some((word, Place { end: self.at, ..start }))
+        Some((word, SourceSpan { end: self.at, ..start }))
     }
 
     /// An event as it stands: up to a blank, `,`, `;`, `{`, `}` or `#`; commas between two slashes belong to it. Empty if
     /// something else comes next.
-    pub(super) fn event(&mut self) -> (&'a str, Place) {
+    pub(super) fn event(&mut self) -> (&'a str, SourceSpan) {
         self.skip_blanks();
         let start = self.here();
         let rest = self.rest();
@@ -151,18 +151,18 @@ impl<'a> Lexer<'a> {
             c.is_whitespace() || matches!(c, ';' | '{' | '}' | '#') || (c == ',' && !between)
         });
         let event = self.advance(end.unwrap_or(rest.len()));
-        (event, Place { end: self.at, ..start })
+        (event, SourceSpan { end: self.at, ..start })
     }
 
     /// What is left of the line, without blanks around it and without a comment.
-    pub(super) fn rest_of_line(&mut self) -> (&'a str, Place) {
+    pub(super) fn rest_of_line(&mut self) -> (&'a str, SourceSpan) {
         self.skip_blanks();
         let start = self.here();
         let rest = self.rest();
         let line = &rest[..rest.find(['\n', '#']).unwrap_or(rest.len())];
         let said = line.trim_end();
         self.advance(line.len());
-        (said, Place { end: start.start + said.len(), ..start })
+        (said, SourceSpan { end: start.start + said.len(), ..start })
     }
 }
 

@@ -12,7 +12,6 @@ mod check;
 mod error;
 pub mod eval;
 mod lex;
-pub mod lookout;
 mod minimise;
 mod names;
 mod nearest;
@@ -21,6 +20,7 @@ mod print;
 pub mod run;
 #[cfg(test)]
 mod tests;
+pub mod trigger_watch;
 
 pub use check::{Requirements, check, needs};
 pub use error::{Bearing, Problem, render};

@@ -12,10 +12,10 @@ use pmux_engine::share::Sharing;
 use pmux_engine::{EventState, Nanos};
 
 use super::ast::{
-    AccessKind, Attribute, Breakpoint, Callers, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation,
-    Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate, Relation,
-    Requirement, RingMode, Run, Samples, Scenario, StateRelation, Statement, Step, Subject, Switching, Target,
-    Tolerance, Trigger, Verb, Watch, Whose, Window, duration_text,
+    AccessKind, Attribute, Breakpoint, Callers, ControlOp, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
+    Expectation, Expr, Fault, Flag, ForkKind, Header, MachineSpec, Open, OpenForm, Operator, OverflowSignal, Part,
+    Rate, Relation, Requirement, RingMode, RingOwnership, Run, Samples, Scenario, StateRelation, Statement, Step,
+    Subject, Switching, Target, Tolerance, Trigger, Watch, Window, duration_text,
 };
 
 /// Prints a scenario; each line ends with a newline.
@@ -35,7 +35,7 @@ fn header(header: &Header) -> String {
         let gap = if line.is_empty() { "" } else { " " };
         out.push_str(&format!("#{gap}{line}\n"));
     }
-    if header.machine != Machine::default() {
+    if header.machine != MachineSpec::default() {
         out.push_str(&format!("machine{}\n", header.machine));
     }
     if !header.requires.is_empty() {
@@ -61,7 +61,7 @@ fn separated<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) ->
 }
 
 /// Prints each key with a blank before it: what stands behind `machine`.
-impl Display for Machine {
+impl Display for MachineSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(profile) = &self.profile {
             write!(f, " profile={profile}")?;
@@ -222,9 +222,9 @@ impl Display for Samples {
         if self.mode == RingMode::Overwrite {
             f.write_str(" overwriting")?;
         }
-        match self.whose {
-            Whose::Own => Ok(()),
-            Whose::Shared => f.write_str(" shared"),
+        match self.ownership {
+            RingOwnership::Own => Ok(()),
+            RingOwnership::Shared => f.write_str(" shared"),
         }
     }
 }
@@ -315,7 +315,7 @@ impl Display for Rate {
     }
 }
 
-impl Display for Verb {
+impl Display for ControlOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Enable => "enable",

@@ -8,15 +8,15 @@
 //! only when it is settled.
 
 use super::Options;
-use super::dice::Dice;
-use super::mix::{Deed, Mishap, Mix};
+use super::expected_result::ExpectedResult;
+use super::generator_state::{GeneratorState, Key, Opened};
 use super::opening::{address, breakpoint};
-use super::outlook::Outlook;
+use super::rng::Rng;
 use super::shape::Shape;
-use super::stock::{Key, Opened, Stock};
+use super::weights::{FaultKind, Op, Weights};
 use crate::scenario::ast::{
-    AccessKind, Attribute, Comparison, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name, OpenForm,
-    Part, Place, Rate, Relation, Run, Scenario, Statement, Step, Subject, Target, Verb, Window,
+    AccessKind, Attribute, Comparison, ControlOp, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name,
+    OpenForm, Part, Rate, Relation, Run, Scenario, SourceSpan, Statement, Step, Subject, Target, Window,
 };
 use crate::scenario::canonical_event;
 use pmux_engine::{CpuId, Nanos};
@@ -24,7 +24,7 @@ use pmux_engine::{CpuId, Nanos};
 /// A statement, what must come of it, and what there is then.
 pub(super) struct Planned {
     pub(super) step: Step,
-    pub(super) outlook: Outlook,
+    pub(super) expected: ExpectedResult,
     effect: Effect,
 }
 
@@ -41,21 +41,21 @@ pub(super) enum Effect {
 }
 
 impl Planned {
-    pub(super) fn new(statement: Statement, outlook: Outlook, effect: Effect) -> Self {
-        let step = Step { fails: outlook.foretold(), ..Step::new(statement) };
-        Self { step, outlook, effect }
+    pub(super) fn new(statement: Statement, expected: ExpectedResult, effect: Effect) -> Self {
+        let step = Step { fails: expected.foretold(), ..Step::new(statement) };
+        Self { step, expected, effect }
     }
 
     fn plain(statement: Statement) -> Self {
-        Self::new(statement, Outlook::Succeeds, Effect::Nothing)
+        Self::new(statement, ExpectedResult::Succeeds, Effect::Nothing)
     }
 }
 
 pub(super) struct Generator {
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
     pub(super) shape: Shape,
-    pub(super) mix: Mix,
-    pub(super) stock: Stock,
+    pub(super) weights: Weights,
+    pub(super) state: GeneratorState,
 }
 
 /// So often another deed is tried where one can't be done now.
@@ -64,11 +64,11 @@ const TRIES: usize = 64;
 impl Generator {
     /// A maker for a seed; as far as the options say nothing, by chance.
     pub(super) fn new(seed: u64, options: &Options) -> Self {
-        let mut dice = Dice::new(seed);
-        let shape = Shape::draw(&mut dice, options);
-        let mix = Mix::draw(&mut dice, &shape, options.tasks);
-        let stock = Stock::new(shape.description.cpus);
-        Self { dice, shape, mix, stock }
+        let mut rng = Rng::new(seed);
+        let shape = Shape::draw(&mut rng, options);
+        let weights = Weights::draw(&mut rng, &shape, options.tasks);
+        let state = GeneratorState::new(shape.description.cpus);
+        Self { rng, shape, weights, state }
     }
 
     /// The scenario before its first statement that was made up.
@@ -78,7 +78,7 @@ impl Generator {
 
     /// How much there is: tasks, CPUs, what is open.
     pub(super) fn size(&self) -> u64 {
-        (self.stock.tasks.len() + self.stock.opened.len()) as u64 + u64::from(self.shape.description.cpus)
+        (self.state.tasks.len() + self.state.opened.len()) as u64 + u64::from(self.shape.description.cpus)
     }
 
     /// The next statement of a beginning in which there are to be so many tasks.
@@ -88,8 +88,8 @@ impl Generator {
 
     pub(super) fn plan(&mut self) -> Planned {
         for _ in 0..TRIES {
-            let deed = self.mix.deed(&mut self.dice);
-            if let Some(planned) = self.deed(self.instead(deed)) {
+            let op = self.weights.op(&mut self.rng);
+            if let Some(planned) = self.op(self.instead(op)) {
                 return planned;
             }
         }
@@ -97,113 +97,113 @@ impl Generator {
     }
 
     pub(super) fn settle(&mut self, planned: Planned) {
-        let stock = &mut self.stock;
+        let state = &mut self.state;
         match planned.effect {
             Effect::Nothing => {}
-            Effect::Task(name) => stock.add_task(name),
-            Effect::Child { parent, name, kind } => stock.add_child(parent, name, kind == ForkKind::Thread),
-            Effect::Exit(task) => stock.remove_task(task),
-            Effect::Opened(opened) => stock.add_opened(opened),
-            Effect::Closed(closed) => closed.iter().for_each(|(key, name)| stock.remove_opened(*key, name)),
-            Effect::Offline(cpu) => stock.take_offline(cpu),
-            Effect::Online(cpu) => stock.take_online(cpu),
+            Effect::Task(name) => state.add_task(name),
+            Effect::Child { parent, name, kind } => state.add_child(parent, name, kind == ForkKind::Thread),
+            Effect::Exit(task) => state.remove_task(task),
+            Effect::Opened(opened) => state.add_opened(opened),
+            Effect::Closed(closed) => closed.iter().for_each(|(key, name)| state.remove_opened(*key, name)),
+            Effect::Offline(cpu) => state.take_offline(cpu),
+            Effect::Online(cpu) => state.take_online(cpu),
         }
     }
 
     /// Where there is too much of something, it is made less.
-    fn instead(&self, deed: Deed) -> Deed {
-        use Deed::{Close, Exit, Fork, OpenOnCpus, OpenOnTask, OpenOnTaskAndCpu, OpenSet, Task};
-        match deed {
-            Task | Fork if self.stock.tasks.len() as u64 >= 2 * self.mix.tasks => Exit,
-            Exit if (self.stock.tasks.len() as u64) < self.mix.tasks / 2 => Fork,
+    fn instead(&self, op: Op) -> Op {
+        use Op::{Close, Exit, Fork, OpenOnCpus, OpenOnTask, OpenOnTaskAndCpu, OpenSet, Task};
+        match op {
+            Task | Fork if self.state.tasks.len() as u64 >= 2 * self.weights.tasks => Exit,
+            Exit if (self.state.tasks.len() as u64) < self.weights.tasks / 2 => Fork,
             OpenOnTask | OpenOnTaskAndCpu | OpenOnCpus | OpenSet
-                if self.stock.opened.len() as u64 >= 2 * self.mix.opened =>
+                if self.state.opened.len() as u64 >= 2 * self.weights.opened =>
             {
                 Close
             }
-            OpenOnCpus | OpenSet if self.stock.on_cpus >= 2 * self.mix.on_cpus => OpenOnTask,
-            deed => deed,
+            OpenOnCpus | OpenSet if self.state.on_cpus >= 2 * self.weights.on_cpus => OpenOnTask,
+            op => op,
         }
     }
 
-    fn deed(&mut self, deed: Deed) -> Option<Planned> {
-        Some(match deed {
-            Deed::Task => self.new_task(),
-            Deed::Fork => return self.fork(),
-            Deed::Exit => {
-                let (key, task) = self.stock.tasks.draw(&mut self.dice)?;
+    fn op(&mut self, op: Op) -> Option<Planned> {
+        Some(match op {
+            Op::Task => self.new_task(),
+            Op::Fork => return self.fork(),
+            Op::Exit => {
+                let (key, task) = self.state.tasks.draw(&mut self.rng)?;
                 let statement = Statement::Exit { task: task.name.clone() };
-                Planned::new(statement, Outlook::Succeeds, Effect::Exit(key))
+                Planned::new(statement, ExpectedResult::Succeeds, Effect::Exit(key))
             }
-            Deed::Exec => return self.exec(ExecKind::Plain),
-            Deed::SetUid => return self.exec(ExecKind::SetUid),
-            Deed::OpenOnTask | Deed::OpenOnTaskAndCpu | Deed::OpenOnCpus | Deed::OpenSet => return self.open(deed),
-            Deed::Run => return self.run(1),
-            Deed::RunTogether => {
-                let most = self.dice.between(2, 5);
+            Op::Exec => return self.exec(ExecKind::Plain),
+            Op::SetUid => return self.exec(ExecKind::SetUid),
+            Op::OpenOnTask | Op::OpenOnTaskAndCpu | Op::OpenOnCpus | Op::OpenSet => return self.open(op),
+            Op::Run => return self.run(1),
+            Op::RunTogether => {
+                let most = self.rng.between(2, 5);
                 return self.run(most);
             }
-            Deed::Migrate => {
-                let to = *self.dice.pick_any(&self.stock.online)?;
+            Op::Migrate => {
+                let to = *self.rng.pick_any(&self.state.online)?;
                 Planned::plain(Statement::Migrate { task: self.task()?, to })
             }
-            Deed::Touch => {
-                let pages = self.dice.any_size(1, 100) as u32;
+            Op::Touch => {
+                let pages = self.rng.any_size(1, 100) as u32;
                 Planned::plain(Statement::Touch { task: self.task()?, pages })
             }
-            Deed::Access => {
-                let kind = *self.dice.pick(&[AccessKind::Read, AccessKind::Write, AccessKind::Execute]);
-                let (address, times) = (address(&mut self.dice), self.dice.any_size(1, 20) as u32);
+            Op::Access => {
+                let kind = *self.rng.pick(&[AccessKind::Read, AccessKind::Write, AccessKind::Execute]);
+                let (address, times) = (address(&mut self.rng), self.rng.any_size(1, 20) as u32);
                 Planned::plain(Statement::Access { task: self.task()?, address, kind, times })
             }
-            Deed::Enable => return self.control(Verb::Enable),
-            Deed::Disable => return self.control(Verb::Disable),
-            Deed::Reset => return self.control(Verb::Reset),
-            Deed::Close => return self.control(Verb::Close),
-            Deed::Modify => return self.modify(),
-            Deed::Take => {
-                let (_, opened) = self.stock.opened.draw(&mut self.dice).filter(|(_, it)| it.samples.is_some())?;
-                let event = self.dice.pick_any(&opened.names)?.clone();
+            Op::Enable => return self.control(ControlOp::Enable),
+            Op::Disable => return self.control(ControlOp::Disable),
+            Op::Reset => return self.control(ControlOp::Reset),
+            Op::Close => return self.control(ControlOp::Close),
+            Op::Modify => return self.modify(),
+            Op::Take => {
+                let (_, opened) = self.state.opened.draw(&mut self.rng).filter(|(_, it)| it.samples.is_some())?;
+                let event = self.rng.pick_any(&opened.names)?.clone();
                 Planned::plain(Statement::Take { event, samples: None })
             }
-            Deed::Offline if self.stock.online.len() > 1 => {
-                let cpu = *self.dice.pick_any(&self.stock.online)?;
-                Planned::new(Statement::Offline { cpu }, Outlook::Succeeds, Effect::Offline(cpu))
+            Op::Offline if self.state.online.len() > 1 => {
+                let cpu = *self.rng.pick_any(&self.state.online)?;
+                Planned::new(Statement::Offline { cpu }, ExpectedResult::Succeeds, Effect::Offline(cpu))
             }
-            Deed::Offline => return None,
-            Deed::Online => {
-                let cpu = *self.dice.pick_any(&self.stock.offline)?;
-                Planned::new(Statement::Online { cpu }, Outlook::Succeeds, Effect::Online(cpu))
+            Op::Offline => return None,
+            Op::Online => {
+                let cpu = *self.rng.pick_any(&self.state.offline)?;
+                Planned::new(Statement::Online { cpu }, ExpectedResult::Succeeds, Effect::Online(cpu))
             }
-            Deed::Wait => Planned::plain(Statement::Wait { span: self.span(1) }),
-            Deed::Fault => return self.fault(),
-            Deed::Heal => Planned::plain(Statement::Fault(Fault::None)),
-            Deed::Expect => return self.expect(),
-            Deed::Wrong => return self.wrong(),
+            Op::Wait => Planned::plain(Statement::Wait { span: self.span(1) }),
+            Op::Fault => return self.fault(),
+            Op::Heal => Planned::plain(Statement::Fault(Fault::None)),
+            Op::Expect => return self.expect(),
+            Op::Wrong => return self.wrong(),
         })
     }
 
     fn new_task(&mut self) -> Planned {
-        let name = self.stock.new_name('t');
-        let on = self.dice.pick_any(&self.stock.online).copied();
-        Planned::new(Statement::Task { name: name.clone(), on }, Outlook::Succeeds, Effect::Task(name))
+        let name = self.state.new_name('t');
+        let on = self.rng.pick_any(&self.state.online).copied();
+        Planned::new(Statement::Task { name: name.clone(), on }, ExpectedResult::Succeeds, Effect::Task(name))
     }
 
     /// A task that lives.
     pub(super) fn task(&mut self) -> Option<Name> {
-        self.stock.tasks.draw(&mut self.dice).map(|(_, task)| task.name.clone())
+        self.state.tasks.draw(&mut self.rng).map(|(_, task)| task.name.clone())
     }
 
     fn fork(&mut self) -> Option<Planned> {
-        let name = self.stock.new_name('t');
-        let kind = if self.dice.one_in(4) { ForkKind::Thread } else { ForkKind::Process };
-        let (parent, task) = self.stock.tasks.draw(&mut self.dice).filter(|(_, task)| self.stock.may_fork(task))?;
+        let name = self.state.new_name('t');
+        let kind = if self.rng.one_in(4) { ForkKind::Thread } else { ForkKind::Process };
+        let (parent, task) = self.state.tasks.draw(&mut self.rng).filter(|(_, task)| self.state.may_fork(task))?;
         let statement = Statement::Fork { parent: task.name.clone(), child: name.clone(), kind };
-        Some(Planned::new(statement, Outlook::Succeeds, Effect::Child { parent, name, kind }))
+        Some(Planned::new(statement, ExpectedResult::Succeeds, Effect::Child { parent, name, kind }))
     }
 
     fn exec(&mut self, kind: ExecKind) -> Option<Planned> {
-        let (_, task) = self.stock.tasks.draw(&mut self.dice).filter(|(_, task)| task.can_exec())?;
+        let (_, task) = self.state.tasks.draw(&mut self.rng).filter(|(_, task)| task.can_exec())?;
         Some(Planned::plain(Statement::Exec { task: task.name.clone(), kind }))
     }
 
@@ -215,9 +215,9 @@ impl Generator {
                 tasks.push(task);
             }
         }
-        let on = self.dice.one_in(3).then(|| self.dice.pick_any(&self.stock.online).copied()).flatten();
+        let on = self.rng.one_in(3).then(|| self.rng.pick_any(&self.state.online).copied()).flatten();
         let span = self.span(tasks.len() as u64);
-        let rates = if self.dice.one_in(5) { self.rates() } else { Vec::new() };
+        let rates = if self.rng.one_in(5) { self.rates() } else { Vec::new() };
         Some(Planned::plain(Statement::Run(Run { tasks, span, on, rates })))
     }
 
@@ -225,102 +225,103 @@ impl Generator {
     fn span(&mut self, times: u64) -> Nanos {
         let longest = (self.shape.longest.0 / times.max(1)).max(1);
         let tick = self.shape.description.tick.0;
-        Nanos(match self.dice.below(4) {
+        Nanos(match self.rng.below(4) {
             // To the tick.
-            0 if tick <= longest => tick * self.dice.between(1, longest / tick),
-            0 | 1 => self.dice.between(1, longest),
-            _ => self.dice.any_size(1, longest),
+            0 if tick <= longest => tick * self.rng.between(1, longest / tick),
+            0 | 1 => self.rng.between(1, longest),
+            _ => self.rng.any_size(1, longest),
         })
     }
 
     /// What tasks do in a run, other than they do anyway; never so much that counters can't be read in time.
     fn rates(&mut self) -> Vec<Rate> {
         let mut rates: Vec<Rate> = Vec::new();
-        for _ in 0..self.dice.between(1, 3) {
-            let Some(event) = self.dice.pick_any(&self.mix.events).and_then(|known| canonical_event(known.name)) else {
+        for _ in 0..self.rng.between(1, 3) {
+            let Some(event) = self.rng.pick_any(&self.weights.events).and_then(|known| canonical_event(known.name))
+            else {
                 continue;
             };
-            let (amount, per) = match self.dice.below(3) {
+            let (amount, per) = match self.rng.below(3) {
                 0 => (0, 1),
-                1 => (self.dice.between(1, 9), 1),
-                _ => (self.dice.any_size(1, 9), self.dice.any_size(1, 100_000)),
+                1 => (self.rng.between(1, 9), 1),
+                _ => (self.rng.any_size(1, 9), self.rng.any_size(1, 100_000)),
             };
             // Clocks go by themselves.
             if !event.ends_with("-clock") && rates.iter().all(|rate| rate.event != event) {
-                rates.push(Rate { event: event.to_owned(), amount, per: Some(Nanos(per)), place: Place::NOWHERE });
+                rates.push(Rate { event: event.to_owned(), amount, per: Some(Nanos(per)), place: SourceSpan::NOWHERE });
             }
         }
         rates
     }
 
-    fn control(&mut self, verb: Verb) -> Option<Planned> {
+    fn control(&mut self, verb: ControlOp) -> Option<Planned> {
         let (mut targets, mut closed): (Vec<ControlTarget>, Vec<(Key, Name)>) = (Vec::new(), Vec::new());
-        let mut outlook = Outlook::Succeeds;
-        for _ in 0..if self.dice.one_in(6) { 2 } else { 1 } {
-            let (key, opened) = self.stock.opened.draw(&mut self.dice)?;
+        let mut expected = ExpectedResult::Succeeds;
+        for _ in 0..if self.rng.one_in(6) { 2 } else { 1 } {
+            let (key, opened) = self.state.opened.draw(&mut self.rng)?;
             if closed.iter().any(|(other, _)| *other == key) {
                 continue;
             }
-            if verb == Verb::Enable && opened.may_stay_off() {
-                outlook = Outlook::either(&["ENODATA"]);
+            if verb == ControlOp::Enable && opened.may_stay_off() {
+                expected = ExpectedResult::either(&["ENODATA"]);
             }
             let (is_group, is_set) = (opened.form == OpenForm::Group, matches!(opened.target, Target::SystemWide(_)));
-            let name = self.dice.pick_any(&opened.names)?.clone();
+            let name = self.rng.pick_any(&opened.names)?.clone();
             // Groups are closed whole.
-            let whole = is_group && !is_set && (verb == Verb::Close || self.dice.one_in(2));
+            let whole = is_group && !is_set && (verb == ControlOp::Close || self.rng.one_in(2));
             let target = if whole { ControlTarget::Group } else { ControlTarget::Event };
             targets.push(target(name.clone()));
             closed.push((key, name));
         }
-        let effect = if verb == Verb::Close { Effect::Closed(closed) } else { Effect::Nothing };
-        Some(Planned::new(Statement::Control { verb, targets }, outlook, effect))
+        let effect = if verb == ControlOp::Close { Effect::Closed(closed) } else { Effect::Nothing };
+        Some(Planned::new(Statement::Control { verb, targets }, expected, effect))
     }
 
     /// A breakpoint becomes another one. Whether a register is left, its task lives, and its children do, the checks know.
     fn modify(&mut self) -> Option<Planned> {
-        let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
-        let event = self.dice.pick_any(opened.changeable())?.clone();
-        let mut breakpoint = breakpoint(&mut self.dice);
-        let wrong = self.dice.one_in(12);
+        let (_, opened) = self.state.opened.draw(&mut self.rng)?;
+        let event = self.rng.pick_any(opened.changeable())?.clone();
+        let mut breakpoint = breakpoint(&mut self.rng);
+        let wrong = self.rng.one_in(12);
         if wrong {
             breakpoint.len_bytes = 3;
         }
-        let outlook = Outlook::either(&["ENOSPC", "EBUSY", "ESRCH", "ENODEV"]);
-        let outlook = if wrong { Outlook::fails(&["EOPNOTSUPP"]) } else { outlook };
-        Some(Planned::new(Statement::Modify { event, to: breakpoint }, outlook, Effect::Nothing))
+        let expected = ExpectedResult::either(&["ENOSPC", "EBUSY", "ESRCH", "ENODEV"]);
+        let expected = if wrong { ExpectedResult::fails(&["EOPNOTSUPP"]) } else { expected };
+        Some(Planned::new(Statement::Modify { event, to: breakpoint }, expected, Effect::Nothing))
     }
 
     fn fault(&mut self) -> Option<Planned> {
-        let mishap = *self.dice.pick_any(&self.mix.mishaps)?;
-        let nth = self.dice.any_size(1, 20) as u32;
-        let late = Nanos(self.dice.any_size(100, 200_000));
-        Some(Planned::plain(Statement::Fault(match mishap {
-            Mishap::Alloc => Fault::Alloc(nth),
-            Mishap::Program => Fault::Program(nth),
-            Mishap::Start => Fault::Start(nth),
-            Mishap::Read => Fault::Read(nth),
-            Mishap::HandOver => Fault::HandOver(nth),
-            Mishap::Held if self.shape.counters == 0 => return None,
-            Mishap::Held => {
+        let fault_kind = *self.rng.pick_any(&self.weights.fault_kinds)?;
+        let nth = self.rng.any_size(1, 20) as u32;
+        let late = Nanos(self.rng.any_size(100, 200_000));
+        Some(Planned::plain(Statement::Fault(match fault_kind {
+            FaultKind::Alloc => Fault::Alloc(nth),
+            FaultKind::Program => Fault::Program(nth),
+            FaultKind::Start => Fault::Start(nth),
+            FaultKind::Read => Fault::Read(nth),
+            FaultKind::HandOver => Fault::HandOver(nth),
+            FaultKind::Held if self.shape.counters == 0 => return None,
+            FaultKind::Held => {
                 // All counters of one CPU, sooner or later.
-                let cpu = if self.dice.one_in(2) { CpuId(0) } else { self.any_cpu() };
-                Fault::Held(cpu, self.dice.below(self.shape.counters.into()) as u8)
+                let cpu = if self.rng.one_in(2) { CpuId(0) } else { self.any_cpu() };
+                Fault::Held(cpu, self.rng.below(self.shape.counters.into()) as u8)
             }
-            Mishap::InterruptLate => Fault::InterruptLate(late),
-            Mishap::DoorbellLate => Fault::DoorbellLate(late),
-            Mishap::DoorbellTwice => Fault::DoorbellTwice,
-            Mishap::DoorbellSpurious => Fault::DoorbellSpurious(self.any_cpu()),
-            Mishap::Storm => Fault::Storm(self.any_cpu(), self.dice.any_size(1, 200) as u32),
+            FaultKind::InterruptLate => Fault::InterruptLate(late),
+            FaultKind::DoorbellLate => Fault::DoorbellLate(late),
+            FaultKind::DoorbellTwice => Fault::DoorbellTwice,
+            FaultKind::DoorbellSpurious => Fault::DoorbellSpurious(self.any_cpu()),
+            FaultKind::Storm => Fault::Storm(self.any_cpu(), self.rng.any_size(1, 200) as u32),
         })))
     }
 
     /// Where nothing was withheld, every count is the truth.
     fn expect(&mut self) -> Option<Planned> {
-        if !self.mix.mishaps.is_empty() {
+        if !self.weights.fault_kinds.is_empty() {
             return None;
         }
-        let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
-        let event = self.dice.pick_any(&opened.names)?.clone();
+        let (_, opened) = self.state.opened.draw(&mut self.rng)?;
+        let event = self.rng.pick_any(&opened.names)?.clone();
         let left = Expr::Of(Subject { event, part: Part::Whole }, Attribute::Count);
         let comparison = Comparison { left, relation: Relation::Equal, right: Expr::Truth(Window::Running) };
         Some(Planned::plain(Statement::Expect(Expectation::Compare(comparison))))
@@ -328,20 +329,20 @@ impl Generator {
 
     /// Something that must fail, and change nothing.
     fn wrong(&mut self) -> Option<Planned> {
-        let (statement, errno) = match self.dice.below(6) {
-            0 => (Statement::Online { cpu: *self.dice.pick_any(&self.stock.online)? }, "EINVAL"),
-            1 => (Statement::Offline { cpu: *self.dice.pick_any(&self.stock.offline)? }, "ENODEV"),
-            2 => match self.stock.online.as_slice() {
+        let (statement, errno) = match self.rng.below(6) {
+            0 => (Statement::Online { cpu: *self.rng.pick_any(&self.state.online)? }, "EINVAL"),
+            1 => (Statement::Offline { cpu: *self.rng.pick_any(&self.state.offline)? }, "ENODEV"),
+            2 => match self.state.online.as_slice() {
                 [last] => (Statement::Offline { cpu: *last }, "EBUSY"),
                 _ => return None,
             },
             3 => {
-                let name = self.dice.pick_any(self.stock.closed.make_contiguous())?.clone();
-                let verb = *self.dice.pick(&[Verb::Enable, Verb::Disable, Verb::Reset, Verb::Close]);
+                let name = self.rng.pick_any(self.state.closed.make_contiguous())?.clone();
+                let verb = *self.rng.pick(&[ControlOp::Enable, ControlOp::Disable, ControlOp::Reset, ControlOp::Close]);
                 (Statement::Control { verb, targets: vec![ControlTarget::Event(name)] }, "EBADF")
             }
             _ => return self.open_wrongly(),
         };
-        Some(Planned::new(statement, Outlook::fails(&[errno]), Effect::Nothing))
+        Some(Planned::new(statement, ExpectedResult::fails(&[errno]), Effect::Nothing))
     }
 }

@@ -8,26 +8,26 @@
 //!
 //! **Invariant:** a seed and the options reproduce a run; the recorded scenario and its conduct reproduce what was found.
 
-mod course;
-mod dice;
+mod case;
+mod checked_run;
+mod differential;
+mod expected_result;
+mod finding;
 mod generate;
-mod mix;
+mod generator_state;
 mod opening;
-mod outlook;
+mod rng;
 mod shape;
 mod small;
-mod stock;
-mod story;
 #[cfg(test)]
 mod tests;
-mod trouble;
-mod twins;
+mod weights;
 
+pub use case::{FailedRun, Observer, RunStats, replay, run};
+pub use finding::{Divergence, Finding};
 pub use small::{Small, minimise};
-pub use story::{Found, Tally, Watch, replay, run};
-pub use trouble::{Trouble, Unlike};
 
-use crate::machine::Planted;
+use crate::machine::InjectedFault;
 
 /// What a run is like, beside its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +41,13 @@ pub struct Options {
     /// Whether equal events use one counter; `None`: as chance has it.
     pub sharing: Option<Shared>,
     /// What the machine does that no machine may do: whether the checks find it.
-    pub planted: Option<Planted>,
+    pub injected: Option<InjectedFault>,
 }
 
 impl Default for Options {
     /// Some hundred statements on any machine; nothing planted.
     fn default() -> Self {
-        Self { steps: 300, cpus: None, tasks: None, sharing: None, planted: None }
+        Self { steps: 300, cpus: None, tasks: None, sharing: None, injected: None }
     }
 }
 
@@ -74,21 +74,21 @@ pub enum Machines {
 
 /// How a recorded scenario is carried out once more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Manner {
+pub struct RunMode {
     /// What happens beside the statements.
     pub conduct: Conduct,
     /// What is checked after each statement.
-    pub zeal: Zeal,
+    pub check_level: CheckLevel,
     /// How many machines it is told to.
     pub machines: Machines,
     /// What the machine does that no machine may do.
-    pub planted: Option<Planted>,
+    pub injected: Option<InjectedFault>,
 }
 
-impl Default for Manner {
+impl Default for RunMode {
     /// One machine, nothing beside the statements, everything checked, nothing planted.
     fn default() -> Self {
-        Self { conduct: Conduct::Plain, zeal: Zeal::Everything, machines: Machines::One, planted: None }
+        Self { conduct: Conduct::Plain, check_level: CheckLevel::Everything, machines: Machines::One, injected: None }
     }
 }
 
@@ -97,7 +97,7 @@ impl Default for Manner {
 /// Checks read events, and a reading is an event in the life of the engine: some things go wrong only with them, some only
 /// without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Zeal {
+pub enum CheckLevel {
     /// What it can have broken.
     Steps,
     /// Everything.

@@ -6,11 +6,11 @@
 //! **Invariant:** everything that the machine is stands in the head of the scenario, so that the scenario alone brings it
 //! back. Whether callers reach other CPUs stands in its first statement.
 
-use super::dice::Dice;
+use super::rng::Rng;
 use super::{Options, Shared};
 use crate::machine::{Counts, Description, Kind, Reach, profiles};
 use crate::scenario::ast::{
-    Constraint, DebugRegisters, Fault, Header, Machine, OverflowSignal, Scenario, SimOnly, Statement, Step,
+    Constraint, DebugRegisters, Fault, Header, MachineSpec, OverflowSignal, Scenario, SimOnly, Statement, Step,
 };
 use crate::scenario::canonical_event;
 use crate::scenario::run::{RunOptions, description};
@@ -48,12 +48,12 @@ pub(super) struct Known {
 
 impl Shape {
     /// A machine at random; as far as nothing is said.
-    pub(super) fn draw(dice: &mut Dice, options: &Options) -> Self {
+    pub(super) fn draw(rng: &mut Rng, options: &Options) -> Self {
         // A line that makes no machine (there can be fixed and general counters beyond 64) is drawn again.
         for _ in 0..100 {
-            let mut header = header(dice, options.cpus);
-            let doorbells = dice.one_in(2);
-            let by_chance = if dice.one_in(3) { Shared::On } else { Shared::Off };
+            let mut header = header(rng, options.cpus);
+            let doorbells = rng.one_in(2);
+            let by_chance = if rng.one_in(3) { Shared::On } else { Shared::Off };
             let shared = options.sharing.unwrap_or(by_chance);
             header.machine.sharing = (shared != Shared::Off).then_some(Sharing::On);
             // Callers who wait wait for other things where counters are shared: the two machines of a pair would not do the same.
@@ -88,7 +88,7 @@ impl Shape {
     }
 
     /// Whether it is told to a machine that shares and to one that doesn't.
-    pub(super) fn has_twin(&self) -> bool {
+    pub(super) fn is_differential(&self) -> bool {
         self.shared == Shared::Both
     }
 
@@ -103,62 +103,63 @@ fn reach_own_cpu() -> Vec<Step> {
     [Fault::DoorbellSpurious(CpuId(0)), Fault::None].map(|fault| Step::new(Statement::Fault(fault))).to_vec()
 }
 
-fn header(dice: &mut Dice, cpus: Option<u32>) -> Header {
-    let cpus = cpus.unwrap_or_else(|| match dice.below(100) {
-        0..30 => dice.between(1, 2),
-        30..82 => dice.between(2, 16),
+fn header(rng: &mut Rng, cpus: Option<u32>) -> Header {
+    let cpus = cpus.unwrap_or_else(|| match rng.below(100) {
+        0..30 => rng.between(1, 2),
+        30..82 => rng.between(2, 16),
         82..94 => 64,
         94..98 => 256,
         _ => 1024,
     } as u32);
-    let profile = dice.one_in(4).then(|| dice.pick(&profiles::NAMES).to_string());
-    let tick_ns = *dice.pick(&[1_000_000, 1_000_000, 1_000_000, 100_000, 4_000_000, 10_000_000]);
-    let mut machine = Machine { profile, cpus: Some(cpus), seed: Some(dice.below(1 << 32)), ..Machine::default() };
+    let profile = rng.one_in(4).then(|| rng.pick(&profiles::NAMES).to_string());
+    let tick_ns = *rng.pick(&[1_000_000, 1_000_000, 1_000_000, 100_000, 4_000_000, 10_000_000]);
+    let mut machine =
+        MachineSpec { profile, cpus: Some(cpus), seed: Some(rng.below(1 << 32)), ..MachineSpec::default() };
     machine.tick = (tick_ns != 1_000_000).then_some(Nanos(tick_ns));
-    if machine.profile.is_none() || dice.one_in(3) {
-        hardware(dice, &mut machine, tick_ns);
+    if machine.profile.is_none() || rng.one_in(3) {
+        hardware(rng, &mut machine, tick_ns);
     }
-    machine.breakpoints = match dice.below(6) {
+    machine.breakpoints = match rng.below(6) {
         0..3 => None,
-        3 => Some(DebugRegisters::Shared(dice.between(0, 8) as u32)),
-        _ => Some(DebugRegisters::Separate { execute: dice.between(0, 6) as u32, data: dice.between(1, 4) as u32 }),
+        3 => Some(DebugRegisters::Shared(rng.between(0, 8) as u32)),
+        _ => Some(DebugRegisters::Separate { execute: rng.between(0, 6) as u32, data: rng.between(1, 4) as u32 }),
     };
     let reason = "a random run".to_owned();
     Header { machine, sim_only: Some(SimOnly { reason, place: Default::default() }), ..Header::default() }
 }
 
 /// Counters of some number, width and temper.
-fn hardware(dice: &mut Dice, machine: &mut Machine, tick_ns: u64) {
-    let general = *dice.pick(&[0, 1, 1, 2, 2, 2, 3, 4, 4, 6, 8, 16]);
+fn hardware(rng: &mut Rng, machine: &mut MachineSpec, tick_ns: u64) {
+    let general = *rng.pick(&[0, 1, 1, 2, 2, 2, 3, 4, 4, 6, 8, 16]);
     machine.counters = Some(general);
-    let signal = *dice.pick(&[OverflowSignal::Interrupt, OverflowSignal::Nmi, OverflowSignal::Poll]);
+    let signal = *rng.pick(&[OverflowSignal::Interrupt, OverflowSignal::Nmi, OverflowSignal::Poll]);
     machine.overflow = Some(signal);
-    if dice.one_in(2) {
+    if rng.one_in(2) {
         let least = narrowest(signal, tick_ns);
-        machine.width_bits = Some(u64::min(64, least + dice.below(8) * dice.below(5)) as u8);
+        machine.width_bits = Some(u64::min(64, least + rng.below(8) * rng.below(5)) as u8);
     } else if signal == OverflowSignal::Poll {
         machine.width_bits = Some(u64::max(48, narrowest(signal, tick_ns)) as u8);
     }
     let names: Vec<&'static str> = hardware_names().collect();
-    let some = |dice: &mut Dice, most| {
+    let some = |rng: &mut Rng, most| {
         let mut some = names.clone();
-        dice.shuffle(&mut some);
-        some.truncate(dice.below(most) as usize);
+        rng.shuffle(&mut some);
+        some.truncate(rng.below(most) as usize);
         some
     };
-    if general == 0 || dice.one_in(3) {
-        machine.fixed = some(dice, 4).into_iter().map(str::to_owned).collect();
+    if general == 0 || rng.one_in(3) {
+        machine.fixed = some(rng, 4).into_iter().map(str::to_owned).collect();
     }
-    if general > 0 && dice.one_in(2) {
-        let constrained = some(dice, 6);
-        machine.constrained = constrained.into_iter().map(|event| constraint(dice, event, general)).collect();
+    if general > 0 && rng.one_in(2) {
+        let constrained = some(rng, 6);
+        machine.constrained = constrained.into_iter().map(|event| constraint(rng, event, general)).collect();
     }
 }
 
-fn constraint(dice: &mut Dice, event: &str, general: u8) -> Constraint {
+fn constraint(rng: &mut Rng, event: &str, general: u8) -> Constraint {
     let mut slots: Vec<u8> = (0..general).collect();
-    dice.shuffle(&mut slots);
-    slots.truncate(dice.between(1, u64::from(general).min(3)) as usize);
+    rng.shuffle(&mut slots);
+    slots.truncate(rng.between(1, u64::from(general).min(3)) as usize);
     slots.sort_unstable();
     Constraint { event: event.to_owned(), slots }
 }

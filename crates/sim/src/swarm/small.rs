@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** what comes out shows the same trouble, or is what went in.
 
-use super::story::{Found, as_it_happens, replay};
-use super::{Conduct, Machines, Manner, Trouble, Zeal};
-use crate::machine::Planted;
+use super::case::{FailedRun, as_it_happens, replay};
+use super::{CheckLevel, Conduct, Finding, Machines, RunMode};
+use crate::machine::InjectedFault;
 use crate::scenario::ast::Scenario;
 use crate::scenario::{self, Outcome, print};
 
@@ -14,9 +14,9 @@ pub struct Small {
     /// The smallest scenario that was found to show the trouble.
     pub scenario: Scenario,
     /// How it has to be carried out.
-    pub manner: Manner,
+    pub mode: RunMode,
     /// What it shows now, with its own numbers.
-    pub trouble: Trouble,
+    pub finding: Finding,
     /// How many times it was tried.
     pub calls: usize,
     /// How it ended; [`Outcome::DoesNotFail`] where the recorded scenario does not show the trouble again.
@@ -25,31 +25,37 @@ pub struct Small {
 
 /// Makes what a run has found small: tries it at most `most_calls` times, and as long as `go_on` says so.
 #[must_use]
-pub fn minimise(found: &Found, planted: Option<Planted>, most_calls: usize, go_on: &mut dyn FnMut() -> bool) -> Small {
-    let shows = |scenario: &Scenario, manner| replay(scenario, manner).is_err_and(|it| it.is_like(&found.trouble));
+pub fn minimise(
+    found: &FailedRun,
+    injected: Option<InjectedFault>,
+    most_calls: usize,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Small {
+    let shows = |scenario: &Scenario, mode| replay(scenario, mode).is_err_and(|it| it.is_like(&found.finding));
     let conducts = [Conduct::Plain, found.conduct];
-    let zeals = [Zeal::Everything, Zeal::Steps];
+    let check_levels = [CheckLevel::Everything, CheckLevel::Steps];
     let machines = [Machines::One, found.machines];
-    let manners = machines.into_iter().flat_map(|machines| {
-        let manner = move |conduct| zeals.map(|zeal| Manner { conduct, zeal, machines, planted });
-        conducts.into_iter().flat_map(manner)
+    let modes = machines.into_iter().flat_map(|machines| {
+        let mode = move |conduct| check_levels.map(|check_level| RunMode { conduct, check_level, machines, injected });
+        conducts.into_iter().flat_map(mode)
     });
     // If it can be, it is a scenario that any runner shows.
-    let Some(manner) = manners.into_iter().find(|&manner| shows(&found.scenario, manner)) else {
-        let manner = Manner { conduct: found.conduct, zeal: Zeal::Steps, machines: found.machines, planted };
-        let (scenario, trouble) = (found.scenario.clone(), found.trouble.clone());
-        return Small { scenario, manner, trouble, calls: 0, outcome: Outcome::DoesNotFail };
+    let Some(mode) = modes.into_iter().find(|&mode| shows(&found.scenario, mode)) else {
+        let mode =
+            RunMode { conduct: found.conduct, check_level: CheckLevel::Steps, machines: found.machines, injected };
+        let (scenario, finding) = (found.scenario.clone(), found.finding.clone());
+        return Small { scenario, mode, finding, calls: 0, outcome: Outcome::DoesNotFail };
     };
     let mut enough = false;
     let minimised = scenario::minimise(&found.scenario, most_calls, &mut |candidate| {
         enough = enough || !go_on();
-        !enough && shows(candidate, manner)
+        !enough && shows(candidate, mode)
     });
     let outcome = if enough { Outcome::OutOfCalls } else { minimised.outcome };
-    let happened = as_it_happens(&minimised.scenario, manner);
-    let scenario = if shows(&happened, manner) { happened } else { minimised.scenario };
-    let trouble = replay(&scenario, manner).err().unwrap_or_else(|| found.trouble.clone());
-    Small { scenario, manner, trouble, calls: minimised.calls, outcome }
+    let happened = as_it_happens(&minimised.scenario, mode);
+    let scenario = if shows(&happened, mode) { happened } else { minimised.scenario };
+    let finding = replay(&scenario, mode).err().unwrap_or_else(|| found.finding.clone());
+    Small { scenario, mode, finding, calls: minimised.calls, outcome }
 }
 
 impl Small {
@@ -57,15 +63,15 @@ impl Small {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut scenario = self.scenario.clone();
-        scenario.header.about = vec![format!("Shows: {}", self.trouble)];
+        scenario.header.about = vec![format!("Shows: {}", self.finding)];
         let mut only = Vec::new();
-        if self.manner.conduct == Conduct::Rough {
+        if self.mode.conduct == Conduct::Rough {
             only.push("while tasks stay on their CPUs (--rough)");
         }
-        if self.manner.zeal == Zeal::Steps {
+        if self.mode.check_level == CheckLevel::Steps {
             only.push("if not everything is checked after each statement (--steps-only)");
         }
-        if self.manner.machines == Machines::Two {
+        if self.mode.machines == Machines::Two {
             only.push("beside a machine that shares nothing (--sharing both)");
         }
         if !only.is_empty() {

@@ -1,9 +1,9 @@
 //! What is made up, and what is done with it.
 
-use super::course::{Course, Done};
+use super::checked_run::{CheckedRun, Done};
 use super::generate::Generator;
-use super::{Conduct, Manner, Options, Trouble, Zeal, minimise, replay, run};
-use crate::machine::Planted;
+use super::{CheckLevel, Conduct, Finding, Options, RunMode, minimise, replay, run};
+use crate::machine::InjectedFault;
 use crate::scenario::ast::{Scenario, Statement, Step};
 use crate::scenario::{Bearing, Outcome, check, parse, print};
 use pmux_engine::CpuId;
@@ -38,7 +38,7 @@ fn what_is_made_up_makes_sense_and_can_be_pasted() {
     }
 }
 
-fn deed(step: &Step) -> String {
+fn op(step: &Step) -> String {
     let text = step.statement.to_string();
     let words = if matches!(step.statement, Statement::Fault(_)) { 2 } else { 1 };
     text.split(' ').take(words).collect::<Vec<_>>().join(" ")
@@ -50,12 +50,12 @@ fn everything_is_done_in_some_runs_and_nothing_in_all() {
     let seeds = 200;
     for seed in 0..seeds {
         let scenario = made_up(seed, 100);
-        let mut deeds: Vec<String> = scenario.steps.iter().map(deed).collect();
-        deeds.sort_unstable();
-        deeds.dedup();
-        deeds.into_iter().for_each(|deed| *runs_with.entry(deed).or_default() += 1);
+        let mut ops: Vec<String> = scenario.steps.iter().map(op).collect();
+        ops.sort_unstable();
+        ops.dedup();
+        ops.into_iter().for_each(|op| *runs_with.entry(op).or_default() += 1);
     }
-    for deed in [
+    for op in [
         "task",
         "fork",
         "thread",
@@ -76,7 +76,7 @@ fn everything_is_done_in_some_runs_and_nothing_in_all() {
         "expect",
         "fault none",
     ] {
-        assert!(runs_with.contains_key(deed), "no run does `{deed}`: {runs_with:?}");
+        assert!(runs_with.contains_key(op), "no run does `{op}`: {runs_with:?}");
     }
     for fault in ["alloc", "program", "start", "read", "hand-over", "held", "interrupt", "doorbell", "storm"] {
         let runs = runs_with.get(&format!("fault {fault}")).copied().unwrap_or(0);
@@ -100,14 +100,14 @@ fn tasks_stay_on_their_cpus_only_where_it_is_rough() {
     let text = "machine cpus=2\nsim only: a test\ntask A on cpu1\nrun A 1ms\nwait 1ms\n";
     let scenario = parsed(text);
     for (conduct, on_it, run_time_ms) in [(Conduct::Plain, false, 1), (Conduct::Rough, true, 2)] {
-        let manner = Manner { conduct, ..Manner::default() };
-        let mut course = Course::new(&scenario, manner).unwrap_or_else(|trouble| panic!("{trouble}"));
+        let mode = RunMode { conduct, ..RunMode::default() };
+        let mut checked_run = CheckedRun::new(&scenario, mode).unwrap_or_else(|finding| panic!("{finding}"));
         for step in &scenario.steps {
-            assert_eq!(course.step(&step.statement), Ok(Done::Carried));
+            assert_eq!(checked_run.step(&step.statement), Ok(Done::Carried));
         }
-        let task = course.world().running_on(CpuId(1));
+        let task = checked_run.world().running_on(CpuId(1));
         assert_eq!(task.is_some(), on_it, "{conduct:?}");
-        let all: u64 = course.world().living().into_iter().map(|task| course.world().run_time(task).0).sum();
+        let all: u64 = checked_run.world().living().into_iter().map(|task| checked_run.world().run_time(task).0).sum();
         assert_eq!(all, run_time_ms * 1_000_000, "{conduct:?}");
     }
 }
@@ -116,22 +116,22 @@ fn tasks_stay_on_their_cpus_only_where_it_is_rough() {
 fn what_must_fail_and_does_not_is_trouble() {
     let head = "machine cpus=2 counters=1\nsim only: a test\ntask A\n";
     let scenario = parsed(&format!("{head}open {{e, f}} = {{cycles, instructions}} on A fails EINVAL\n"));
-    assert_eq!(replay(&scenario, Manner::default()), Ok(()));
+    assert_eq!(replay(&scenario, RunMode::default()), Ok(()));
     let scenario = parsed(&format!("{head}open e = cycles on A fails EINVAL\n"));
-    assert!(matches!(replay(&scenario, Manner::default()), Err(Trouble::NotRefused { .. })));
+    assert!(matches!(replay(&scenario, RunMode::default()), Err(Finding::NotRefused { .. })));
     let scenario = parsed(&format!("{head}open {{e, f}} = {{cycles, instructions}} on A\n"));
-    assert!(matches!(replay(&scenario, Manner::default()), Err(Trouble::Refused { errno: 22, .. })));
+    assert!(matches!(replay(&scenario, RunMode::default()), Err(Finding::Refused { errno: 22, .. })));
     // Where the machine was told to refuse something, opening may fail.
     let scenario = parsed(&format!("{head}fault alloc 1\nopen e = page-faults on A\n"));
-    assert_eq!(replay(&scenario, Manner::default()), Ok(()));
+    assert_eq!(replay(&scenario, RunMode::default()), Ok(()));
 }
 
 #[test]
 fn a_panic_is_caught_with_what_led_to_it() {
     let options = Options { steps: 20, cpus: Some(2), ..Options::default() };
-    let found = run(4, &options, &mut |tally, _| assert!(tally.steps < 7, "a panic after {} statements", tally.steps));
-    let Err(found) = found else { panic!("nobody has noticed the panic") };
-    assert_eq!(found.trouble, Trouble::Panic("a panic after 7 statements".to_owned()));
+    let found = run(4, &options, &mut |stats, _| assert!(stats.steps < 7, "a panic after {} statements", stats.steps));
+    let Err(found) = found else { panic!("the panic was not noticed") };
+    assert_eq!(found.finding, Finding::Panic("a panic after 7 statements".to_owned()));
     // A machine with doorbells begins with two statements of its own.
     let recorded = found.scenario.steps.len();
     assert!(recorded == 8 || recorded == 10, "what was about to be carried out is recorded, too: {recorded}");
@@ -142,27 +142,27 @@ fn a_panic_is_caught_with_what_led_to_it() {
 
 #[test]
 fn making_small_ends_when_it_is_enough() {
-    let options = Options { steps: 100, cpus: Some(2), planted: Some(Planted::KeepGoing), ..Options::default() };
+    let options = Options { steps: 100, cpus: Some(2), injected: Some(InjectedFault::KeepGoing), ..Options::default() };
     let found = (0..20).find_map(|seed| run(seed, &options, &mut |_, _| ()).err());
-    let Some(found) = found else { panic!("nobody has found the planted fault") };
+    let Some(found) = found else { panic!("the injected fault was not found") };
     let mut calls = 0;
-    let small = minimise(&found, options.planted, 1_000, &mut || {
+    let small = minimise(&found, options.injected, 1_000, &mut || {
         calls += 1;
         calls < 3
     });
     assert_eq!((calls, small.outcome), (3, Outcome::OutOfCalls));
-    assert!(small.trouble.is_like(&found.trouble));
-    assert!(replay(&small.scenario, small.manner).is_err_and(|trouble| trouble.is_like(&found.trouble)));
+    assert!(small.finding.is_like(&found.finding));
+    assert!(replay(&small.scenario, small.mode).is_err_and(|finding| finding.is_like(&found.finding)));
 }
 
 #[test]
 fn the_text_says_what_it_needs() {
     let options =
-        Options { steps: 100, cpus: Some(2), planted: Some(Planted::LoseWhatWasNotRead), ..Options::default() };
+        Options { steps: 100, cpus: Some(2), injected: Some(InjectedFault::LoseWhatWasNotRead), ..Options::default() };
     let found = (0..20).find_map(|seed| run(seed, &options, &mut |_, _| ()).err());
-    let Some(found) = found else { panic!("nobody has found the planted fault") };
-    let mut small = minimise(&found, options.planted, 1_000, &mut || true);
-    small.manner = Manner { conduct: Conduct::Rough, zeal: Zeal::Steps, ..Manner::default() };
+    let Some(found) = found else { panic!("the injected fault was not found") };
+    let mut small = minimise(&found, options.injected, 1_000, &mut || true);
+    small.mode = RunMode { conduct: Conduct::Rough, check_level: CheckLevel::Steps, ..RunMode::default() };
     let text = small.to_text();
     assert!(
         text.starts_with("# Shows: Counts at ") && text.contains("--rough") && text.contains("--steps-only"),
@@ -173,8 +173,8 @@ fn the_text_says_what_it_needs() {
 
 #[test]
 fn troubles_are_alike_whatever_their_numbers() {
-    let panic = |text: &str| Trouble::Panic(text.to_owned());
+    let panic = |text: &str| Finding::Panic(text.to_owned());
     assert!(panic("index 3 of 2").is_like(&panic("index 17 of 9")));
     assert!(!panic("index 3 of 2").is_like(&panic("overflow")));
-    assert!(!panic("a").is_like(&Trouble::Senseless("a".to_owned())));
+    assert!(!panic("a").is_like(&Finding::Senseless("a".to_owned())));
 }

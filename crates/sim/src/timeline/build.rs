@@ -102,7 +102,7 @@ fn holds(
             _ => None,
         })
         .collect();
-    let hold = |span: &machine::Span| {
+    let hold = |span: &machine::SlotSpan| {
         let is_scarce = |pmu: &PmuDescription| matches!(pmu.slots, Slots::Scarce(_));
         let scarce = description.pmus.get(usize::from(span.pmu.0)).is_some_and(is_scarce);
         let task = match span.place {

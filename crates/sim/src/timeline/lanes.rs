@@ -13,7 +13,7 @@ use pmux_engine::{CpuId, Nanos};
 use std::collections::BTreeMap;
 
 /// Some CPUs, on all of which the same happened.
-pub(super) struct View {
+pub(super) struct CpuView {
     /// The CPUs, ascending.
     pub(super) cpus: Vec<CpuId>,
     /// Their lanes, from left to right.
@@ -26,7 +26,7 @@ pub(super) struct Lane {
     pub(super) column: Column,
     /// What stands above it.
     pub(super) title: String,
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<LaneSpan>,
 }
 
 /// What a lane shows, in the order of the lanes of a CPU.
@@ -41,7 +41,7 @@ pub(super) enum Column {
 
 /// Something that was there for a while.
 #[derive(PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct LaneSpan {
     pub(super) from: Nanos,
     pub(super) to: Nanos,
     pub(super) label: String,
@@ -51,7 +51,7 @@ pub(super) struct Span {
 /// Longer lists of CPUs stand below the page.
 const LONGEST_HEAD: usize = 28;
 
-impl View {
+impl CpuView {
     pub(super) fn head(&self) -> String {
         if self.is_long() { format!("{} alike", several(self.cpus.len() as u64, "CPU")) } else { cpus_text(&self.cpus) }
     }
@@ -65,11 +65,11 @@ impl View {
 impl Lane {
     pub(super) fn width(&self) -> usize {
         // A hand-over has a sign before its name.
-        let span = |span: &Span| width(&span.label) + usize::from(span.began == Began::HandedOver);
+        let span = |span: &LaneSpan| width(&span.label) + usize::from(span.began == Began::HandedOver);
         self.spans.iter().map(span).max().unwrap_or(0).max(width(&self.title))
     }
 
-    pub(super) fn at(&self, now: Nanos) -> Option<&Span> {
+    pub(super) fn at(&self, now: Nanos) -> Option<&LaneSpan> {
         let next = self.spans.partition_point(|span| span.to <= now);
         self.spans.get(next).filter(|span| span.from <= now)
     }
@@ -83,13 +83,13 @@ pub(super) fn cpus_text(cpus: &[CpuId]) -> String {
 }
 
 /// The CPUs on which something happened, ascending by the first of those that are alike.
-pub(super) fn views(timeline: &Timeline) -> Vec<View> {
+pub(super) fn views(timeline: &Timeline) -> Vec<CpuView> {
     let task = |task: usize| timeline.tasks.get(task).map_or("?", String::as_str);
     let event = |event: usize| timeline.events.get(event).map_or("?", |event| event.name.as_str());
-    let mut of_cpu: BTreeMap<CpuId, BTreeMap<Column, Vec<Span>>> = BTreeMap::new();
+    let mut of_cpu: BTreeMap<CpuId, BTreeMap<Column, Vec<LaneSpan>>> = BTreeMap::new();
     let mut put = |cpu, column, from, to, label: &str, began| {
         let spans = of_cpu.entry(cpu).or_default().entry(column).or_default();
-        spans.push(Span { from, to, label: label.to_owned(), began });
+        spans.push(LaneSpan { from, to, label: label.to_owned(), began });
     };
     for turn in &timeline.turns {
         put(turn.cpu, Column::Tasks, turn.from, turn.to, task(turn.task), Began::Programmed);
@@ -107,16 +107,16 @@ pub(super) fn views(timeline: &Timeline) -> Vec<View> {
         Column::Counter(pmu, counter) if timeline.debug_registers == Some(pmu) => format!("dr{counter}"),
         Column::Counter(_, counter) => format!("#{counter}"),
     };
-    let mut views: Vec<View> = Vec::new();
+    let mut views: Vec<CpuView> = Vec::new();
     for (cpu, columns) in of_cpu {
-        let lane = |(column, mut spans): (Column, Vec<Span>)| {
+        let lane = |(column, mut spans): (Column, Vec<LaneSpan>)| {
             spans.sort_by_key(|span| span.from);
             Lane { column, title: title(column), spans }
         };
         let lanes: Vec<Lane> = columns.into_iter().map(lane).collect();
         match views.iter_mut().find(|view| view.lanes == lanes) {
             Some(view) => view.cpus.push(cpu),
-            None => views.push(View { cpus: vec![cpu], lanes }),
+            None => views.push(CpuView { cpus: vec![cpu], lanes }),
         }
     }
     views

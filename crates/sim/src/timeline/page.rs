@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** rows that are left out are counted, and so is what happened in them.
 
-use super::lanes::{Column, Lane, View, cpus_text, views};
+use super::lanes::{Column, CpuView, Lane, cpus_text, views};
 use super::units::{Scale, pad, several, width};
 use super::{Began, Mark, Marked, Refusal, StatementSpan, Timeline, figures};
 use pmux_engine::{CpuId, Nanos};
@@ -19,7 +19,7 @@ const MOST_ROWS: usize = 24;
 const GAP: usize = 2;
 
 const GOES_ON: &str = "│";
-const NOBODY: &str = "·";
+const IDLE: &str = "·";
 const HANDED: &str = "»";
 const STATEMENT: &str = "▸";
 const MET: &str = "✓";
@@ -54,7 +54,7 @@ pub fn render(timeline: &Timeline) -> String {
 
 struct Page<'t> {
     timeline: &'t Timeline,
-    views: &'t [View],
+    views: &'t [CpuView],
     /// All lanes, with the columns at which they begin.
     lanes: Vec<(&'t Lane, usize)>,
     /// When anything in any lane changes.
@@ -247,7 +247,7 @@ impl<'t> Page<'t> {
         for &(lane, column) in &self.lanes {
             pad(&mut text, column);
             match lane.at(at) {
-                None => text.push_str(NOBODY),
+                None => text.push_str(IDLE),
                 Some(span) if span.from < at && !anew => text.push_str(GOES_ON),
                 Some(span) => {
                     if span.from == at && span.began == Began::HandedOver {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 fn timeline(text: &str) -> Timeline {
     let scenario = parse(text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
     let outcome = run(&scenario, &RunOptions { timeline: Trace::On, ..RunOptions::default() });
-    outcome.timeline.unwrap_or_else(|| panic!("{:?}", outcome.verdict))
+    outcome.timeline.unwrap_or_else(|| panic!("{:?}", outcome.result))
 }
 
 fn shown(text: &str) -> String {

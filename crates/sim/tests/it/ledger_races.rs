@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
-use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, Locks, Registers, Reservation, Word};
+use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, LedgerWord, Locks, Registers, Reservation};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, LockCell, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
@@ -31,7 +31,7 @@ impl<T: Send> LockCell<T> for Lock<T> {
 
 struct ScheduledWord(AtomicU32);
 
-impl Word for ScheduledWord {
+impl LedgerWord for ScheduledWord {
     fn new(value: u32) -> Self {
         Self(AtomicU32::new(value))
     }
@@ -141,8 +141,8 @@ fn follow(ledger: &Ledger<Scheduled>, clock: &AtomicUsize, steps: Vec<Step>) -> 
 #[derive(Clone)]
 struct Model {
     ledger: oracle::Ledger,
-    held: Vec<Vec<oracle::Token>>,
-    tried: Vec<Option<oracle::Token>>,
+    held: Vec<Vec<oracle::ReservationId>>,
+    tried: Vec<Option<oracle::ReservationId>>,
 }
 
 impl Model {
@@ -200,7 +200,7 @@ fn has_order(model: &Model, threads: &[Vec<Done>], next: &mut [usize]) -> bool {
 /// Lets threads take these steps at once, in many orders.
 fn race(registers: u8, threads: &[&[Step]]) {
     let threads: Vec<Vec<Step>> = threads.iter().map(|steps| steps.to_vec()).collect();
-    let story = move || {
+    let case = move || {
         let ledger = Arc::new(Ledger::<Scheduled>::with_books(Registers::Shared(registers), CPUS, BOOKS));
         let clock = Arc::new(AtomicUsize::new(0));
         let start = |steps: &Vec<Step>| {
@@ -220,8 +220,8 @@ fn race(registers: u8, threads: &[&[Step]]) {
             assert!(whole.is_ok(), "{:?}", whole.err());
         }
     };
-    let story = Arc::new(story);
-    let (random, few) = (Arc::clone(&story), story);
+    let case = Arc::new(case);
+    let (random, few) = (Arc::clone(&case), case);
     shuttle::check_random(move || random(), 400);
     // Few changes of thread, at any place: what chance alone seldom finds.
     shuttle::check_pct(move || few(), 400, 3);
@@ -254,7 +254,7 @@ fn a_task_that_asks_while_tasks_are_looked_at() {
 }
 
 #[test]
-fn a_request_that_is_refused_keeps_nobody_out() {
+fn a_request_that_is_refused_keeps_no_other_out() {
     race(
         2,
         &[

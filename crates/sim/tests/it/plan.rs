@@ -117,7 +117,7 @@ fn equal_events_would_need_one_counter() {
 }
 
 #[test]
-fn whoever_finds_room_is_always_on() {
+fn a_group_that_finds_room_is_always_on() {
     assert_eq!(fates(&counters(2), "cycles instructions page-faults"), vec![Fate::Always; 3]);
     let plan = planned(&counters(2), &request("page-faults context-switches"));
     assert_eq!((plan.pmus.len(), &plan.pmus[0].room, plan.period()), (1, &Room::Plenty, 1));
@@ -202,7 +202,7 @@ fn groups_of_two_pmus_never_fit() {
 }
 
 #[test]
-fn nothing_is_said_of_pmus_that_nobody_knows() {
+fn nothing_is_said_of_unknown_pmus() {
     let plan = planned(&counters(1), &request("unknown:imc unknown:imc {page-faults,unknown:other} cycles"));
     let fates: Vec<_> = plan.events.iter().map(|event| event.fate.clone()).collect();
     assert_eq!(fates, [Fate::Unknown, Fate::Unknown, Fate::Unknown, Fate::Unknown, Fate::Always]);

@@ -94,26 +94,26 @@ fn a_ring_of_an_event_that_is_gone_is_refused() {
 fn in_no_story_is_a_sample_unaccounted_for() {
     let (mut samples, mut lost, mut missed) = (0, 0, 0);
     for seed in 0..60 {
-        let mut dice = fastrand::Rng::with_seed(seed);
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut world = world(seed);
         let mode = if seed % 2 == 0 { Mode::Forward } else { Mode::Overwrite };
         let mut tasks: Vec<TaskId> = (0..2).map(|_| world.task()).collect();
-        let target = if dice.bool() { Target::task(tasks[0]) } else { Target::cpu(CPU[0]) };
+        let target = if rng.bool() { Target::task(tasks[0]) } else { Target::cpu(CPU[0]) };
         let names = ["cycles", "instructions", "branches"];
-        let open_one = |world: &mut World, dice: &mut fastrand::Rng| {
-            let flags = if dice.bool() { AttrFlags::INHERIT } else { AttrFlags::empty() };
-            open(world, names[dice.usize(..3)], dice.u64(2_000..40_000), flags, target)
+        let open_one = |world: &mut World, rng: &mut fastrand::Rng| {
+            let flags = if rng.bool() { AttrFlags::INHERIT } else { AttrFlags::empty() };
+            open(world, names[rng.usize(..3)], rng.u64(2_000..40_000), flags, target)
         };
-        let mut events = vec![open_one(&mut world, &mut dice)];
-        world.attach_ring(events[0], mode, 256 << dice.u32(0..5)).unwrap();
-        for _ in 0..dice.usize(..3) {
-            let event = open_one(&mut world, &mut dice);
+        let mut events = vec![open_one(&mut world, &mut rng)];
+        world.attach_ring(events[0], mode, 256 << rng.u32(0..5)).unwrap();
+        for _ in 0..rng.usize(..3) {
+            let event = open_one(&mut world, &mut rng);
             world.redirect(event, events[0]).unwrap();
             events.push(event);
         }
         for _ in 0..80 {
-            let (task, event) = (tasks[dice.usize(..tasks.len())], events[dice.usize(..events.len())]);
-            match dice.u32(..16) {
+            let (task, event) = (tasks[rng.usize(..tasks.len())], events[rng.usize(..events.len())]);
+            match rng.u32(..16) {
                 0 if tasks.len() < 6 => tasks.extend(world.fork(task).map(|(child, _)| child)),
                 1 if task != tasks[0] => {
                     world.exit(task).unwrap();
@@ -128,12 +128,12 @@ fn in_no_story_is_a_sample_unaccounted_for() {
                     events.retain(|&other| other != event);
                 }
                 7 if events.len() < 4 => {
-                    let event = open_one(&mut world, &mut dice);
+                    let event = open_one(&mut world, &mut rng);
                     world.redirect(event, events[0]).unwrap();
                     events.push(event);
                 }
                 8 => world.place(CPU[0], None).unwrap(),
-                _ => world.run(&[(task, CPU[dice.usize(..2)])], Nanos(dice.u64(1_000..200_000))).unwrap(),
+                _ => world.run(&[(task, CPU[rng.usize(..2)])], Nanos(rng.u64(1_000..200_000))).unwrap(),
             }
             world
                 .check_step()

@@ -8,7 +8,7 @@
 
 use pmux_sim::machine::{Reach, Trace};
 use pmux_sim::scenario::ast::{Requirement, Scenario};
-use pmux_sim::scenario::run::{Checks, Outcome, RunOptions, Verdict, run};
+use pmux_sim::scenario::run::{Checks, Outcome, RunOptions, RunResult, run};
 use pmux_sim::scenario::{Bearing, check, parse, render};
 use std::path::PathBuf;
 
@@ -45,10 +45,10 @@ fn files() -> Vec<File> {
 }
 
 fn failures(name: &str, outcome: &Outcome) -> Option<String> {
-    match &outcome.verdict {
-        Verdict::Passed => None,
-        Verdict::Unusable(why) => Some(format!("{name}: {why}")),
-        Verdict::Failed(failures) => {
+    match &outcome.result {
+        RunResult::Passed => None,
+        RunResult::Unusable(why) => Some(format!("{name}: {why}")),
+        RunResult::Failed(failures) => {
             Some(failures.iter().map(|failure| format!("{name}, seed {}: {failure}\n", outcome.figures.seed)).collect())
         }
     }
@@ -72,16 +72,15 @@ fn every_file_passes_with_every_seed() {
 }
 
 #[test]
-fn one_seed_gives_one_run_whoever_looks_on() {
+fn one_seed_gives_one_run_with_or_without_a_trace() {
     for File { name, scenario } in files() {
         let options = RunOptions { seed: Some(7), timeline: Trace::On, ..RunOptions::default() };
         let first = run(&scenario, &options);
         assert!(first.timeline.is_some(), "{name} has no timeline");
         assert!(first == run(&scenario, &options), "{name}: two runs with one seed differ");
         let unseen = run(&scenario, &RunOptions { timeline: Trace::Off, checks: Checks::Nothing, ..options });
-        let told =
-            |outcome: &Outcome| (outcome.verdict.clone(), outcome.figures.virtual_time, outcome.figures.refusals);
-        assert_eq!(told(&first), told(&unseen), "{name} runs otherwise where nobody looks on");
+        let told = |outcome: &Outcome| (outcome.result.clone(), outcome.figures.virtual_time, outcome.figures.refusals);
+        assert_eq!(told(&first), told(&unseen), "{name} runs otherwise without a trace");
     }
 }
 

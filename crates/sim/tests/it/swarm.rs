@@ -6,9 +6,9 @@
 //! **Invariant:** how many runs there are is fixed, and never how long they may take.
 
 use pmux_sim::check::Checker;
-use pmux_sim::machine::Planted;
+use pmux_sim::machine::InjectedFault;
 use pmux_sim::scenario::{Bearing, check, parse, print};
-use pmux_sim::swarm::{Found, Manner, Options, Shared, Small, Trouble, minimise, replay, run};
+use pmux_sim::swarm::{FailedRun, Finding, Options, RunMode, Shared, Small, minimise, replay, run};
 
 /// Machines of so many CPUs get so many runs of so many statements.
 const RUNS: [(u32, u64, u64); 8] =
@@ -18,8 +18,8 @@ fn first_seed() -> u64 {
     std::env::var("PMUX_SWARM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-fn small(found: &Found, planted: Option<Planted>) -> Small {
-    minimise(found, planted, 1_000, &mut || true)
+fn small(found: &FailedRun, injected: Option<InjectedFault>) -> Small {
+    minimise(found, injected, 1_000, &mut || true)
 }
 
 fn command(seed: u64, options: &Options) -> String {
@@ -36,13 +36,13 @@ fn random_runs_find_nothing() {
         let options = Options { steps: steps_each, cpus: Some(cpus), ..Options::default() };
         for _ in 0..runs {
             match run(seed, &options, &mut |_, _| ()) {
-                Ok(tally) => {
-                    steps += tally.steps;
-                    refused += tally.refused;
+                Ok(stats) => {
+                    steps += stats.steps;
+                    refused += stats.refused;
                 }
                 Err(found) => {
                     let text = small(&found, None).to_text();
-                    panic!("seed {seed}: {}\n  {}\n\n{text}", found.trouble, command(seed, &options));
+                    panic!("seed {seed}: {}\n  {}\n\n{text}", found.finding, command(seed, &options));
                 }
             }
             seed += 1;
@@ -59,10 +59,10 @@ fn sharing_changes_no_count_that_was_not_multiplexed() {
     for (cpus, seed) in [1, 2, 2, 3, 4, 7].into_iter().zip(first..) {
         let options = Options { cpus: Some(cpus), sharing: Some(Shared::Both), ..Options::default() };
         match run(seed, &options, &mut |_, _| ()) {
-            Ok(tally) => compared += tally.compared,
+            Ok(stats) => compared += stats.compared,
             Err(found) => {
                 let text = small(&found, None).to_text();
-                panic!("seed {seed}: {}\n  {} --sharing both\n\n{text}", found.trouble, command(seed, &options));
+                panic!("seed {seed}: {}\n  {} --sharing both\n\n{text}", found.finding, command(seed, &options));
             }
         }
     }
@@ -72,7 +72,7 @@ fn sharing_changes_no_count_that_was_not_multiplexed() {
 
 #[test]
 fn a_seed_gives_one_run() {
-    let options = Options { steps: 120, planted: Some(Planted::LoseHandedOver), ..Options::default() };
+    let options = Options { steps: 120, injected: Some(InjectedFault::LoseHandedOver), ..Options::default() };
     let twice = |seed| {
         let [one, other] = [0, 1].map(|_| run(seed, &options, &mut |_, _| ()));
         assert_eq!(one, other, "seed {seed}");
@@ -97,25 +97,25 @@ enum By {
 }
 
 /// What runs on machines with a planted fault find by one checker, and how many runs that took.
-fn find(planted: Planted, by: By) -> impl Iterator<Item = (u64, Box<Found>)> {
+fn find(injected: InjectedFault, by: By) -> impl Iterator<Item = (u64, Box<FailedRun>)> {
     let sharing = matches!(by, By::Comparing).then_some(Shared::Both);
     let run = move |seed: u64| {
         let cpus = Some([1, 2, 3, 4][(seed % 4) as usize]);
-        let options = Options { steps: 150, cpus, sharing, planted: Some(planted), ..Options::default() };
+        let options = Options { steps: 150, cpus, sharing, injected: Some(injected), ..Options::default() };
         run(seed, &options, &mut |_, _| ()).err()
     };
-    let is_by = move |found: &Found| match (by, &found.trouble) {
-        (By::Checker(checker), Trouble::Violation(violation)) => violation.checker == checker,
-        (By::Comparing, Trouble::Unlike(_)) => true,
+    let is_by = move |found: &FailedRun| match (by, &found.finding) {
+        (By::Checker(checker), Finding::Violation(violation)) => violation.checker == checker,
+        (By::Comparing, Finding::Divergence(_)) => true,
         _ => false,
     };
     (1..=TRIES).filter_map(move |seed| run(seed).filter(|found| is_by(found)).map(|found| (seed, found)))
 }
 
 /// A planted fault is found by the checker that looks for it, and made small; without the fault, what is left finds nothing.
-fn is_found(planted: Planted, by: By) {
-    let mut finds = find(planted, by).take(FINDS).map(|(runs, found)| (runs, small(&found, Some(planted)), found));
-    let Some(mut best) = finds.next() else { panic!("{by:?} has not found {planted:?} in {TRIES} runs") };
+fn is_found(injected: InjectedFault, by: By) {
+    let mut finds = find(injected, by).take(FINDS).map(|(runs, found)| (runs, small(&found, Some(injected)), found));
+    let Some(mut best) = finds.next() else { panic!("{by:?} has not found {injected:?} in {TRIES} runs") };
     while best.1.scenario.steps.len() > FEW
         && let Some(next) = finds.next()
     {
@@ -124,23 +124,23 @@ fn is_found(planted: Planted, by: By) {
     let (runs, small, found) = best;
     let text = small.to_text();
     println!(
-        "{planted:?}: found in run {runs} after {} statements, made small in {} tries",
-        found.tally.steps, small.calls
+        "{injected:?}: found in run {runs} after {} statements, made small in {} tries",
+        found.stats.steps, small.calls
     );
     println!("{text}");
-    assert!(small.trouble.is_like(&found.trouble), "{} is not {}", small.trouble, found.trouble);
+    assert!(small.finding.is_like(&found.finding), "{} is not {}", small.finding, found.finding);
     assert!(small.scenario.steps.len() <= FEW, "{} statements are not a few:\n{text}", small.scenario.steps.len());
-    let innocent = Manner { planted: None, ..small.manner };
-    assert_eq!(replay(&small.scenario, innocent), Ok(()), "without the planted fault there is nothing:\n{text}");
+    let innocent = RunMode { injected: None, ..small.mode };
+    assert_eq!(replay(&small.scenario, innocent), Ok(()), "without the injected fault there is nothing:\n{text}");
     assert_eq!(parse(&print(&small.scenario)).as_ref(), Ok(&small.scenario), "it can be pasted");
     let senseless: Vec<_> = check(&small.scenario).into_iter().filter(|it| it.bearing == Bearing::Everywhere).collect();
     assert_eq!(senseless, [], "{text}");
 }
 
 /// For each checker, the faults that it must find.
-const PLANTED: [(Checker, &[Planted]); 17] = {
+const INJECTED_FAULTS: [(Checker, &[InjectedFault]); 17] = {
     use Checker as C;
-    use Planted as P;
+    use InjectedFault as P;
     [
         (C::Counts, &[P::LoseHandedOver, P::LoseWhatWasNotRead, P::WrapUnnoticed]),
         (C::Times, &[P::StartLate, P::ClockJumps]),
@@ -164,12 +164,12 @@ const PLANTED: [(Checker, &[Planted]); 17] = {
 
 #[test]
 fn for_each_checker_something_is_planted() {
-    assert_eq!(PLANTED.map(|(checker, _)| checker), Checker::ALL);
+    assert_eq!(INJECTED_FAULTS.map(|(checker, _)| checker), Checker::ALL);
 }
 
 fn all_are_found(checkers: &[Checker]) {
-    for (by, planted) in PLANTED.iter().filter(|(by, _)| checkers.contains(by)) {
-        planted.iter().for_each(|&planted| is_found(planted, By::Checker(*by)));
+    for (by, injected) in INJECTED_FAULTS.iter().filter(|(by, _)| checkers.contains(by)) {
+        injected.iter().for_each(|&injected| is_found(injected, By::Checker(*by)));
     }
 }
 
@@ -206,7 +206,7 @@ fn wrong_refusals_are_found() {
 #[test]
 fn wrong_sharing_is_found() {
     all_are_found(&[Checker::Sharing]);
-    is_found(Planted::TouchMoreWhereShared, By::Comparing);
+    is_found(InjectedFault::TouchMoreWhereShared, By::Comparing);
 }
 
 #[test]

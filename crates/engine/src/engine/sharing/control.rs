@@ -3,7 +3,7 @@
 //! **Invariant:** what is asked of one view reaches the master only where it is the first, or the last, that counts with an
 //! event.
 
-use super::super::control::Verb;
+use super::super::control::Op;
 use super::super::fast_read::FastRead;
 use super::super::read::GroupReading;
 use super::super::{Engine, EventRecord};
@@ -14,7 +14,7 @@ use crate::event::{Event, EventState, Last};
 use crate::host::{Host, LockCell};
 use crate::id::{GroupId, Nanos};
 use crate::pmu::BankError;
-use crate::share::{Seen, Share, ViewKey, Which};
+use crate::share::{Seen, Share, SubscriberKey, Which};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -32,21 +32,21 @@ enum Look {
 pub(super) enum Failed {
     /// A client enables these of them, by number: they are tried again. With one that joined a group singly goes the leader,
     /// without which it does not count.
-    AreTried(Range<usize>, Company, Meant),
+    AreTried(Range<usize>, RetryScope, EnableReason),
     /// Another client stops counting, which is no reason to try.
     Stay,
 }
 
 /// With which other events.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Company {
+pub(super) enum RetryScope {
     Own,
     Leader,
 }
 
 /// What the client that enables them means.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum EnableReason {
     /// That they count for it.
     Counting,
     /// That they count again where they do not: they count for it already. What is wrong in a child, only the child knows.
@@ -55,14 +55,12 @@ pub(super) enum Meant {
 
 impl Failed {
     const fn mends(&self) -> bool {
-        matches!(self, Self::AreTried(_, _, Meant::Mending))
+        matches!(self, Self::AreTried(_, _, EnableReason::Mending))
     }
 
     fn is_tried(&self, index: usize) -> bool {
         match self {
-            Self::AreTried(events, company, _) => {
-                events.contains(&index) || (index == 0 && *company == Company::Leader)
-            }
+            Self::AreTried(events, scope, _) => events.contains(&index) || (index == 0 && *scope == RetryScope::Leader),
             Self::Stay => false,
         }
     }
@@ -73,13 +71,13 @@ impl<H: Host> Engine<H> {
         &self,
         view: &GroupSubscription<H>,
         which: Which,
-        verb: Verb,
+        op: Op,
     ) -> Result<(), ControlError> {
         let GroupSubscription { share, key, .. } = view;
         share.turn.with(|life| {
             let Life::Counts(master) = life else { return Err(ControlError::Closed) };
-            match verb {
-                Verb::Enable => {
+            match op {
+                Op::Enable => {
                     let idle = share.book.with(|book| book.is_idle());
                     let now = self.seen_by_master(master, if idle { Look::Memory } else { Look::Exact });
                     // A client that does not know what was counted before it begins would count that as its own.
@@ -87,16 +85,16 @@ impl<H: Host> Engine<H> {
                         return Err(ControlError::Bank(error));
                     }
                     let again = view.book(|book| book.counts_with(*key, which));
-                    let meant = if again { Meant::Mending } else { Meant::Counting };
+                    let reason = if again { EnableReason::Mending } else { EnableReason::Counting };
                     let asked = view.change(|book| {
                         book.enable(*key, which, &now);
                         book.span(*key, which)
                     });
                     let whole = share.book.with(|book| book.place(*key)) == Some((0, master.opened.events.len()));
-                    let company = if whole { Company::Own } else { Company::Leader };
-                    self.align(share, master, &Failed::AreTried(asked, company, meant))
+                    let scope = if whole { RetryScope::Own } else { RetryScope::Leader };
+                    self.align(share, master, &Failed::AreTried(asked, scope, reason))
                 }
-                Verb::Disable => {
+                Op::Disable => {
                     view.change(|book| book.disable(*key, which));
                     let result = self.align(share, master, &Failed::Stay);
                     let others = share.book.with(|book| book.must_read(*key));
@@ -104,7 +102,7 @@ impl<H: Host> Engine<H> {
                     view.change(|book| book.settle(*key, &now));
                     result
                 }
-                Verb::Reset => self.reset_view(view, master, which),
+                Op::Reset => self.reset_view(view, master, which),
             }
         })
     }
@@ -211,8 +209,8 @@ impl<H: Host> Engine<H> {
     /// What a master's event has counted, with its children, as of their last readings.
     fn counted_in_memory(&self, event: crate::id::EventId) -> Count {
         let mut count = self.read_cached(event).map(|(count, _)| count).unwrap_or_default();
-        let kin = self.record(event).and_then(|record| record.kin?.by_engine());
-        if let Some((family, index)) = kin {
+        let root_count = self.record(event).and_then(|record| record.root_count?.by_engine());
+        if let Some((family, index)) = root_count {
             count += self.children_from_memory(family, index);
         }
         count
@@ -223,7 +221,7 @@ impl<H: Host> Engine<H> {
         record: &EventRecord<H>,
         view: &EventSubscription<H>,
     ) -> Result<Count, ReadError> {
-        let reading = self.read_counted(record, view.kin);
+        let reading = self.read_counted(record, view.root_count);
         view.whole.book(|book| counted_by(book, view.whole.key, view.index, reading))
     }
 
@@ -261,7 +259,7 @@ impl<H: Host> Engine<H> {
     ) -> Result<(Seen, Nanos), ReadError> {
         let last = |member: &Event, last: Last| (seen_by_then(member, last), last.at);
         let (mut now, at) = self.look_at_last(tap, last).ok_or(ReadError::Closed)?;
-        if let Some((family, index)) = view.kin.and_then(super::super::Kin::by_engine) {
+        if let Some((family, index)) = view.root_count.and_then(super::super::RootCount::by_engine) {
             now.count += self.children_from_memory(family, index);
         }
         Ok((self.seen_by(view, &now)?, at))
@@ -280,7 +278,12 @@ impl<H: Host> Engine<H> {
 }
 
 /// What an event of a view has counted, by a reading of its master's. One that failed is nothing to an event that doesn't count.
-fn counted_by(book: &Share, key: ViewKey, index: usize, reading: Result<Count, ReadError>) -> Result<Count, ReadError> {
+fn counted_by(
+    book: &Share,
+    key: SubscriberKey,
+    index: usize,
+    reading: Result<Count, ReadError>,
+) -> Result<Count, ReadError> {
     let count = match reading {
         Err(error) if book.is_running(key, index) => return Err(error),
         reading => reading.unwrap_or_default(),

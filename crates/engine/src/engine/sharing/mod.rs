@@ -15,7 +15,7 @@ pub(super) use open::not_opened;
 
 use super::ctx_lock::ContextCell;
 use super::fast_read::{FastRead, FastReads};
-use super::{Engine, EventRecord, Kin, Opened, Target};
+use super::{Engine, EventRecord, Opened, RootCount, Target};
 use crate::context::ContextKey;
 use crate::error::ReadError;
 use crate::event::{Event, EventState, Last};
@@ -23,7 +23,7 @@ use crate::group::{Demand, Plan};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{EventId, Nanos, PmuId};
 use crate::pmu::{Lease, SlotReading};
-use crate::share::{Domain, Seen, Share, Sharing, SubscriberState, ViewKey, may_join_singly, may_share};
+use crate::share::{Seen, Share, Sharing, SharingScope, SubscriberKey, SubscriberState, may_join_singly, may_share};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ use pmux_abi::attr::Attr;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct ShareKey {
-    domain: Domain,
+    domain: SharingScope,
     target: Target,
     /// The leader first, each as [`crate::pmu::PmuModel::question`] puts it.
     events: Vec<(PmuId, Attr)>,
@@ -83,7 +83,7 @@ pub(super) struct Master<H: Host> {
 
 pub(super) struct GroupSubscription<H: Host> {
     pub(super) share: Arc<ShareCell<H>>,
-    pub(super) key: ViewKey,
+    pub(super) key: SubscriberKey,
     /// How often what its events have counted so far, or since when they count, has been changed: stored with the book, and loaded
     /// by [`super::fast_read`], which says why that may be relaxed.
     changes: AtomicU64,
@@ -94,11 +94,11 @@ pub(super) struct EventSubscription<H: Host> {
     pub(super) index: usize,
     pub(super) master: EventId,
     /// Which count of which family that is; it founds none later.
-    pub(super) kin: Option<Kin>,
+    pub(super) root_count: Option<RootCount>,
 }
 
 impl<H: Host> GroupSubscription<H> {
-    fn new(share: &Arc<ShareCell<H>>, key: ViewKey) -> Self {
+    fn new(share: &Arc<ShareCell<H>>, key: SubscriberKey) -> Self {
         Self { share: Arc::clone(share), key, changes: AtomicU64::new(0) }
     }
 
@@ -127,7 +127,7 @@ impl<H: Host> GroupSubscription<H> {
 }
 
 /// What one event of a group asks.
-type Single = (Domain, Target, PmuId, Attr);
+type Single = (SharingScope, Target, PmuId, Attr);
 
 /// One of a master's events.
 type Nth<H> = (Arc<ShareCell<H>>, usize);
@@ -137,7 +137,7 @@ pub(super) struct Index<H: Host> {
     by_question: HashMap<ShareKey, Arc<ShareCell<H>>>,
     /// Groups of several that an event of theirs may join singly, and which of their events it is; the oldest first.
     singly: HashMap<Single, BTreeMap<u64, Nth<H>>>,
-    /// Of each master's event in [`Domain::RECORDS`]: the events that see it.
+    /// Of each master's event in [`SharingScope::RECORDS`]: the events that see it.
     pub(super) listeners: BTreeMap<EventId, BTreeSet<EventId>>,
     count: u64,
     pub(super) masters: usize,
@@ -189,7 +189,7 @@ impl<H: Host> Index<H> {
     }
 
     /// An event sees a master's.
-    fn listen(&mut self, domain: Domain, master: EventId, event: EventId) {
+    fn listen(&mut self, domain: SharingScope, master: EventId, event: EventId) {
         if domain.is_of_records() {
             self.listeners.entry(master).or_default().insert(event);
         }
@@ -250,7 +250,7 @@ impl ShareKey {
 #[derive(Clone, Debug)]
 pub struct ShareReport {
     /// Who may have a view of it.
-    pub domain: Domain,
+    pub domain: SharingScope,
     /// Of which context, and which part of its time.
     pub target: Target,
     /// The master's events.
@@ -323,7 +323,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// What a group asks; `None` where it shares with no other group.
-    fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<ShareKey> {
+    fn question(&self, plan: &Plan, target: Target, domain: SharingScope) -> Option<ShareKey> {
         if self.sharing == Sharing::Off || domain.is_alone() || !may_share(plan.demand) {
             return None;
         }
@@ -343,7 +343,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Whether the same question is open in the domain already.
-    pub(super) fn is_asked(&self, plan: &Plan, target: Target, domain: Domain) -> bool {
+    pub(super) fn is_asked(&self, plan: &Plan, target: Target, domain: SharingScope) -> bool {
         let asked =
             |question: &ShareKey| self.registry.with(|registry| registry.shares.by_question.contains_key(question));
         self.question(plan, target, domain).as_ref().is_some_and(asked)

@@ -16,12 +16,12 @@ use crate::event::EventState;
 use crate::group::Plan;
 use crate::host::{Host, LockCell};
 use crate::pmu::{BankError, CounterBank as _, Delegated, Lease};
-use crate::share::Domain;
+use crate::share::SharingScope;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::AttrFlags;
 
-enum Joining {
+enum ShareJoin {
     Joined(Opened),
     Refused(OpenError),
     /// The master has gone just now.
@@ -35,7 +35,7 @@ impl<H: Host> Engine<H> {
         plan: &Plan,
         target: Target,
         gate: Gate,
-        domain: Domain,
+        domain: SharingScope,
         asked: Option<Asked<H>>,
     ) -> Result<Opened, OpenError> {
         let Some(question) = self.question(plan, target, domain) else {
@@ -45,9 +45,9 @@ impl<H: Host> Engine<H> {
         loop {
             let (share, first) = self.registry.with(|registry| registry.shares.find(&question));
             match share.turn.with(|life| self.join_share(&share, life, first, (plan, gate), &mut asked)) {
-                Joining::Joined(opened) => return Ok(opened),
-                Joining::Refused(error) => return Err(error),
-                Joining::Again => {}
+                ShareJoin::Joined(opened) => return Ok(opened),
+                ShareJoin::Refused(error) => return Err(error),
+                ShareJoin::Again => {}
             }
         }
     }
@@ -59,14 +59,14 @@ impl<H: Host> Engine<H> {
         first: usize,
         (plan, gate): (&Plan, Gate),
         asked: &mut Option<Asked<H>>,
-    ) -> Joining {
+    ) -> ShareJoin {
         let events = plan.members.len();
         match life {
-            Life::Gone => return Joining::Again,
-            Life::Counts(master) if master.kept || self.is_over(share, master) || self.has_heirs(master) => {
+            Life::Gone => return ShareJoin::Again,
+            Life::Counts(master) if master.kept || self.is_over(share, master) || self.master_has_children(master) => {
                 // Groups that have a view of it keep it; a group that comes now has come too late, and so have all that come later.
                 self.registry.with(|registry| registry.shares.forget(share));
-                return Joining::Again;
+                return ShareJoin::Again;
             }
             Life::Counts(_) => {}
             Life::Unborn => match self.found_master(share, plan, asked.take()) {
@@ -74,11 +74,11 @@ impl<H: Host> Engine<H> {
                 Err(error) => {
                     *life = Life::Gone;
                     self.registry.with(|registry| registry.shares.forget(share));
-                    return Joining::Refused(error);
+                    return ShareJoin::Refused(error);
                 }
             },
         }
-        let Life::Counts(master) = life else { return Joining::Again };
+        let Life::Counts(master) = life else { return ShareJoin::Again };
         let view = Arc::new(GroupSubscription::new(share, share.book.with(|book| book.join(first, events))));
         let bound_to = share.question.target.bound_to();
         let opened = self.registry.with(|registry| {
@@ -89,10 +89,10 @@ impl<H: Host> Engine<H> {
             }
         });
         match opened {
-            Ok(opened) => Joining::Joined(opened),
+            Ok(opened) => ShareJoin::Joined(opened),
             Err(error) => {
                 self.leave_share(&view, life);
-                Joining::Refused(error)
+                ShareJoin::Refused(error)
             }
         }
     }
@@ -144,7 +144,7 @@ impl<H: Host> Engine<H> {
 
     /// Whether children count for a master, or may do so: an event that is opened now does not follow those who were forked
     /// before.
-    fn has_heirs(&self, master: &Master<H>) -> bool {
+    fn master_has_children(&self, master: &Master<H>) -> bool {
         let family = self.registry.with(|registry| registry.groups.get(master.opened.group)?.family);
         if let Some(family) = family {
             return self.with_family(family, |family| family.live() > 1).unwrap_or(false);
@@ -245,8 +245,8 @@ fn register_view<H: Host>(
     };
     let tap = |index: usize| {
         let event = master.opened.events[first + index];
-        let kin = registry.events.get(event).and_then(|record| record.kin);
-        let view = EventSubscription { whole: Arc::clone(view), index, master: event, kin };
+        let root_count = registry.events.get(event).and_then(|record| record.root_count);
+        let view = EventSubscription { whole: Arc::clone(view), index, master: event, root_count };
         FastRead::shared(&master.taps[first + index], view)
     };
     let taps: FastReads<H> = (0..events).map(tap).collect();

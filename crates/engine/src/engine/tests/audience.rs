@@ -2,7 +2,7 @@
 
 use crate::engine::{Audience, Census, EventRing, SetRequest};
 use crate::ring_buffer::{Forward, LossReason, Reader, RingSetup, Taking};
-use crate::share::Domain;
+use crate::share::SharingScope;
 use crate::system_wide::{Absent, CpuMask, SetScope};
 use crate::testing::{Machine, SCARCE, event, group};
 use crate::{CpuId, Engine, EventId, Nanos, OutputError, SetId};
@@ -36,7 +36,7 @@ fn subscribe(engine: &Engine<Machine>, attrs: &[Attr], bytes: usize) -> Subscrib
     let groups = attrs.iter().map(|&attr| group(SCARCE, &[attr])).collect();
     let mask: CpuMask = (0..CPUS).map(CpuId).collect();
     let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
-    let set = engine.open_set_in(Domain::RECORDS, request).unwrap();
+    let set = engine.open_set_in(SharingScope::RECORDS, request).unwrap();
     let ring = engine.attach_set_ring::<Forward>(set, bytes, RingSetup::default()).unwrap();
     Subscriber { set, reader: Reader::new(Taking(Arc::clone(ring.pages()))), ring }
 }
@@ -75,14 +75,14 @@ fn one_event_writes_to_all_who_are_on() {
     assert_eq!(one.sources(&engine), two.sources(&engine));
     let source = one.sources(&engine)[&1][0];
     assert_ne!(source, other.sources(&engine)[&1][0]);
-    assert_eq!(bring(&engine, source, 0), 0, "nobody is on");
-    engine.arm(one.set).unwrap();
+    assert_eq!(bring(&engine, source, 0), 0, "no event is on");
+    engine.enable_set(one.set).unwrap();
     assert_eq!(bring(&engine, source, 1), 1);
-    engine.arm(two.set).unwrap();
+    engine.enable_set(two.set).unwrap();
     for number in 2..7 {
         assert_eq!(bring(&engine, source, number), 2);
     }
-    engine.disarm(one.set).unwrap();
+    engine.disable_set(one.set).unwrap();
     assert_eq!(bring(&engine, source, 7), 1);
     assert_eq!(one.read(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(two.read(), [2, 3, 4, 5], "who doesn't read loses his own records");
@@ -90,7 +90,7 @@ fn one_event_writes_to_all_who_are_on() {
     assert!(other.read().is_empty());
     engine.close_set(two.set);
     assert_eq!(bring(&engine, source, 8), 0);
-    assert_eq!(Arc::strong_count(&two.ring), 1, "nobody but the caller has it any more");
+    assert_eq!(Arc::strong_count(&two.ring), 1, "only the caller has it");
     engine.close_set(one.set);
     engine.close_set(other.set);
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
@@ -103,14 +103,14 @@ fn a_cpu_that_comes_back_goes_on_in_the_same_ring() {
     let mut one = subscribe(&engine, &[sampling(7), sampling(8)], 1024);
     let led = subscribe(&engine, &[sampling(7)], 64);
     engine.redirect_set(led.set, one.set).unwrap();
-    engine.arm(one.set).unwrap();
+    engine.enable_set(one.set).unwrap();
     engine.cpu_offline(CpuId(2));
     assert!(!one.sources(&engine).contains_key(&2) || one.sources(&engine)[&2].is_empty());
     engine.cpu_online(CpuId(2));
     let again = one.sources(&engine)[&2].clone();
     assert_eq!(again, [led.sources(&engine)[&2][0], again[1]]);
     assert_eq!((bring(&engine, again[0], 1), bring(&engine, again[1], 2)), (1, 1));
-    engine.arm(led.set).unwrap();
+    engine.enable_set(led.set).unwrap();
     assert_eq!(bring(&engine, again[0], 3), 2, "both lead there");
     assert_eq!(one.read(), [1, 2, 3, 3]);
     let gone = led.set;
@@ -119,11 +119,11 @@ fn a_cpu_that_comes_back_goes_on_in_the_same_ring() {
 }
 
 #[test]
-fn without_sharing_everybody_has_his_own() {
+fn without_sharing_each_event_has_its_own() {
     let engine = Machine::engine(CPUS);
     let (mut one, mut two) = (subscribe(&engine, &[sampling(7)], 1024), subscribe(&engine, &[sampling(7)], 1024));
-    engine.arm(one.set).unwrap();
-    engine.arm(two.set).unwrap();
+    engine.enable_set(one.set).unwrap();
+    engine.enable_set(two.set).unwrap();
     assert_eq!(bring(&engine, one.sources(&engine)[&0][0], 1), 1);
     assert_eq!((one.read(), two.read()), (Vec::from([1]), Vec::new()));
 }
@@ -173,10 +173,10 @@ proptest! {
                     all.push((subscribe(&engine, &[sampling(period)], 4096), model));
                 }
                 Step::Arm(at) => if let Some((one, model)) = all.get_mut(at % count) {
-                    model.on = engine.arm(one.set).is_ok();
+                    model.on = engine.enable_set(one.set).is_ok();
                 },
                 Step::Disarm(at) => if let Some((one, model)) = all.get_mut(at % count) {
-                    engine.disarm(one.set).unwrap();
+                    engine.disable_set(one.set).unwrap();
                     model.on = false;
                 },
                 Step::Close(at) => if at % count < all.len() {

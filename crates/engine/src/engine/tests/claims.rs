@@ -182,7 +182,7 @@ fn where_the_host_decides_it_is_asked_and_differences_are_counted() {
 }
 
 #[test]
-fn somebody_outside_is_reckoned_with_and_named() {
+fn an_outside_holder_is_counted_and_named() {
     let engine = Machine::with_registers(SHARED, Authority::Ledger);
     let ledger = engine.ledger().unwrap();
     let debugger = Holder::Outside(OutsideId(42));

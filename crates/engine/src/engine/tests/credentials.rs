@@ -5,7 +5,7 @@ use crate::engine::SetRequest;
 use crate::error::OpenError;
 use crate::id::Cred;
 use crate::pmu::BankError;
-use crate::share::Domain;
+use crate::share::SharingScope;
 use crate::system_wide::{Absent, CpuMask, SetScope};
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, event, group};
 use crate::{CpuId, Engine, Target, TaskId};
@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 
 const CRED: Cred = Cred(7);
 
-fn domain() -> Domain {
-    Domain::default().with_cred(CRED)
+fn domain() -> SharingScope {
+    SharingScope::default().with_cred(CRED)
 }
 
 fn request(scope: SetScope) -> SetRequest {
@@ -34,7 +34,7 @@ fn all_with(engine: &Engine<Machine>, cred: Cred) -> usize {
 fn a_set_keeps_them_on_every_way() {
     for engine in [Machine::engine(2), Machine::sharing(2)] {
         let set = engine.open_set_in(domain(), request(SetScope::Everything)).unwrap();
-        engine.arm(set).unwrap();
+        engine.enable_set(set).unwrap();
         assert_eq!(all_with(&engine, CRED), 6);
         engine.cpu_offline(CpuId(1));
         engine.cpu_online(CpuId(1));
@@ -70,13 +70,13 @@ fn a_group_keeps_them_when_it_changes_and_takes_turns() {
 #[test]
 fn those_with_other_credentials_have_other_counters() {
     let engine = Machine::sharing(1);
-    let open = |of: Domain| engine.open_in(of, &group(PLENTY, &[event(3)]), Target::cpu(CpuId(0))).unwrap();
+    let open = |of: SharingScope| engine.open_in(of, &group(PLENTY, &[event(3)]), Target::cpu(CpuId(0))).unwrap();
     open(domain());
     open(domain());
     assert_eq!((all_with(&engine, CRED), engine.census().masters), (1, 1));
-    open(Domain::default());
+    open(SharingScope::default());
     assert_eq!((all_with(&engine, Cred::HOST), engine.census().masters), (1, 2));
-    open(Domain::default().with_cred(Cred(8)));
+    open(SharingScope::default().with_cred(Cred(8)));
     assert_eq!((all_with(&engine, Cred(8)), engine.census().masters), (1, 3));
 }
 

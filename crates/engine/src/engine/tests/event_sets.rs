@@ -2,7 +2,7 @@
 
 use crate::context::ContextKey;
 use crate::engine::{Census, SetRequest, SwitchError};
-use crate::event_set::{Member, Position, Wish};
+use crate::event_set::{Member, Position, SwitchRequest};
 use crate::pmu::BankError;
 use crate::system_wide::{Absent, SetScope};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group};
@@ -25,8 +25,8 @@ fn run(engine: &Engine<Machine>, ns: u64) {
     engine.host().run(&keys, ns);
 }
 
-fn switch(engine: &Engine<Machine>, set: EventSetId, wish: Wish) -> Position {
-    engine.switch_event_set(set, wish).unwrap()
+fn switch(engine: &Engine<Machine>, set: EventSetId, request: SwitchRequest) -> Position {
+    engine.switch_event_set(set, request).unwrap()
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn all_of_it_counts_while_it_is_on() {
     let engine = Machine::engine(2);
     let fine = wide(&engine, 0..2, event(2));
     let always = wide(&engine, 0..2, event(1));
-    engine.arm(always).unwrap();
+    engine.enable_set(always).unwrap();
     let task = TaskId(7);
     let groups: Vec<_> = (0..2)
         .map(|_| engine.open(&group(PLENTY, &[flagged(3, AttrFlags::DISABLED)]), Target::task(task)).unwrap())
@@ -51,7 +51,7 @@ fn all_of_it_counts_while_it_is_on() {
     };
     work();
     assert_eq!((counted().0, counted().1), (0, 0));
-    assert_eq!(switch(&engine, set, Wish::OnFor(Nanos(15))), Position::On);
+    assert_eq!(switch(&engine, set, SwitchRequest::OnFor(Nanos(15))), Position::On);
     let (before, due) = (counted(), engine.event_set_next(set));
     work();
     assert_eq!(counted().0 - before.0, 2 * 2 * 10);
@@ -64,7 +64,7 @@ fn all_of_it_counts_while_it_is_on() {
     assert_eq!((counted().0, counted().1), (before.0, before.1));
     assert!(counted().2 > before.2, "what is in no set counts on");
     engine.dissolve(set);
-    assert_eq!(engine.switch_event_set(set, Wish::On), Err(SwitchError::Closed));
+    assert_eq!(engine.switch_event_set(set, SwitchRequest::On), Err(SwitchError::Closed));
     groups.iter().for_each(|one| engine.close(one.group));
     [fine, always].into_iter().for_each(|set| engine.close_set(set));
     assert_eq!(engine.census(), Census::default());
@@ -74,12 +74,12 @@ fn all_of_it_counts_while_it_is_on() {
 fn what_cannot_be_enabled_takes_the_others_back() {
     let engine = Machine::engine(2);
     for _ in 0..2 {
-        engine.arm(wide(&engine, 1..2, flagged(1, AttrFlags::PINNED))).unwrap();
+        engine.enable_set(wide(&engine, 1..2, flagged(1, AttrFlags::PINNED))).unwrap();
     }
     let plenty = wide(&engine, 0..1, event(2));
     let pinned = wide(&engine, 0..2, flagged(1, AttrFlags::PINNED));
     let set = engine.gather(vec![Member::Set(plenty), Member::Set(pinned)]);
-    let Err(SwitchError::Member { member, cpu, error }) = engine.switch_event_set(set, Wish::On) else {
+    let Err(SwitchError::Member { member, cpu, error }) = engine.switch_event_set(set, SwitchRequest::On) else {
         panic!("CPU 1 has no counter left");
     };
     assert_eq!((member, cpu), (1, Some(CpuId(1))));
@@ -89,7 +89,7 @@ fn what_cannot_be_enabled_takes_the_others_back() {
     assert_eq!(engine.event_set_position(set), Some(Position::Off));
     // It is not tried again by itself, and a new wish tries again.
     assert_eq!(engine.settle_event_set(set), Ok(Position::Off));
-    assert!(engine.switch_event_set(set, Wish::Hold(3)).is_err());
+    assert!(engine.switch_event_set(set, SwitchRequest::Hold(3)).is_err());
 }
 
 #[test]
@@ -97,13 +97,13 @@ fn a_member_that_is_closed_is_named_and_does_not_keep_the_others_on() {
     let engine = Machine::engine(2);
     let (one, other) = (wide(&engine, 0..2, event(1)), wide(&engine, 0..2, event(1)));
     let set = engine.gather(vec![Member::Set(one), Member::Set(other)]);
-    assert_eq!(switch(&engine, set, Wish::On), Position::On);
+    assert_eq!(switch(&engine, set, SwitchRequest::On), Position::On);
     engine.close_set(one);
-    assert_eq!(switch(&engine, set, Wish::Off), Position::Off);
+    assert_eq!(switch(&engine, set, SwitchRequest::Off), Position::Off);
     run(&engine, 10);
     assert_eq!(total(&engine, other), 0);
     let error = SwitchError::Member { member: 0, cpu: None, error: ControlError::Closed };
-    assert_eq!(engine.switch_event_set(set, Wish::On), Err(error));
+    assert_eq!(engine.switch_event_set(set, SwitchRequest::On), Err(error));
 }
 
 #[test]
@@ -112,16 +112,16 @@ fn a_cpu_that_comes_while_it_is_on_is_on() {
     let fine = wide(&engine, 0..2, event(2));
     let set = engine.gather(vec![Member::Set(fine)]);
     engine.cpu_offline(CpuId(1));
-    assert_eq!(switch(&engine, set, Wish::Hold(0)), Position::On);
+    assert_eq!(switch(&engine, set, SwitchRequest::Hold(0)), Position::On);
     engine.cpu_online(CpuId(1));
     let before = total(&engine, fine);
     run(&engine, 10);
     assert_eq!(total(&engine, fine) - before, 2 * 2 * 10);
-    assert_eq!(switch(&engine, set, Wish::LetGo(0)), Position::Off);
+    assert_eq!(switch(&engine, set, SwitchRequest::Release(0)), Position::Off);
 }
 
 #[test]
-fn who_comes_later_stands_as_the_others_do() {
+fn a_member_that_joins_later_stands_as_the_others_do() {
     let engine = Machine::engine(2);
     let plenty = || {
         let groups = vec![group(PLENTY, &[event(1)])];
@@ -134,11 +134,11 @@ fn who_comes_later_stands_as_the_others_do() {
     assert_eq!(engine.join_event_set(set, vec![Member::Set(off)]), Ok(Position::Off));
     run(&engine, 10);
     assert_eq!(each(), [0, 0, 0]);
-    assert_eq!(switch(&engine, set, Wish::On), Position::On);
+    assert_eq!(switch(&engine, set, SwitchRequest::On), Position::On);
     assert_eq!(engine.join_event_set(set, vec![Member::Set(on)]), Ok(Position::On));
     run(&engine, 10);
     assert_eq!(each(), [20, 20, 20]);
-    assert_eq!(switch(&engine, set, Wish::Off), Position::Off);
+    assert_eq!(switch(&engine, set, SwitchRequest::Off), Position::Off);
     run(&engine, 10);
     assert_eq!(each(), [20, 20, 20]);
     engine.dissolve(set);
@@ -146,11 +146,11 @@ fn who_comes_later_stands_as_the_others_do() {
 }
 
 #[test]
-fn who_cannot_be_on_comes_with_nobody() {
+fn where_one_member_cannot_be_on_none_joins() {
     let engine = Machine::engine(2);
     let first = wide(&engine, 0..2, event(1));
     let set = engine.gather(vec![Member::Set(first)]);
-    assert_eq!(switch(&engine, set, Wish::On), Position::On);
+    assert_eq!(switch(&engine, set, SwitchRequest::On), Position::On);
     let (good, closed) = (wide(&engine, 0..2, event(1)), wide(&engine, 0..2, event(1)));
     engine.close_set(closed);
     let refused = SwitchError::Member { member: 1, cpu: None, error: ControlError::Closed };

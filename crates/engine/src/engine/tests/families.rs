@@ -4,7 +4,7 @@ use super::close_all;
 use crate::context::ContextKey;
 use crate::context::Presence;
 use crate::engine::{Census, Exec};
-use crate::inherit::{Attribution, KinError};
+use crate::inherit::{Attribution, FamilyError};
 use crate::pmu::BankError;
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{Count, Engine, EventId, EventState, Nanos, OpenError, Opened, ReadError, Target, TaskId};
@@ -97,23 +97,21 @@ fn families_by_reports_say_who_counted_what() {
     engine.enable_group(root.group).unwrap();
     engine.host().run_task(1, 10);
     let (one, two, three) = (TaskId(1), TaskId(2), TaskId(3));
-    engine.relative_forked(family, one, two, Nanos(1)).unwrap();
-    engine.relative_forked(family, two, three, Nanos(2)).unwrap();
-    let stranger = engine.relative_forked(family, TaskId(9), TaskId(8), Nanos(2));
-    assert_eq!(stranger, Err(KinError::UnknownParent(TaskId(9))));
+    engine.child_forked(family, one, two, Nanos(1)).unwrap();
+    engine.child_forked(family, two, three, Nanos(2)).unwrap();
+    let stranger = engine.child_forked(family, TaskId(9), TaskId(8), Nanos(2));
+    assert_eq!(stranger, Err(FamilyError::UnknownParent(TaskId(9))));
     let report = Count { value: 4, enabled: Nanos(4), running: Nanos(4) };
-    engine.relative_exited(family, three, Nanos(5)).unwrap();
-    engine.relative_reported(family, three, 0, report).unwrap();
-    assert_eq!(engine.relative_reported(family, three, 1, report), Err(KinError::NoSuchEvent(1)));
+    engine.child_exited(family, three, Nanos(5)).unwrap();
+    engine.child_reported(family, three, 0, report).unwrap();
+    assert_eq!(engine.child_reported(family, three, 1, report), Err(FamilyError::NoSuchEvent(1)));
     let tally = engine.read_family(family).unwrap()[0];
     assert_eq!((tally.total.value, tally.own.value, tally.retired.value), (10, 6, 4));
     // The number of a task that exited is taken by another.
-    engine.relative_forked(family, one, three, Nanos(6)).unwrap();
-    engine.relative_reported(family, three, 0, report).unwrap();
+    engine.child_forked(family, one, three, Nanos(6)).unwrap();
+    engine.child_reported(family, three, 0, report).unwrap();
     let counted: Vec<_> = engine
-        .with_family(family, |family| {
-            family.relatives().map(|(_, r)| (r.task.0, r.counts()[0].value, r.reports)).collect()
-        })
+        .with_family(family, |family| family.tasks().map(|(_, r)| (r.task.0, r.counts()[0].value, r.reports)).collect())
         .unwrap();
     assert_eq!(counted, [(1, 0, 0), (2, 0, 0), (3, 4, 1), (3, 4, 1)]);
     engine.close(root.group);
@@ -191,7 +189,7 @@ fn a_family_says_who_counted_what_where_the_engine_counts() {
     let who = |engine: &Engine<Machine>| {
         let values = |counts: &[Count]| counts.iter().map(|count| count.value).collect::<Vec<_>>();
         let each = |family: &mut crate::inherit::Family| {
-            family.relatives().map(|(_, r)| (r.task.0, values(r.counts()), r.reports)).collect::<Vec<_>>()
+            family.tasks().map(|(_, r)| (r.task.0, values(r.counts()), r.reports)).collect::<Vec<_>>()
         };
         engine.with_family(family, each).unwrap()
     };
@@ -331,7 +329,7 @@ fn a_child_in_error_has_counted_what_it_had() {
 fn a_record_that_says_exit_closes_what_the_engine_had_opened() {
     let (engine, root) = three_generations(&group(PLENTY, &[inherited(1)]));
     let family = engine.registry_family(root.events[0]);
-    engine.relative_exited(family, TaskId(3), Nanos(1)).unwrap();
-    assert_eq!(engine.relative_exited(family, TaskId(9), Nanos(1)), Err(KinError::UnknownTask(TaskId(9))));
+    engine.child_exited(family, TaskId(3), Nanos(1)).unwrap();
+    assert_eq!(engine.child_exited(family, TaskId(9), Nanos(1)), Err(FamilyError::UnknownTask(TaskId(9))));
     assert_eq!((engine.census().events, engine.host().leased()), (2, 2));
 }

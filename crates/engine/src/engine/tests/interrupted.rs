@@ -93,7 +93,7 @@ fn a_child_exits_before_its_fork_is_done() {
     // Against the rules; still nothing is left.
     let (engine, counted) = fork_while(|engine, root| {
         let family = engine.registry_family(root.events[0]);
-        engine.relative_exited(family, CHILD, crate::Nanos(0)).unwrap();
+        engine.child_exited(family, CHILD, crate::Nanos(0)).unwrap();
     });
     assert_eq!((counted, engine.census().events), (vec![0, 0], 2));
 }
@@ -173,7 +173,7 @@ fn a_cpu_goes_while_a_set_is_armed() {
         let set = engine.open_set(request(0..2, Absent::Await)).unwrap();
         // What a CPU refuses that is going away is no refusal.
         let hotplug = Hotplug::during(&engine, skip, skip);
-        engine.arm(set).unwrap();
+        engine.enable_set(set).unwrap();
         engine.host().refuse_starts(0);
         hotplug.join();
         engine.host().run(&[0, 1].map(|cpu| ContextKey::Cpu(CpuId(cpu))), 5);
@@ -192,7 +192,7 @@ fn a_set_is_closed_while_a_cpu_comes() {
     let engine = engine(2);
     engine.cpu_offline(CpuId(1));
     let set = engine.open_set(request(0..2, Absent::Await)).unwrap();
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     let closer = Arc::new(Mutex::new(None));
     let (other, started) = (Arc::clone(&engine), Arc::clone(&closer));
     engine.host().interrupt(Moment::Near, 0, move || {

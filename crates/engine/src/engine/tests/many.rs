@@ -19,7 +19,7 @@ fn tasks(count: u64) -> Vec<Target> {
     (1..=count).map(|task| Target::task(TaskId(task))).collect()
 }
 
-fn nobody(_: &OpenError) -> bool {
+fn never(_: &OpenError) -> bool {
     false
 }
 
@@ -36,7 +36,7 @@ fn where_one_of_many_is_refused_nothing_stays() {
     let before = (engine.census(), held(&engine), engine.host().leased());
     let two = [group(PLENTY, &[data, event(1)]), group(PLENTY, &[data])];
     for begin in [Begin::Off, Begin::On] {
-        let RefusedOn { target, index, error } = engine.open_each(&two, &tasks(MANY), begin, nobody).unwrap_err();
+        let RefusedOn { target, index, error } = engine.open_each(&two, &tasks(MANY), begin, never).unwrap_err();
         assert_eq!((target, index), (1499, 1), "its first group found the last register");
         assert!(matches!(error, OpenError::DebugRegisters { index: 0, .. }), "{error:?}");
         assert_eq!((engine.census(), held(&engine), engine.host().leased()), before);
@@ -87,7 +87,7 @@ fn a_task_that_exits_meanwhile_is_left_out_or_takes_all_along() {
             assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
             if (pmu, begin) != (SCARCE, Begin::Off) {
                 refuse(&engine, 1499);
-                let refused = engine.open_each(&groups, &tasks(MANY), begin, nobody).unwrap_err();
+                let refused = engine.open_each(&groups, &tasks(MANY), begin, never).unwrap_err();
                 assert_eq!((refused.target, is_busy(&refused.error)), (1499, true));
                 assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
             }
@@ -99,7 +99,7 @@ fn a_task_that_exits_meanwhile_is_left_out_or_takes_all_along() {
 fn what_can_not_be_started_is_not_opened() {
     let engine = Machine::engine(1);
     engine.host().refuse_starts(1);
-    let refused = engine.open_each(&[group(PLENTY, &[event(1)])], &tasks(3), Begin::On, nobody).unwrap_err();
+    let refused = engine.open_each(&[group(PLENTY, &[event(1)])], &tasks(3), Begin::On, never).unwrap_err();
     assert_eq!((refused.target, refused.error), (0, OpenError::Bank { index: 0, error: BankError::Busy }));
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
@@ -110,7 +110,7 @@ fn many_count_as_one_after_the_other_does() {
         for flags in [AttrFlags::empty(), AttrFlags::INHERIT] {
             let (engine, single) = (Machine::engine(1), Machine::engine(1));
             let groups = [group(pmu, &[flagged(3, flags)]), group(pmu, &[flagged(5, flags)])];
-            let at_once = engine.open_each(&groups, &tasks(4), Begin::On, nobody).unwrap().opened;
+            let at_once = engine.open_each(&groups, &tasks(4), Begin::On, never).unwrap().opened;
             let one = |target: Target| groups.iter().map(move |spec| (spec, target));
             let one_by_one: Vec<_> =
                 tasks(4).into_iter().flat_map(one).map(|(spec, target)| single.open(spec, target).unwrap()).collect();
@@ -150,7 +150,7 @@ fn targets_may_be_cpus_and_may_come_twice() {
         let cpus = [0, 1, 2, 0].map(|cpu| Target::cpu(CpuId(cpu)));
         let groups = [group(PLENTY, &[event(1)]), group(SCARCE, &[event(2)])];
         let offline = OpenError::CpuOffline { cpu: CpuId(1) };
-        let refused = engine.open_each(&groups, &cpus, Begin::On, nobody).unwrap_err();
+        let refused = engine.open_each(&groups, &cpus, Begin::On, never).unwrap_err();
         assert_eq!(refused, RefusedOn { target: 1, index: 0, error: offline });
         assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
         let many = engine.open_each(&groups, &cpus, Begin::On, |error| *error == offline).unwrap();
@@ -202,7 +202,7 @@ fn what_is_wrong_with_a_group_is_said_before_anything_is_touched() {
     assert_eq!((refused.target, refused.index), (0, 1));
     assert!(matches!(refused.error, OpenError::Parse { index: 1, .. }));
     assert_eq!(engine.host().programs(), 0);
-    let nothing = engine.open_each(&[], &tasks(3), Begin::On, nobody).unwrap();
+    let nothing = engine.open_each(&[], &tasks(3), Begin::On, never).unwrap();
     assert_eq!((nothing.opened.len(), engine.census()), (0, Census::default()));
     let refused = Attr { config1: REFUSED, ..event(1) };
     let many = engine.open_each(&[group(PLENTY, &[refused])], &tasks(3), Begin::Off, |_| true).unwrap();
@@ -224,14 +224,14 @@ fn what_takes_turns_begins_and_ends_as_one() {
         engine.host().tick(1000);
         let events: Vec<EventId> = if cpus {
             let set = engine.open_set(set).unwrap();
-            engine.arm(set).unwrap();
+            engine.enable_set(set).unwrap();
             for _ in 0..3 {
                 engine.rotate();
             }
-            engine.disarm(set).unwrap();
+            engine.disable_set(set).unwrap();
             engine.set_events(set).unwrap().into_iter().flat_map(|(_, events)| events).collect()
         } else {
-            let opened = engine.open_each(&groups, &tasks(1), Begin::Off, nobody).unwrap().opened;
+            let opened = engine.open_each(&groups, &tasks(1), Begin::Off, never).unwrap().opened;
             let groups: Vec<GroupId> = opened.iter().map(|one| one.group).collect();
             engine.enable_each(&groups).unwrap();
             for _ in 0..3 {
@@ -250,10 +250,10 @@ fn what_takes_turns_begins_and_ends_as_one() {
 }
 
 #[test]
-fn behind_one_that_is_refused_nobody_begins() {
+fn behind_one_that_is_refused_none_begins() {
     let engine = Machine::engine(1);
     let groups: Vec<_> = (1..=3).map(|rate| group(PLENTY, &[event(rate)])).collect();
-    let opened = engine.open_each(&groups, &tasks(1), Begin::Off, nobody).unwrap().opened;
+    let opened = engine.open_each(&groups, &tasks(1), Begin::Off, never).unwrap().opened;
     let groups: Vec<GroupId> = opened.iter().map(|one| one.group).collect();
     engine.enable_group(groups[2]).unwrap();
     let states = || opened.iter().map(|one| engine.state(one.leader).unwrap()).collect::<Vec<_>>();

@@ -21,7 +21,7 @@ mod taps;
 mod threads;
 
 use super::Census;
-use crate::inherit::KinError;
+use crate::inherit::FamilyError;
 use crate::testing::Machine;
 use crate::{Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
 use alloc::vec::Vec;
@@ -50,12 +50,12 @@ impl Engine<Machine> {
     }
 
     /// A record says that a relative forked.
-    fn relative_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), KinError> {
+    fn child_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), FamilyError> {
         self.with_family(family, |family| family.fork(parent, child, at).map(|_| ())).unwrap_or(Ok(()))
     }
 
     /// The family of which this is a root event.
     fn registry_family(&self, event: EventId) -> FamilyId {
-        self.record(event).and_then(|record| record.kin).unwrap().family
+        self.record(event).and_then(|record| record.root_count).unwrap().family
     }
 }

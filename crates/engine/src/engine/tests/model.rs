@@ -6,7 +6,7 @@
 
 use crate::context::ContextKey;
 use crate::engine::Opened;
-use crate::inherit::KinId;
+use crate::inherit::FamilyTaskId;
 use crate::testing::Machine;
 use crate::{Count, CpuId, Engine, EventId, EventState, GroupId, LockCell, Nanos, SetId, TaskId};
 use alloc::vec::Vec;
@@ -38,19 +38,19 @@ impl Truth {
 
 /// One task in which a group is counted.
 #[derive(Clone, Debug)]
-pub(super) struct Relative {
+pub(super) struct ModelTask {
     pub(super) task: u64,
     pub(super) on: Vec<bool>,
     pub(super) alive: bool,
 }
 
 /// A group of a task with everything that it was inherited by.
-pub(super) struct Kinship {
+pub(super) struct FamilyModel {
     pub(super) opened: Opened,
     pub(super) scarce: bool,
     pub(super) pinned: bool,
     pub(super) truth: Vec<Truth>,
-    pub(super) relatives: Vec<Relative>,
+    pub(super) tasks: Vec<ModelTask>,
 }
 
 /// Which group counts a task for a root group: the root's own, or a child's.
@@ -61,8 +61,8 @@ pub(super) fn group_in(engine: &Engine<Machine>, root: &Opened, task: u64) -> Op
         let group = if family.is_root(TaskId(task)) {
             root.group
         } else {
-            let kin: KinId = family.find(TaskId(task))?;
-            family.counted().find_map(|(other, group)| (other == kin).then_some(group))?
+            let id: FamilyTaskId = family.find(TaskId(task))?;
+            family.counted().find_map(|(other, group)| (other == id).then_some(group))?
         };
         Some(Opened { group, events: registry.groups.get(group)?.events.clone() })
     })
@@ -72,40 +72,40 @@ pub(super) fn states(engine: &Engine<Machine>, events: &[EventId]) -> Vec<EventS
     events.iter().filter_map(|&event| engine.state(event).ok()).collect()
 }
 
-impl Kinship {
+impl FamilyModel {
     pub(super) fn new(opened: Opened, scarce: bool, pinned: bool, rates: &[u64], task: u64) -> Self {
         let truth = rates.iter().map(|&rate| Truth { rate, ..Truth::default() }).collect();
-        let relatives = vec![Relative { task, on: vec![false; rates.len()], alive: true }];
-        Self { opened, scarce, pinned, truth, relatives }
+        let tasks = vec![ModelTask { task, on: vec![false; rates.len()], alive: true }];
+        Self { opened, scarce, pinned, truth, tasks }
     }
 
-    pub(super) fn alive(&self, task: u64) -> Option<&Relative> {
-        self.relatives.iter().find(|relative| relative.alive && relative.task == task)
+    pub(super) fn alive(&self, task: u64) -> Option<&ModelTask> {
+        self.tasks.iter().find(|entry| entry.alive && entry.task == task)
     }
 
     pub(super) fn switch(&mut self, events: core::ops::Range<usize>, on: bool) {
-        for relative in self.relatives.iter_mut().filter(|relative| relative.alive) {
+        for entry in self.tasks.iter_mut().filter(|entry| entry.alive) {
             for index in events.clone() {
-                relative.on.get_mut(index).into_iter().for_each(|it| *it = on);
+                entry.on.get_mut(index).into_iter().for_each(|it| *it = on);
             }
         }
     }
 
     /// Time passes while one of its tasks runs. Checks what the engine says of it.
     pub(super) fn pass(&mut self, engine: &Engine<Machine>, task: u64, ns: u64) -> Checked {
-        let Some(relative) = self.alive(task).cloned() else { return Ok(()) };
+        let Some(entry) = self.alive(task).cloned() else { return Ok(()) };
         let Some(group) = group_in(engine, &self.opened, task) else {
             return Err(TestCaseError::fail("a relative that should be counted is not"));
         };
         let states = states(engine, &group.events);
         let error_allowed = |state| state == EventState::Error && (self.pinned || !self.scarce);
-        for (&state, &on) in states.iter().zip(&relative.on) {
+        for (&state, &on) in states.iter().zip(&entry.on) {
             let good = if on { state.ages() || error_allowed(state) } else { state == EventState::Off };
             prop_assert!(good, "{state:?}, on: {on}");
         }
         let leader = states[0].ages();
         let started: Vec<_> = states.iter().filter(|state| state.ages()).collect();
-        prop_assert!(leader || !states.contains(&EventState::Active), "nobody counts without the leader");
+        prop_assert!(leader || !states.contains(&EventState::Active), "no event counts without the leader");
         let whole = started.windows(2).all(|pair| pair[0] == pair[1]);
         prop_assert!(!leader || whole, "whole, or not at all: {states:?}");
         prop_assert!(!leader || self.scarce || *started[0] == EventState::Active, "slots are plenty: {states:?}");
@@ -207,11 +207,15 @@ pub(super) fn running(task: u64, online: &[bool]) -> Vec<ContextKey> {
 }
 
 /// No event waits for a counter of a task that it could have.
-pub(super) fn nobody_waits_for_nothing(engine: &Engine<Machine>, kinships: &[Kinship], task: u64) -> Checked {
-    let groups: Vec<(GroupId, Vec<EventState>)> = kinships
+pub(super) fn no_event_waits_for_nothing(
+    engine: &Engine<Machine>,
+    family_models: &[FamilyModel],
+    task: u64,
+) -> Checked {
+    let groups: Vec<(GroupId, Vec<EventState>)> = family_models
         .iter()
-        .filter(|kinship| kinship.scarce && kinship.alive(task).is_some())
-        .filter_map(|kinship| group_in(engine, &kinship.opened, task))
+        .filter(|family_model| family_model.scarce && family_model.alive(task).is_some())
+        .filter_map(|family_model| group_in(engine, &family_model.opened, task))
         .map(|opened| (opened.group, states(engine, &opened.events)))
         .collect();
     let taken = groups.iter().flat_map(|(_, states)| states).filter(|&&state| state == EventState::Active).count();

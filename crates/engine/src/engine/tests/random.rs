@@ -3,7 +3,7 @@
 //! Every event counts `rate` per nanosecond that it runs, so its value, its time running and its time enabled are known
 //! to the digit after each step, summed over all relatives and over all lives of a CPU.
 
-use super::model::{Checked, CpuSet, Kinship, group_in, nobody_waits_for_nothing, running, states};
+use super::model::{Checked, CpuSet, FamilyModel, group_in, no_event_waits_for_nothing, running, states};
 use crate::context::{ContextKey, Presence};
 use crate::engine::{Census, SetRequest};
 use crate::system_wide::{Absent, SetScope};
@@ -77,7 +77,7 @@ fn cpus_of(bits: u32) -> Vec<u32> {
 
 struct World {
     engine: Engine<Machine>,
-    kinships: Vec<Kinship>,
+    family_models: Vec<FamilyModel>,
     sets: Vec<CpuSet>,
     alive: Vec<u64>,
     online: [bool; CPUS],
@@ -91,8 +91,8 @@ impl World {
         for task in [1, 2] {
             engine.host().place(ContextKey::Task(TaskId(task)), Presence::Out);
         }
-        let (kinships, sets) = (Vec::new(), Vec::new());
-        Self { engine, kinships, sets, alive: vec![1, 2], online: [true; CPUS], next_task: 3, next_rate: 1 }
+        let (family_models, sets) = (Vec::new(), Vec::new());
+        Self { engine, family_models, sets, alive: vec![1, 2], online: [true; CPUS], next_task: 3, next_rate: 1 }
     }
 
     fn rates(&mut self, events: usize) -> Vec<u64> {
@@ -108,34 +108,34 @@ impl World {
         self.engine.host().refuse_programs(refusals.programs);
         self.engine.host().refuse_starts(refusals.starts);
         let disturbed = refusals.programs + refusals.starts > 0;
-        let (groups, sets) = (self.kinships.len().max(1), self.sets.len().max(1));
+        let (groups, sets) = (self.family_models.len().max(1), self.sets.len().max(1));
         match op {
             Op::Open { scarce, events, task, pinned } => self.open(scarce, events, task, pinned, disturbed)?,
-            Op::Close(index) if !self.kinships.is_empty() => {
-                let kinship = self.kinships.swap_remove(index % groups);
-                self.engine.close(kinship.opened.group);
-                prop_assert!(self.engine.read(kinship.opened.events[0]).is_err());
+            Op::Close(index) if !self.family_models.is_empty() => {
+                let family_model = self.family_models.swap_remove(index % groups);
+                self.engine.close(family_model.opened.group);
+                prop_assert!(self.engine.read(family_model.opened.events[0]).is_err());
             }
             Op::Enable(index) | Op::Disable(index) => {
-                let Some(kinship) = self.kinships.get_mut(index % groups) else { return Ok(()) };
-                let (group, on) = (kinship.opened.group, matches!(op, Op::Enable(_)));
+                let Some(family_model) = self.family_models.get_mut(index % groups) else { return Ok(()) };
+                let (group, on) = (family_model.opened.group, matches!(op, Op::Enable(_)));
                 let done = if on { self.engine.enable_group(group) } else { self.engine.disable_group(group) };
-                prop_assert!(done.is_ok() || on && (disturbed || kinship.pinned), "{:?}", done);
-                kinship.switch(0..kinship.truth.len(), on);
+                prop_assert!(done.is_ok() || on && (disturbed || family_model.pinned), "{:?}", done);
+                family_model.switch(0..family_model.truth.len(), on);
             }
             Op::EnableOne(index, event) | Op::DisableOne(index, event) => {
-                let Some(kinship) = self.kinships.get_mut(index % groups) else { return Ok(()) };
-                let Some(&id) = kinship.opened.events.get(event) else { return Ok(()) };
+                let Some(family_model) = self.family_models.get_mut(index % groups) else { return Ok(()) };
+                let Some(&id) = family_model.opened.events.get(event) else { return Ok(()) };
                 let on = matches!(op, Op::EnableOne(..));
                 let done = if on { self.engine.enable(id) } else { self.engine.disable(id) };
-                prop_assert!(done.is_ok() || on && (disturbed || kinship.pinned), "{:?}", done);
-                kinship.switch(event..event + 1, on);
+                prop_assert!(done.is_ok() || on && (disturbed || family_model.pinned), "{:?}", done);
+                family_model.switch(event..event + 1, on);
             }
             Op::Reset(index, event) => {
-                let Some(kinship) = self.kinships.get_mut(index % groups) else { return Ok(()) };
-                let Some(&id) = kinship.opened.events.get(event) else { return Ok(()) };
+                let Some(family_model) = self.family_models.get_mut(index % groups) else { return Ok(()) };
+                let Some(&id) = family_model.opened.events.get(event) else { return Ok(()) };
                 prop_assert_eq!(self.engine.reset(id), Ok(()));
-                kinship.reset(event);
+                family_model.reset(event);
             }
             Op::Run { task, ns } => self.run(task, ns, disturbed)?,
             Op::Fork(parent) => self.fork(parent, disturbed)?,
@@ -143,19 +143,19 @@ impl World {
                 let Some(task) = self.task(task) else { return Ok(()) };
                 self.alive.retain(|&other| other != task);
                 self.engine.task_exit(TaskId(task));
-                for relative in self.kinships.iter_mut().flat_map(|kinship| &mut kinship.relatives) {
-                    relative.alive &= relative.task != task;
+                for entry in self.family_models.iter_mut().flat_map(|family_model| &mut family_model.tasks) {
+                    entry.alive &= entry.task != task;
                 }
             }
             Op::OpenSet { scarce, events, mask } => self.open_set(scarce, events, mask, disturbed)?,
             Op::Arm(index) => {
                 let Some(set) = self.sets.get_mut(index % sets) else { return Ok(()) };
-                set.armed = self.engine.arm(set.set).is_ok();
+                set.armed = self.engine.enable_set(set.set).is_ok();
                 prop_assert!(set.armed || disturbed);
             }
             Op::Disarm(index) => {
                 let Some(set) = self.sets.get_mut(index % sets) else { return Ok(()) };
-                prop_assert_eq!(self.engine.disarm(set.set), Ok(()));
+                prop_assert_eq!(self.engine.disable_set(set.set), Ok(()));
                 set.armed = false;
             }
             Op::CloseSet(index) if !self.sets.is_empty() => {
@@ -184,7 +184,7 @@ impl World {
         let attrs: Vec<_> = rates.iter().enumerate().map(attr).collect();
         let before = self.engine.census();
         match self.engine.open(&group(if scarce { SCARCE } else { PLENTY }, &attrs), Target::task(TaskId(task))) {
-            Ok(opened) => self.kinships.push(Kinship::new(opened, scarce, pinned, &rates, task)),
+            Ok(opened) => self.family_models.push(FamilyModel::new(opened, scarce, pinned, &rates, task)),
             Err(_) => {
                 prop_assert!(disturbed);
                 prop_assert_eq!(self.engine.census(), before);
@@ -214,14 +214,14 @@ impl World {
     fn run(&mut self, task: usize, ns: u64, disturbed: bool) -> Checked {
         let Some(task) = self.task(task) else { return Ok(()) };
         self.engine.switch_in(TaskId(task), CpuId(0));
-        for kinship in &mut self.kinships {
-            kinship.pass(&self.engine, task, ns)?;
+        for family_model in &mut self.family_models {
+            family_model.pass(&self.engine, task, ns)?;
         }
         for set in &mut self.sets {
             set.pass(&self.engine, &self.online, ns)?;
         }
         if !disturbed {
-            nobody_waits_for_nothing(&self.engine, &self.kinships, task)?;
+            no_event_waits_for_nothing(&self.engine, &self.family_models, task)?;
         }
         self.engine.host().run(&running(task, &self.online), ns);
         self.engine.switch_out(TaskId(task));
@@ -236,13 +236,13 @@ impl World {
         let forked = self.engine.task_fork(TaskId(parent), TaskId(child));
         prop_assert!(forked.is_ok() || disturbed);
         self.alive.push(child);
-        for kinship in &mut self.kinships {
-            let Some(from) = kinship.alive(parent) else { continue };
-            let Some(group) = group_in(&self.engine, &kinship.opened, parent) else { continue };
+        for family_model in &mut self.family_models {
+            let Some(from) = family_model.alive(parent) else { continue };
+            let Some(group) = group_in(&self.engine, &family_model.opened, parent) else { continue };
             let ages = states(&self.engine, &group.events).into_iter().map(EventState::ages);
             let on = from.on.iter().zip(ages).map(|(&on, ages)| on && ages).collect();
-            match group_in(&self.engine, &kinship.opened, child) {
-                Some(_) => kinship.relatives.push(super::model::Relative { task: child, on, alive: true }),
+            match group_in(&self.engine, &family_model.opened, child) {
+                Some(_) => family_model.tasks.push(super::model::ModelTask { task: child, on, alive: true }),
                 None => prop_assert!(forked.is_err(), "a child that was not refused is counted"),
             }
         }
@@ -250,7 +250,7 @@ impl World {
     }
 
     fn check(&self) -> Checked {
-        self.kinships.iter().try_for_each(|kinship| kinship.check(&self.engine))?;
+        self.family_models.iter().try_for_each(|family_model| family_model.check(&self.engine))?;
         self.sets.iter().try_for_each(|set| set.check(&self.engine, &self.online))
     }
 }
@@ -268,8 +268,8 @@ proptest! {
             }
         }
         world.check()?;
-        for kinship in world.kinships.drain(..) {
-            world.engine.close(kinship.opened.group);
+        for family_model in world.family_models.drain(..) {
+            world.engine.close(family_model.opened.group);
         }
         for set in world.sets.drain(..) {
             world.engine.close_set(set.set);

@@ -2,7 +2,7 @@
 
 use super::super::{Overflow, Sampled};
 use crate::error::OutputError;
-use crate::ring_buffer::{Forward, LossReason, Overwrite, Reader, Refused, RingSetup, Taking, Wake, Wakeup};
+use crate::ring_buffer::{Forward, LossReason, Overwrite, Reader, RingSetup, Taking, Wake, Wakeup, WriteError};
 use crate::testing::{Machine, PLENTY, SCARCE, event, group};
 use crate::{EventId, Nanos, Target, TaskId};
 use pmux_abi::record::{Misc, Record, RecordKind, SampleLayout, encode_record};
@@ -35,7 +35,7 @@ fn several_events_write_into_one_ring_until_they_are_closed() {
     assert_eq!(engine.sample(sibling, &record(2), Nanos(2)), Sampled::Written(Wake::Now));
     assert_eq!(engine.sample(leader, &record(3), Nanos(3)), Sampled::Written(Wake::No));
     assert_eq!(engine.sample(leader, &record(4), Nanos(4)), Sampled::Written(Wake::Now));
-    let lost = Refused { why: LossReason::Full, wake: Wake::Now };
+    let lost = WriteError { why: LossReason::Full, wake: Wake::Now };
     assert_eq!(engine.sample(sibling, &record(5), Nanos(5)), Sampled::Lost(lost));
 
     // Off, it has no samples.
@@ -50,7 +50,7 @@ fn several_events_write_into_one_ring_until_they_are_closed() {
     engine.close(both);
     assert_eq!(engine.sample(leader, &record(7), Nanos(7)), Sampled::Dropped(Overflow::Stale));
     assert_eq!(engine.strays(), 2);
-    assert_eq!(Arc::strong_count(&ring), 1, "nobody but the caller has it any more");
+    assert_eq!(Arc::strong_count(&ring), 1, "only the caller has it");
     assert_eq!(engine.redirect(leader, sibling), Err(OutputError::Closed));
 }
 

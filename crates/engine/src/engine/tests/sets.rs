@@ -23,7 +23,7 @@ fn request(cpus: core::ops::Range<u32>) -> SetRequest {
 fn armed(cpus: u32, wanted: core::ops::Range<u32>) -> (Engine<Machine>, SetId) {
     let engine = Machine::engine(cpus);
     let set = engine.open_set(request(wanted)).unwrap();
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     (engine, set)
 }
 
@@ -44,10 +44,10 @@ fn counts_on_every_cpu_once_it_is_armed() {
     let set = engine.open_set(request(0..2)).unwrap();
     run(&engine, &[0, 1], 10);
     assert_eq!(values(&engine, set), [(0, vec![0, 0, 0]), (1, vec![0, 0, 0])]);
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     run(&engine, &[0, 1], 10);
     assert_eq!(values(&engine, set), [(0, vec![20, 30, 50]), (1, vec![20, 30, 50])]);
-    engine.disarm(set).unwrap();
+    engine.disable_set(set).unwrap();
     run(&engine, &[0, 1], 10);
     assert_eq!(values(&engine, set), [(0, vec![20, 30, 50]), (1, vec![20, 30, 50])]);
     assert_eq!(engine.read_set(set).unwrap().span, Nanos(10));
@@ -75,10 +75,10 @@ fn arming_is_all_or_nothing() {
         |cpus| SetRequest { groups: vec![group(SCARCE, &[flagged(1, AttrFlags::PINNED); 1])], ..request(cpus) };
     let first = [engine.open_set(pinned(1..2)).unwrap(), engine.open_set(pinned(1..2)).unwrap()];
     for set in first {
-        engine.arm(set).unwrap();
+        engine.enable_set(set).unwrap();
     }
     let second = engine.open_set(pinned(0..2)).unwrap();
-    assert!(engine.arm(second).is_err(), "CPU 1 has no counter left");
+    assert!(engine.enable_set(second).is_err(), "CPU 1 has no counter left");
     run(&engine, &[0, 1], 10);
     assert_eq!(values(&engine, second)[0], (0, vec![0]), "CPU 0 does not count either");
 }
@@ -113,7 +113,7 @@ fn no_overflow_is_delivered_before_all_is_armed() {
     let events = super::open_events(&engine);
     assert_eq!(events.len(), 6);
     assert!(events.iter().all(|&event| engine.overflow(event) == Overflow::Premature));
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     assert!(events.iter().all(|&event| engine.overflow(event) == Overflow::Deliver));
 }
 
@@ -127,14 +127,14 @@ fn coverage_adds_up(engine: &Engine<Machine>, set: SetId) -> Vec<(u32, u64, u64,
 #[test]
 fn a_set_that_was_disarmed_delivers_nothing_until_all_is_armed_again() {
     let (engine, set) = armed(2, 0..2);
-    engine.disarm(set).unwrap();
+    engine.disable_set(set).unwrap();
     let events = super::open_events(&engine);
     // Half of it counts: as if another thread were in the midst of arming.
     for &event in &events[..3] {
         engine.enable(event).unwrap();
         assert_eq!(engine.overflow(event), Overflow::Premature);
     }
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     assert!(events.iter().all(|&event| engine.overflow(event) == Overflow::Deliver));
     engine.cpu_offline(CpuId(1));
     engine.cpu_online(CpuId(1));
@@ -157,20 +157,20 @@ fn a_set_that_an_exec_has_armed_delivers() {
 fn a_refusal_while_arming_leaves_the_set_disarmed() {
     let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
-    engine.disarm(set).unwrap();
+    engine.disable_set(set).unwrap();
     engine.host().refuse_starts(1);
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     engine.host().refuse_starts(0);
     // A scarce group that is refused waits; one that holds its slot for life is in error.
-    engine.disarm(set).unwrap();
+    engine.disable_set(set).unwrap();
     let plenty = SetRequest { groups: vec![group(PLENTY, &[event(1)])], ..request(0..2) };
     let set = engine.open_set(plenty).unwrap();
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     run(&engine, &[0, 1], 10);
     let leader = engine.set_events(set).unwrap()[1].1[0];
     engine.disable(leader).unwrap();
     engine.host().refuse_starts(1);
-    assert_eq!(engine.arm(set), Err(ControlError::Bank(BankError::Busy)), "armed before, and arming again");
+    assert_eq!(engine.enable_set(set), Err(ControlError::Bank(BankError::Busy)), "armed before, and arming again");
     run(&engine, &[0, 1], 10);
     assert_eq!(values(&engine, set), [(0, vec![10]), (1, vec![10])]);
     assert_eq!(coverage_adds_up(&engine, set), [(0, 10, 0, false), (1, 10, 0, false)]);
@@ -229,10 +229,10 @@ fn where_it_was_refused_it_is_tried_again_with_other_events() {
 fn a_cpu_that_left_while_nothing_was_armed_has_missed_only_armed_time() {
     let (engine, set) = armed(2, 0..2);
     run(&engine, &[0, 1], 10);
-    engine.disarm(set).unwrap();
+    engine.disable_set(set).unwrap();
     run(&engine, &[0, 1], 1000);
     engine.cpu_offline(CpuId(1));
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     run(&engine, &[0], 10);
     assert_eq!(coverage_adds_up(&engine, set), [(0, 20, 0, true), (1, 10, 10, false)]);
 }
@@ -255,7 +255,7 @@ fn an_error_in_a_second_life_is_shown() {
     let engine = Machine::engine(2);
     let groups = vec![group(PLENTY, &[event(1)])];
     let set = engine.open_set(SetRequest { groups, ..request(0..2) }).unwrap();
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     run(&engine, &[0, 1], 10);
     engine.cpu_offline(CpuId(1));
     engine.cpu_online(CpuId(1));
@@ -279,7 +279,7 @@ fn a_hint_is_a_hint() {
     for near in [Near::Once, Near::Twice, Near::Never] {
         let engine = Machine::engine_on(2, near);
         let set = engine.open_set(request(0..3)).unwrap();
-        engine.arm(set).unwrap();
+        engine.enable_set(set).unwrap();
         run(&engine, &[0, 1], 10);
         engine.cpu_offline(CpuId(1));
         engine.cpu_online(CpuId(2));
@@ -291,13 +291,16 @@ fn a_hint_is_a_hint() {
 }
 
 #[test]
-fn a_set_that_is_closed_says_so_to_everybody() {
+fn a_set_that_is_closed_says_so_to_every_caller() {
     let engine = Machine::engine(1);
     let set = engine.open_set(request(0..2)).unwrap();
     engine.close_set(set);
     engine.close_set(set);
     let other = engine.open_set(request(0..2)).unwrap();
-    assert_eq!((engine.arm(set), engine.disarm(set)), (Err(ControlError::Closed), Err(ControlError::Closed)));
+    assert_eq!(
+        (engine.enable_set(set), engine.disable_set(set)),
+        (Err(ControlError::Closed), Err(ControlError::Closed))
+    );
     assert_eq!(engine.read_set(set).map(|_| ()), Err(ReadError::Closed));
     assert_eq!(engine.set_events(set), Err(ReadError::Closed));
     engine.armed_by_exec(set);
@@ -312,7 +315,7 @@ fn a_task_is_counted_on_each_cpu_by_itself() {
     let request =
         SetRequest { scope: SetScope::Task(TaskId(1)), groups: vec![group(SCARCE, &[event(1)])], ..request(0..2) };
     let set = engine.open_set(request).unwrap();
-    engine.arm(set).unwrap();
+    engine.enable_set(set).unwrap();
     for (cpu, ns) in [(0, 3), (1, 4)] {
         engine.switch_in(TaskId(1), CpuId(cpu));
         engine.host().run_task(1, ns);

@@ -46,24 +46,24 @@ fn what_was_read_once_is_read_by_its_slot_alone_until_something_is_done_to_its_c
     let event = opened.events[0];
     let handle = engine.group_handle(opened.group).unwrap();
     engine.enable_group(opened.group).unwrap();
-    assert_eq!(tapped(&engine, event), None, "nobody has read it");
-    for deed in 0..4 {
+    assert_eq!(tapped(&engine, event), None, "it has not been read");
+    for change in 0..4 {
         engine.host().run_task(TASK, 10);
         let now = engine.read(event).unwrap();
         assert_eq!(tapped(&engine, event), Some(now));
         engine.host().run_task(TASK, 10);
-        // It is off from the second deed to the third.
-        let ns = if deed == 2 { 0 } else { 10 };
+        // It is off from the second change to the third.
+        let ns = if change == 2 { 0 } else { 10 };
         let (value, ns) = (now.value + 3 * ns, Nanos(ns));
         let later = Count { value, enabled: now.enabled + ns, running: now.running + ns };
         assert_eq!((tapped(&engine, event), engine.read_by(&handle, 0)), (Some(later), Ok(later)));
-        match deed {
+        match change {
             0 => engine.reset(event).unwrap(),
             1 => engine.disable(event).unwrap(),
             2 => engine.enable(event).unwrap(),
             _ => engine.task_exit(TaskId(TASK)),
         }
-        assert_eq!(tapped(&engine, event), None, "after deed {deed}");
+        assert_eq!(tapped(&engine, event), None, "after change {change}");
     }
     engine.close(opened.group);
     assert_eq!(engine.read_by(&handle, 0), Err(ReadError::Closed));
@@ -81,19 +81,19 @@ fn a_view_is_read_by_its_masters_slot_whatever_others_do_with_theirs() {
     engine.enable_group(other.group).unwrap();
     engine.host().run_task(TASK, 10);
     assert_eq!((engine.read(mine), engine.read(its)), (Ok(count(40, 20)), Ok(count(20, 10))));
-    for deed in 0..5 {
-        assert!(tapped(&engine, mine).is_some(), "before deed {deed}");
-        match deed {
+    for change in 0..5 {
+        assert!(tapped(&engine, mine).is_some(), "before deed {change}");
+        match change {
             0 => engine.reset(its).unwrap(),
             1 => engine.disable(its).unwrap(),
             2 => engine.enable(its).unwrap(),
             3 => engine.enable_group(open(&engine, &[2]).group).unwrap(),
             _ => engine.close(other.group),
         }
-        assert_eq!(tapped(&engine, its).is_some(), deed == 3, "after deed {deed}");
+        assert_eq!(tapped(&engine, its).is_some(), change == 3, "after change {change}");
         engine.host().run_task(TASK, 10);
-        let ns = 20 + 10 * (deed + 1);
-        assert_eq!(tapped(&engine, mine), Some(count(2 * ns, ns)), "after deed {deed}");
+        let ns = 20 + 10 * (change + 1);
+        assert_eq!(tapped(&engine, mine), Some(count(2 * ns, ns)), "after change {change}");
         let _ = engine.read(its);
     }
     engine.reset(mine).unwrap();
@@ -101,7 +101,7 @@ fn a_view_is_read_by_its_masters_slot_whatever_others_do_with_theirs() {
 }
 
 #[test]
-fn what_anybody_has_read_is_what_all_remember() {
+fn what_one_client_has_read_is_what_all_remember() {
     let engine = machine(crate::Sharing::On);
     let views: Vec<_> = (0..3).map(|_| open(&engine, &[5])).collect();
     views.iter().for_each(|view| engine.enable_group(view.group).unwrap());
@@ -151,7 +151,7 @@ fn a_group_is_read_at_one_moment_and_by_one_call() {
 }
 
 #[test]
-fn what_cannot_be_read_is_seen_by_whoever_reads_next() {
+fn what_cannot_be_read_is_seen_by_the_next_reader() {
     let engine = machine(crate::Sharing::On);
     let (one, other) = (open(&engine, &[2]), open(&engine, &[2]));
     for view in [&one, &other] {
@@ -305,7 +305,7 @@ proptest! {
 
     /// One that shares and reads the shortest way says what one says that does neither.
     #[test]
-    fn whoever_is_read_the_short_way_counts_as_everybody_does(ops in prop::collection::vec(op(), 1..60)) {
+    fn an_event_read_the_short_way_counts_as_all_others(ops in prop::collection::vec(op(), 1..60)) {
         let (shares, plain) = (machine(crate::Sharing::On), machine(crate::Sharing::Off));
         let (mut views, mut groups) = (Vec::new(), Vec::new());
         // Faults strike the event that is read first, which is not the same event here and there.

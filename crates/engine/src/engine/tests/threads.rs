@@ -22,9 +22,9 @@ const STEPS: u64 = 6000;
 const CPUS: u64 = 3;
 
 /// A small generator, so that a run can be told by its seed.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -41,47 +41,47 @@ struct Shared {
     next_task: AtomicU64,
 }
 
-fn any<T: Clone>(list: &Mutex<Vec<T>>, dice: &mut Dice) -> Option<T> {
+fn any<T: Clone>(list: &Mutex<Vec<T>>, rng: &mut Rng) -> Option<T> {
     let list = list.lock().unwrap();
-    let index = dice.roll(list.len().max(1) as u64) as usize;
+    let index = rng.roll(list.len().max(1) as u64) as usize;
     list.get(index).cloned()
 }
 
-fn take<T>(list: &Mutex<Vec<T>>, dice: &mut Dice) -> Option<T> {
+fn take<T>(list: &Mutex<Vec<T>>, rng: &mut Rng) -> Option<T> {
     let mut list = list.lock().unwrap();
-    let index = dice.roll(list.len().max(1) as u64) as usize;
+    let index = rng.roll(list.len().max(1) as u64) as usize;
     (index < list.len()).then(|| list.swap_remove(index))
 }
 
-fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
-    let cpu = CpuId(dice.roll(CPUS) as u32);
+fn step(engine: &Engine<Machine>, shared: &Shared, rng: &mut Rng) {
+    let cpu = CpuId(rng.roll(CPUS) as u32);
     // With so much open, closing comes first: a step costs as much at the end as at the beginning.
     let full = |most: usize, len: usize, closing| (len > most).then_some(closing);
     let first = full(60, shared.groups.lock().unwrap().len(), 3)
         .or_else(|| full(20, shared.tasks.lock().unwrap().len(), 15))
         .or_else(|| full(6, shared.sets.lock().unwrap().len(), 21));
-    match first.unwrap_or_else(|| dice.roll(22)) {
+    match first.unwrap_or_else(|| rng.roll(22)) {
         0..=2 => {
-            let pmu = [SCARCE, PLENTY, KERNEL][dice.roll(3) as usize];
-            let target = match (dice.roll(4), any(&shared.tasks, dice)) {
+            let pmu = [SCARCE, PLENTY, KERNEL][rng.roll(3) as usize];
+            let target = match (rng.roll(4), any(&shared.tasks, rng)) {
                 (0, _) | (_, None) => Target::cpu(cpu),
                 (1, Some(task)) => Target { context: ContextKey::Task(TaskId(task)), filter: Filter::OnCpu(cpu) },
                 (_, Some(task)) => Target::task(TaskId(task)),
             };
-            let pinned = if dice.roll(4) == 0 { AttrFlags::PINNED } else { AttrFlags::empty() };
+            let pinned = if rng.roll(4) == 0 { AttrFlags::PINNED } else { AttrFlags::empty() };
             let attrs = [flagged(1, AttrFlags::INHERIT | pinned), flagged(2, AttrFlags::INHERIT)];
-            if let Ok(opened) = engine.open(&group(pmu, &attrs[..1 + dice.roll(2) as usize]), target) {
+            if let Ok(opened) = engine.open(&group(pmu, &attrs[..1 + rng.roll(2) as usize]), target) {
                 shared.groups.lock().unwrap().push((opened.group, opened.events));
             }
         }
         3 | 4 => {
-            if let Some((group, _)) = take(&shared.groups, dice) {
+            if let Some((group, _)) = take(&shared.groups, rng) {
                 engine.close(group);
             }
         }
         what @ 5..=12 => {
-            let Some((group, events)) = any(&shared.groups, dice) else { return };
-            let event = events[dice.roll(events.len() as u64) as usize];
+            let Some((group, events)) = any(&shared.groups, rng) else { return };
+            let event = events[rng.roll(events.len() as u64) as usize];
             match what {
                 // Whether it is still there is another thread's business.
                 5 | 6 => _ = engine.enable_group(group),
@@ -96,7 +96,7 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
                     }
                     engine.overflow(event);
                     // What it counts comes and goes, too; children may hinder it.
-                    let _ = engine.attr(event).map(|attr| engine.modify(event, &flagged(1 + dice.roll(2), attr.flags)));
+                    let _ = engine.attr(event).map(|attr| engine.modify(event, &flagged(1 + rng.roll(2), attr.flags)));
                     let roots = events.iter().map(|&event| vec![event]).collect();
                     let attribution = Attribution::EachTask;
                     if let Some(family) = engine.create_tree(TaskId(1), roots, attribution) {
@@ -106,7 +106,7 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
             }
         }
         13 | 14 => {
-            let Some(parent) = any(&shared.tasks, dice) else { return };
+            let Some(parent) = any(&shared.tasks, rng) else { return };
             let child = shared.next_task.fetch_add(1, SeqCst);
             engine.host().place(ContextKey::Task(TaskId(child)), Presence::Out);
             // A refusal is as good as a success here.
@@ -114,21 +114,21 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
             shared.tasks.lock().unwrap().push(child);
         }
         15 => {
-            if let Some(task) = take(&shared.tasks, dice) {
+            if let Some(task) = take(&shared.tasks, rng) {
                 engine.task_exit(TaskId(task));
             }
         }
         16 => {
-            let Some(task) = any(&shared.tasks, dice).map(TaskId) else { return };
+            let Some(task) = any(&shared.tasks, rng).map(TaskId) else { return };
             engine.switch_in(task, cpu);
             engine.host().run(&[ContextKey::Task(task), ContextKey::Cpu(cpu)], 7);
             engine.switch_out(task);
-            engine.task_exec(task, if dice.roll(8) == 0 { Exec::ChangesRights } else { Exec::Plain });
+            engine.task_exec(task, if rng.roll(8) == 0 { Exec::ChangesRights } else { Exec::Plain });
         }
         17 => engine.cpu_offline(cpu),
         18 => engine.cpu_online(cpu),
         19 => {
-            let scope = match (dice.roll(3), any(&shared.tasks, dice)) {
+            let scope = match (rng.roll(3), any(&shared.tasks, rng)) {
                 (0, Some(task)) => SetScope::Task(TaskId(task)),
                 _ => SetScope::Everything,
             };
@@ -140,20 +140,20 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
             }
         }
         20 => {
-            let Some(set) = any(&shared.sets, dice) else { return };
-            let _ = if dice.roll(3) == 0 { engine.disarm(set) } else { engine.arm(set) };
+            let Some(set) = any(&shared.sets, rng) else { return };
+            let _ = if rng.roll(3) == 0 { engine.disable_set(set) } else { engine.enable_set(set) };
             if let Ok(reading) = engine.read_set(set) {
                 assert!(reading.coverage.iter().all(|cpu| cpu.covered + cpu.missed == reading.span), "{reading:?}");
             }
         }
         _ => {
-            if dice.roll(2) == 0
-                && let Some(set) = take(&shared.sets, dice)
+            if rng.roll(2) == 0
+                && let Some(set) = take(&shared.sets, rng)
             {
                 engine.close_set(set);
             }
-            engine.host().refuse_programs(dice.roll(2) as u32);
-            engine.host().refuse_starts(dice.roll(2) as u32);
+            engine.host().refuse_programs(rng.roll(2) as u32);
+            engine.host().refuse_starts(rng.roll(2) as u32);
         }
     }
 }
@@ -175,8 +175,8 @@ fn leave_nothing_behind(engine: &Engine<Machine>) {
         for seed in 1..=THREADS {
             let shared = &shared;
             scope.spawn(move || {
-                let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                (0..STEPS).for_each(|_| step(engine, shared, &mut dice));
+                let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                (0..STEPS).for_each(|_| step(engine, shared, &mut rng));
             });
         }
     });
@@ -234,7 +234,7 @@ fn a_root_never_counts_backwards_while_children_come_and_go() {
 }
 
 #[test]
-fn nobody_counts_after_a_family_was_switched_off() {
+fn no_event_counts_after_a_family_was_switched_off() {
     let engine = Machine::engine(1);
     let root = engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
     let next = AtomicU64::new(2);

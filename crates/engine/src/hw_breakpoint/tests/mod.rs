@@ -1,7 +1,7 @@
 //! The ledger's tokens, names and parts. Who may have what is compared with the rule by counting in `crates/sim/tests`.
 #![allow(clippy::unwrap_used)]
 
-use super::{BpTarget, Claim, Full, Holder, Holding, Kind, Ledger, Locks, OutsideId, Refused, Registers};
+use super::{BpTarget, Claim, Full, Holder, Holding, Kind, Ledger, Locks, OutsideId, Registers, ReserveError};
 use crate::id::{CpuId, TaskId};
 use crate::system_wide::CpuMask;
 use crate::testing::locks::{Checked, LockKind};
@@ -44,7 +44,7 @@ fn a_token_gives_back_unless_it_is_committed() {
     let token = ledger.reserve(DATA, everywhere(TASK), holder(1)).unwrap();
     assert_eq!(
         ledger.reserve(DATA, everywhere(TASK), holder(2)).unwrap_err(),
-        Refused::Full(full(Some(TASK), 0, 1, 1))
+        ReserveError::Full(full(Some(TASK), 0, 1, 1))
     );
     drop(token);
     let reservation = ledger.reserve(DATA, everywhere(TASK), holder(2)).unwrap().commit();
@@ -58,7 +58,7 @@ fn several_are_granted_as_one() {
     let ledger = ledger(Registers::Separate { execute: 1, data: 1 });
     let cpus = || BpTarget::Cpus(mask(&[0, 1, 2, 3]));
     let wanted = || std::vec![(DATA, cpus(), holder(1)), (DATA, everywhere(TASK), holder(2))];
-    assert_eq!(ledger.reserve_all(wanted()).unwrap_err(), (1, Refused::Full(full(Some(TASK), 0, 1, 1))));
+    assert_eq!(ledger.reserve_all(wanted()).unwrap_err(), (1, ReserveError::Full(full(Some(TASK), 0, 1, 1))));
     assert!(ledger.is_empty());
     let execute = (Claim::one(Kind::Execute), everywhere(TASK), holder(2));
     let tokens = ledger.reserve_all(std::vec![(DATA, cpus(), holder(1)), execute]).unwrap();
@@ -80,7 +80,7 @@ fn those_in_the_way_are_named() {
     ];
     let in_the_way = |full: &Full| ledger.holders(full).into_iter().map(|held| held.holder).collect::<Vec<_>>();
     let refused = |place| match ledger.reserve(DATA, place, Holder::Opening) {
-        Err(Refused::Full(full)) => full,
+        Err(ReserveError::Full(full)) => full,
         other => panic!("{other:?}"),
     };
     let of_task = refused(BpTarget::TaskOn(TASK, mask(&[0, 2])));
@@ -99,13 +99,16 @@ fn those_in_the_way_are_named() {
 fn a_task_and_its_cpus_are_asked_for_in_bounds() {
     let ledger = ledger(Registers::Shared(4));
     for place in [BpTarget::Cpus(mask(&[0, 4])), BpTarget::TaskOn(TASK, mask(&[4]))] {
-        assert_eq!(ledger.reserve(DATA, place, Holder::Opening).unwrap_err(), Refused::NoSuchCpu(CpuId(4)));
+        assert_eq!(ledger.reserve(DATA, place, Holder::Opening).unwrap_err(), ReserveError::NoSuchCpu(CpuId(4)));
     }
     let more = Claim::of(Kind::Data, u8::MAX).unwrap();
     for place in [everywhere(TASK), BpTarget::Cpus(mask(&[3])), BpTarget::TaskOn(TASK, mask(&[3]))] {
         let task = place.task();
         let cpu = if place.cpus().is_some() { 3 } else { 0 };
-        assert_eq!(ledger.reserve(more, place, Holder::Opening).unwrap_err(), Refused::Full(full(task, cpu, 0, 4)));
+        assert_eq!(
+            ledger.reserve(more, place, Holder::Opening).unwrap_err(),
+            ReserveError::Full(full(task, cpu, 0, 4))
+        );
     }
     assert!(ledger.is_empty());
     let large = Ledger::<Ranked>::new(Registers::Shared(u8::MAX), 1024);
@@ -122,22 +125,22 @@ fn no_cpus_and_no_registers_are_no_trouble() {
     let never = ledger.reserve(DATA, BpTarget::TaskOn(TASK, CpuMask::default()), holder(2)).unwrap().commit();
     assert_eq!(
         ledger.reserve(DATA, everywhere(TASK), holder(3)).unwrap_err(),
-        Refused::Full(full(Some(TASK), 0, 0, 0))
+        ReserveError::Full(full(Some(TASK), 0, 0, 0))
     );
     assert_eq!(ledger.split(nowhere).map(|parts| parts.len()), Ok(0));
     assert!(ledger.release(never) && ledger.is_empty());
 }
 
 #[test]
-fn an_owner_is_for_ever_and_a_stale_reservation_nobodys() {
+fn an_owner_is_for_ever_and_a_stale_reservation_has_none() {
     let (ledger, other) = (ledger(Registers::Shared(4)), ledger(Registers::Shared(4)));
     let of_task = ledger.reserve(DATA, everywhere(TASK), holder(1)).unwrap().commit();
     let of_cpus = ledger.reserve(DATA, BpTarget::Cpus(mask(&[1])), holder(1)).unwrap().commit();
-    assert_eq!(ledger.modify(&of_task, DATA, BpTarget::Cpus(mask(&[1]))), Err(Refused::OtherOwner));
-    assert_eq!(ledger.modify(&of_task, DATA, everywhere(TaskId(6))), Err(Refused::OtherOwner));
-    assert_eq!(ledger.modify(&of_cpus, DATA, everywhere(TASK)), Err(Refused::OtherOwner));
-    assert_eq!(other.modify(&of_task, DATA, everywhere(TASK)), Err(Refused::Stale));
-    assert_eq!(other.modify(&of_cpus, DATA, BpTarget::Cpus(mask(&[2]))), Err(Refused::Stale));
+    assert_eq!(ledger.modify(&of_task, DATA, BpTarget::Cpus(mask(&[1]))), Err(ReserveError::OtherOwner));
+    assert_eq!(ledger.modify(&of_task, DATA, everywhere(TaskId(6))), Err(ReserveError::OtherOwner));
+    assert_eq!(ledger.modify(&of_cpus, DATA, everywhere(TASK)), Err(ReserveError::OtherOwner));
+    assert_eq!(other.modify(&of_task, DATA, everywhere(TASK)), Err(ReserveError::Stale));
+    assert_eq!(other.modify(&of_cpus, DATA, BpTarget::Cpus(mask(&[2]))), Err(ReserveError::Stale));
     assert!(!other.name(&of_task, holder(2)) && !other.name(&of_cpus, holder(2)));
     let of_task = other.split(of_task).unwrap_err();
     assert!(!other.release(of_cpus) && !other.release(of_task));
@@ -162,9 +165,13 @@ fn parts_are_held_one_by_one() {
 
 #[test]
 fn refusals_say_what_and_where() {
-    let text = format!("{}", Refused::Full(full(None, 3, 4, 4)));
+    let text = format!("{}", ReserveError::Full(full(None, 3, 4, 4)));
     assert_eq!(text, "4 of 4 debug registers for data breakpoints are in use on CPU 3");
-    let errnos =
-        [Refused::Full(full(None, 0, 0, 0)), Refused::NoSuchCpu(CpuId(1)), Refused::Stale, Refused::OtherOwner];
-    assert_eq!(errnos.map(Refused::errno), [28, 19, 9, 22]);
+    let errnos = [
+        ReserveError::Full(full(None, 0, 0, 0)),
+        ReserveError::NoSuchCpu(CpuId(1)),
+        ReserveError::Stale,
+        ReserveError::OtherOwner,
+    ];
+    assert_eq!(errnos.map(ReserveError::errno), [28, 19, 9, 22]);
 }

@@ -12,14 +12,14 @@ fn asked(name: &str, default: u64) -> u64 {
 }
 
 /// A number that may be near to something.
-fn position(dice: &mut impl FnMut() -> u64, near: u64) -> u64 {
-    match dice() % 6 {
+fn position(rng: &mut impl FnMut() -> u64, near: u64) -> u64 {
+    match rng() % 6 {
         0 => near,
-        1 => near.wrapping_add(dice() % 80).wrapping_sub(40),
-        2 => near.wrapping_add(8 * (dice() % 80)).wrapping_sub(320) & !7,
-        3 => 8 * (dice() % 64),
-        4 => u64::MAX - dice() % 64,
-        _ => dice(),
+        1 => near.wrapping_add(rng() % 80).wrapping_sub(40),
+        2 => near.wrapping_add(8 * (rng() % 80)).wrapping_sub(320) & !7,
+        3 => 8 * (rng() % 64),
+        4 => u64::MAX - rng() % 64,
+        _ => rng(),
     }
 }
 
@@ -27,27 +27,27 @@ fn position(dice: &mut impl FnMut() -> u64, near: u64) -> u64 {
 #[test]
 fn no_claim_of_the_reader_confuses_the_writer() {
     let (seed, rounds) = (asked("PMUX_RING_SEED", 1), asked("PMUX_RING_ROUNDS", if cfg!(miri) { 200 } else { 20_000 }));
-    let mut dice = fastrand(seed);
+    let mut rng = fastrand(seed);
     let (mut writer, mut pages) = ring::<Forward>(256, RingSetup::default());
     let (mut produced, mut lied) = (0, 0);
     for round in 0..rounds {
         let before = writer.tally();
-        let claim = position(&mut dice, before.bytes);
+        let claim = position(&mut rng, before.bytes);
         pages.taken().store(claim, Ordering::Relaxed);
         // All that it shows may be gone, too: it never looks there.
         for word in pages.shown() {
-            if dice().is_multiple_of(8) {
-                word.store(position(&mut dice, before.bytes), Ordering::Relaxed);
+            if rng().is_multiple_of(8) {
+                word.store(position(&mut rng, before.bytes), Ordering::Relaxed);
             }
         }
-        let _ = write(&writer, round as u32, 8 + 8 * (dice() as usize % 20));
+        let _ = write(&writer, round as u32, 8 + 8 * (rng() as usize % 20));
         produced += 1;
         let now = writer.tally();
         assert_eq!(now.records + now.lost.records(), produced, "round {round} of seed {seed}");
         assert!(now.tail >= before.tail && now.tail <= before.bytes && now.bytes - now.tail <= 256);
         let possible = claim.is_multiple_of(8) && (before.tail..=before.bytes).contains(&claim);
         assert!(possible || now.tail == before.tail && now.bad_tail <= before.bad_tail + 1);
-        if dice().is_multiple_of(50) {
+        if rng().is_multiple_of(50) {
             lied += now.bad_tail;
             (writer, pages) = ring::<Forward>(256, RingSetup::default());
             produced = 0;
@@ -60,22 +60,22 @@ fn no_claim_of_the_reader_confuses_the_writer() {
 #[test]
 fn no_memory_confuses_a_reader() {
     let (seed, rounds) = (asked("PMUX_RING_SEED", 1), asked("PMUX_RING_ROUNDS", if cfg!(miri) { 200 } else { 20_000 }));
-    let mut dice = fastrand(seed);
+    let mut rng = fastrand(seed);
     let pages = Arc::new(HeapPages::<core::sync::atomic::AtomicU64>::new(32));
     let (mut snapshot, mut reader) =
         (SnapshotReader::from_oldest(Arc::clone(&pages)), Reader::new(Taking(Arc::clone(&pages))));
     let (mut errors, mut records) = (0, 0);
     for _ in 0..rounds {
         for at in 0..pages.data_words() {
-            if dice().is_multiple_of(2) {
+            if rng().is_multiple_of(2) {
                 // Sizes that may be.
-                pages.put(at, &((dice() % 6 * 8) << 48 | dice() >> 16).to_ne_bytes());
+                pages.put(at, &((rng() % 6 * 8) << 48 | rng() >> 16).to_ne_bytes());
             }
         }
         let near = snapshot.position();
         for word in pages.shown() {
-            if dice().is_multiple_of(2) {
-                word.store(position(&mut dice, near), Ordering::Relaxed);
+            if rng().is_multiple_of(2) {
+                word.store(position(&mut rng, near), Ordering::Relaxed);
             }
         }
         let mut last = snapshot.position();
@@ -95,7 +95,7 @@ fn no_memory_confuses_a_reader() {
         let mut total = 0;
         let _ = reader.drain(&mut |record| total += record.len());
         assert!(total <= 256 && reader.waiting_bytes() <= 256);
-        if dice().is_multiple_of(4) {
+        if rng().is_multiple_of(4) {
             snapshot.rewind();
             let _ = (snapshot.lost(), snapshot.missed_records());
         }

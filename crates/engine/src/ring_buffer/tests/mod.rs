@@ -40,7 +40,7 @@ fn ring<M: Mode>(bytes: usize, setup: RingSetup) -> (Writer<Pages, M>, Pages) {
     (Writer::new(Arc::clone(&pages), setup).unwrap(), pages)
 }
 
-fn write<M: Mode>(writer: &Writer<Pages, M>, name: u32, bytes: usize) -> Result<Wake, Refused> {
+fn write<M: Mode>(writer: &Writer<Pages, M>, name: u32, bytes: usize) -> Result<Wake, WriteError> {
     writer.write(&record(name, bytes), Nanos(u64::from(name)))
 }
 
@@ -64,7 +64,7 @@ fn a_forward_ring_keeps_until_it_is_read_and_counts_what_it_refuses() {
     let (writer, pages) = ring::<Forward>(64, RingSetup::default());
     let mut reader = Reader::new(Taking(pages));
     assert!(write(&writer, 0, 24).is_ok() && write(&writer, 1, 24).is_ok());
-    assert_eq!(write(&writer, 2, 24), Err(Refused { why: LossReason::Full, wake: Wake::No }));
+    assert_eq!(write(&writer, 2, 24), Err(WriteError { why: LossReason::Full, wake: Wake::No }));
     assert!(write(&writer, 3, 16).is_ok(), "it fits exactly");
     assert_eq!(write(&writer, 4, 8).map_err(|refused| refused.why), Err(LossReason::Full));
     assert_eq!(reader.waiting_bytes(), 64);
@@ -174,7 +174,7 @@ fn readers_are_woken_by_bytes_or_by_records_and_when_room_is_wanted() {
     let setup = |wakeup| RingSetup { wakeup, ..RingSetup::default() };
     let woken = |wakeup, bytes: usize| -> Vec<u32> {
         let (writer, _) = ring::<Forward>(256, setup(wakeup));
-        let wakes = |result| matches!(result, Ok(Wake::Now) | Err(Refused { wake: Wake::Now, .. }));
+        let wakes = |result| matches!(result, Ok(Wake::Now) | Err(WriteError { wake: Wake::Now, .. }));
         (1..=40).filter(|&name| wakes(write(&writer, name, bytes))).collect()
     };
     assert_eq!(woken(Wakeup::Bytes(64), 24), [3, 6, 9, 11], "the last one is lost: 10 of 24 bytes fit");

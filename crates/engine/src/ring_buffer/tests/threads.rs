@@ -127,9 +127,9 @@ impl RingPages for Interrupting {
 
 /// Interrupts write, and are interrupted while they do.
 #[test]
-fn interrupted_writers_lap_nobody() {
+fn interrupted_writers_lap_no_other() {
     fn one<M: Mode>(ring_bytes: usize, seed: u64) {
-        let mut dice = fastrand(seed);
+        let mut rng = fastrand(seed);
         let pages = Arc::new(Interrupting { pages: HeapPages::new(ring_bytes / 8) });
         let writer: Arc<Writer<_, M>> = Arc::new(Writer::new(Arc::clone(&pages), RingSetup::default()).unwrap());
         let name = Rc::new(Cell::new(0));
@@ -150,7 +150,7 @@ fn interrupted_writers_lap_nobody() {
         let mut read = 0;
         for _ in 0..RECORDS / 20 {
             INTERRUPT.set(Some(Rc::clone(&interrupting)));
-            let _ = writer.write(&next(dice(), &name), Nanos(0));
+            let _ = writer.write(&next(rng(), &name), Nanos(0));
             INTERRUPT.set(None);
             let (whole, progress) = seen(&mut SnapshotReader::from_oldest(Arc::clone(&pages)));
             assert!(progress.missed_bytes == 0 && progress.bytes <= ring_bytes as u64);
@@ -158,7 +158,7 @@ fn interrupted_writers_lap_nobody() {
             assert_eq!(tally.records + tally.lost.records(), u64::from(name.get()));
             assert_eq!(tally.tail + progress.bytes, tally.bytes);
             assert_eq!(tally.bad_tail, 0);
-            if M::marks(64) == 0 && dice().is_multiple_of(4) {
+            if M::marks(64) == 0 && rng().is_multiple_of(4) {
                 read += taken(&mut Reader::new(Taking(Arc::clone(&pages)))).len() as u64;
             } else if M::marks(64) == 0 {
                 // What was taken is there as long as its room is not wanted.

@@ -11,7 +11,7 @@ use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
 use pmux_engine::context::{EventKey, Filter};
-use pmux_engine::pmu::{BankError, Program, SlotReading, SlotTime, Spot};
+use pmux_engine::pmu::{BankError, CgroupNode, Program, SlotReading, SlotTime};
 use pmux_engine::{Cred, Nanos, PmuId};
 use std::os::fd::AsFd;
 
@@ -71,13 +71,13 @@ struct EventFd {
 pub(super) struct FdGroup {
     filter: Filter,
     /// Of which PMU it is, and where it stands among the cgroups.
-    pub(super) stand: (PmuId, Spot),
+    pub(super) stand: (PmuId, CgroupNode),
     events: Vec<EventFd>,
     start: Start,
 }
 
 impl FdGroup {
-    pub(super) const fn new(filter: Filter, stand: (PmuId, Spot)) -> Self {
+    pub(super) const fn new(filter: Filter, stand: (PmuId, CgroupNode)) -> Self {
         Self { filter, stand, events: Vec::new(), start: Start::ByHand }
     }
 

@@ -11,7 +11,7 @@ use super::group::{EventTotals, FdGroup, ScarceEventState};
 use crate::host::opener::EventOpener;
 use crate::sys;
 use pmux_engine::context::{ContextKey, EventKey, Filter};
-use pmux_engine::pmu::{BankError, Lease, Nest, Program, Slot, SlotReading, Spot};
+use pmux_engine::pmu::{BankError, CgroupNode, CgroupTree, Lease, Program, Slot, SlotReading};
 use pmux_engine::{Nanos, PmuId};
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ struct SlotUse {
     generation: u64,
     event: EventKey,
     filter: Filter,
-    spot: Spot,
+    node: CgroupNode,
     now: ScarceEventState,
     /// How many were started beside it at most that can count at the same moment, itself included.
     together: u8,
@@ -33,7 +33,7 @@ pub(in crate::host) struct ScarceSlots {
     group_of: HashMap<EventKey, EventKey>,
     slot_uses: HashMap<(PmuId, Slot), SlotUse>,
     /// How many slots of each PMU are started, by cgroup.
-    started: HashMap<PmuId, Nest<usize>>,
+    started: HashMap<PmuId, CgroupTree<usize>>,
     buffer: Vec<u8>,
 }
 
@@ -64,10 +64,10 @@ impl ScarceSlots {
 
     fn forget_if_empty(&mut self, key: EventKey) {
         if self.groups.get(&key).is_some_and(FdGroup::is_empty)
-            && let Some(FdGroup { stand: (pmu, spot), .. }) = self.groups.remove(&key)
+            && let Some(FdGroup { stand: (pmu, node), .. }) = self.groups.remove(&key)
             && let Some(started) = self.started.get_mut(&pmu)
         {
-            started.leave(spot);
+            started.leave(node);
         }
     }
 
@@ -103,8 +103,8 @@ impl ScarceSlots {
         let group = key.and_then(|key| self.groups.get_mut(key)).ok_or(BankError::Other(libc::EBADF))?;
         group.rebase(program.event, &mut self.buffer)?;
         let (generation, event, filter) = (lease.generation, program.event, program.filter);
-        let spot = group.stand.1;
-        let slot_use = SlotUse { generation, event, filter, spot, now: ScarceEventState::Off, together: 0, epoch };
+        let node = group.stand.1;
+        let slot_use = SlotUse { generation, event, filter, node, now: ScarceEventState::Off, together: 0, epoch };
         self.slot_uses.insert((lease.pmu, lease.slot), slot_use);
         Ok(())
     }
@@ -133,7 +133,7 @@ impl ScarceSlots {
             return;
         };
         slot_use.now = now;
-        let started = self.started.entry(lease.pmu).or_default().at(slot_use.spot);
+        let started = self.started.entry(lease.pmu).or_default().at(slot_use.node);
         *started = if now == ScarceEventState::On { *started + 1 } else { started.saturating_sub(1) };
     }
 
@@ -147,7 +147,7 @@ impl ScarceSlots {
             return;
         };
         let mut together = 0;
-        self.started.entry(lease.pmu).or_default().on_all_paths(slot_use.spot, |started, end| {
+        self.started.entry(lease.pmu).or_default().on_all_paths(slot_use.node, |started, end| {
             together = together.max(started.up(end).sum());
             true
         });

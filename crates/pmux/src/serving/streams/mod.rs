@@ -23,7 +23,7 @@ use pmux_abi::attr::{Attr, Wakeup as KernelWakeup};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::engine::{Audience, EventRing, SetRequest};
 use pmux_engine::ring_buffer::{Forward, Labels, RingSetup, Wake, Wakeup};
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{EventId, GroupSpec, SetId};
 use pmux_linux::Errno;
@@ -199,7 +199,7 @@ impl Streams {
         let mut refused = None;
         for scope in scopes {
             let request = SetRequest { groups: groups.clone(), scope, mask: mask.clone(), absent };
-            match engine.open_set_in(acting.domain(Domain::RECORDS), request) {
+            match engine.open_set_in(acting.domain(SharingScope::RECORDS), request) {
                 Ok(set) => sets.push(set),
                 // The opener is asked for all of them at once.
                 Err(error) if error.error.errno() == EAGAIN => {
@@ -325,7 +325,7 @@ impl Streams {
         self.begin(id);
         let Some(held) = self.held.get_mut(&id) else { return Ok(()) };
         for &set in &held.sets {
-            if let Err(error) = self.session.engine().arm(set) {
+            if let Err(error) = self.session.engine().enable_set(set) {
                 held.flow = Flow::Off;
                 self.disarm(id);
                 return Err(error.into());
@@ -353,7 +353,7 @@ impl Streams {
     fn disarm(&self, id: StreamId) {
         for &set in self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default() {
             // It fails for what is closed only.
-            let _ = self.session.engine().disarm(set);
+            let _ = self.session.engine().disable_set(set);
         }
     }
 

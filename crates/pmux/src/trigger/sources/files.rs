@@ -7,7 +7,7 @@ use super::super::language::{Line, Pressure};
 use super::super::news::Reason;
 use super::{After, Live, rules};
 use pmux_engine::Nanos;
-use pmux_engine::event_set::Place;
+use pmux_engine::event_set::TriggerTarget;
 use pmux_linux::pressure;
 use pmux_linux::wait::{ProcessEnd, Signals, Token, Waiter};
 use std::fs::File;
@@ -38,7 +38,7 @@ impl Live for Stalls {
             return After::Ended;
         }
         for &ear in &self.ears {
-            board.happen(ear, Place::All, Reason::Pressure(self.limit.clone()), now);
+            board.happen(ear, TriggerTarget::All, Reason::Pressure(self.limit.clone()), now);
         }
         After::Stays
     }
@@ -57,7 +57,7 @@ impl Live for Ending {
 
     fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
         for &ear in &self.ears {
-            board.happen(ear, Place::All, Reason::Ended { pid: self.pid }, now);
+            board.happen(ear, TriggerTarget::All, Reason::Ended { pid: self.pid }, now);
         }
         After::Ended
     }
@@ -78,7 +78,7 @@ impl Live for Signalled {
     fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
         if self.signals.take().contains(&self.number) {
             for &ear in &self.ears {
-                board.happen(ear, Place::All, Reason::Signal(self.name), now);
+                board.happen(ear, TriggerTarget::All, Reason::Signal(self.name), now);
             }
         }
         After::Stays
@@ -125,7 +125,7 @@ impl Lines {
                 Matcher::Pattern(pattern) => pattern.is_match(&line),
             };
             if matches {
-                board.happen(*ear, Place::All, Reason::Line(line.clone()), now);
+                board.happen(*ear, TriggerTarget::All, Reason::Line(line.clone()), now);
             }
         }
     }

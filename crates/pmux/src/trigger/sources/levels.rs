@@ -6,7 +6,7 @@
 //! What was not counted gives no number. A task or a cgroup that did not run has counted 0; a CPU that was not there has not counted.
 //! Where the second event of a ratio did not occur, there is no ratio.
 //!
-//! **Invariant:** what is not known is [`Verdict::Unknown`], never 0.
+//! **Invariant:** what is not known is [`TermValue::Unknown`], never 0.
 
 use super::super::board::{Board, Ear};
 use super::super::language::{Level, Scope, Share};
@@ -17,7 +17,7 @@ use crate::counters::{Counters, Reading, RowReading, Snapshot};
 use crate::event::{Event, EventList};
 use crate::session::Session;
 use crate::target::{Inherit, Options, Target};
-use pmux_engine::event_set::{Place, Verdict};
+use pmux_engine::event_set::{TermValue, TriggerTarget};
 use pmux_engine::{CgroupId, CpuId, Estimate, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -154,7 +154,7 @@ impl Levels {
                 };
                 let Level { share, comparison, limit } = &asked.level;
                 let (comparison, limit) = (*comparison, *limit);
-                let verdict = value.map_or(Verdict::Unknown, |value| comparison.holds(value, limit).into());
+                let verdict = value.map_or(TermValue::Unknown, |value| comparison.holds(value, limit).into());
                 let reason = value.map(|value| Reason::Number { share: share.clone(), value, comparison, limit });
                 board.observe(asked.ear, place, verdict, reason, snapshot.at);
             }
@@ -163,10 +163,10 @@ impl Levels {
     }
 
     /// What a level has counted, place by place.
-    fn numbers(&self, asked: &Asked, since: &Snapshot) -> Vec<(Place, Number, Option<Number>)> {
-        let mut places: BTreeMap<Place, (Number, Option<Number>)> = BTreeMap::new();
+    fn numbers(&self, asked: &Asked, since: &Snapshot) -> Vec<(TriggerTarget, Number, Option<Number>)> {
+        let mut places: BTreeMap<TriggerTarget, (Number, Option<Number>)> = BTreeMap::new();
         if asked.ear.scope == Scope::All {
-            places.insert(Place::All, (Number::Nothing, asked.to.as_ref().map(|_| Number::Nothing)));
+            places.insert(TriggerTarget::All, (Number::Nothing, asked.to.as_ref().map(|_| Number::Nothing)));
         }
         let events = self.counters.events();
         let sum = |row: &RowReading, columns: &Range<usize>| {
@@ -175,10 +175,10 @@ impl Levels {
         };
         for row in &since.rows {
             let place = match (asked.ear.scope, row.who.cpu, row.who.cgroup) {
-                (Scope::All, ..) => Place::All,
-                (Scope::PerCpu, Some(cpu), _) if self.online.contains(&cpu) => Place::Cpu(CpuId(cpu)),
+                (Scope::All, ..) => TriggerTarget::All,
+                (Scope::PerCpu, Some(cpu), _) if self.online.contains(&cpu) => TriggerTarget::Cpu(CpuId(cpu)),
                 (Scope::PerCgroup, _, Some(cgroup)) if !self.cgroups.is_gone(cgroup) => {
-                    Place::Cgroup(CgroupId(cgroup as u64))
+                    TriggerTarget::Cgroup(CgroupId(cgroup as u64))
                 }
                 _ => continue,
             };
@@ -199,12 +199,14 @@ impl Levels {
         let online: BTreeSet<u32> = self.counters.session().online().iter().collect();
         if self.last.rows.iter().any(|row| row.who.cpu.is_some()) {
             for &cpu in self.online.difference(&online) {
-                rules(of(Scope::PerCpu)).into_iter().for_each(|rule| board.leave(rule, Place::Cpu(CpuId(cpu)), now));
+                rules(of(Scope::PerCpu))
+                    .into_iter()
+                    .for_each(|rule| board.leave(rule, TriggerTarget::Cpu(CpuId(cpu)), now));
                 board.lose(rules(ears()), format!("CPU {cpu} is offline: until it is back it counts for no rate"));
             }
         }
         for (index, name) in self.cgroups.newly_gone() {
-            let place = Place::Cgroup(CgroupId(index as u64));
+            let place = TriggerTarget::Cgroup(CgroupId(index as u64));
             rules(of(Scope::PerCgroup)).into_iter().for_each(|rule| board.leave(rule, place, now));
             board.lose(rules(ears()), format!("the cgroup {name} is not there any more: it counts for no rate"));
         }

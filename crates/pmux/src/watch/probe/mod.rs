@@ -181,7 +181,7 @@ impl Probe {
             ids: HashSet::new(),
             layout: SampleLayout::new(&attr),
         };
-        engine.arm(set).map_err(|error| format!("its records can't be had: {error}"))?;
+        engine.enable_set(set).map_err(|error| format!("its records can't be had: {error}"))?;
         probe.attach(watch)?;
         Ok(probe)
     }

@@ -1,7 +1,7 @@
 //! What should be so.
 //!
 //! What it is: a [`Book`] for each group that is open, one for each group of a set. With the flags of its events in each
-//! place ([`super::super::ledger::Kin`]), it says who is enabled where; gates in the ledger let through what happens then.
+//! place ([`super::super::ledger::CountSite`]), it says who is enabled where; gates in the ledger let through what happens then.
 //!
 //! **Invariant:** of two gates, the wide one opens before the engine is called and closes after, the narrow one the other
 //! way round. Where a caller does not wait, the two are one.
@@ -9,7 +9,7 @@
 use super::super::ledger::Event;
 use super::super::state::State;
 use super::World;
-use super::views::{Opener, Whose, family_of};
+use super::views::{MasterUsers, Opener, family_of};
 use pmux_engine::context::ContextKey;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
@@ -36,7 +36,7 @@ pub(crate) enum BookKind {
     /// A group of a set; its first event is the set's so-many-eth.
     OfSet { set: u32, first: usize },
     /// A group that counts for those who share it: on a task or CPU, or wherever a set has opened it first.
-    Master { root: Option<Target>, family: Option<FamilyId>, opener: Opener, whose: Whose },
+    Master { root: Option<Target>, family: Option<FamilyId>, opener: Opener, users: MasterUsers },
 }
 
 pub(crate) struct SetBook {
@@ -194,8 +194,8 @@ impl State {
     /// Whether an event is enabled in a place, with its leader.
     pub(crate) fn is_enabled(&self, tags: &[Event], index: usize, place: ContextKey, only_on: Option<CpuId>) -> bool {
         let on = |tag: &Event| {
-            let kin = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
-            kin.and_then(|kin| self.ledger.kin(kin)).is_some_and(|kin| kin.on && !kin.dead)
+            let site = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
+            site.and_then(|site| self.ledger.site(site)).is_some_and(|site| site.on && !site.dead)
         };
         tags.first().is_some_and(on) && tags.get(index).is_some_and(on)
     }
@@ -204,17 +204,17 @@ impl State {
     pub(super) fn gate_place(&mut self, tags: &[Event], place: ContextKey, only_on: Option<CpuId>, which: Which) {
         let mut leader_on = None;
         for tag in tags {
-            let Some(kin) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
-            let total = self.kin_total(kin);
-            let Some(kin) = self.ledger.kin_mut(kin) else { continue };
-            let own = kin.on && !kin.dead;
+            let Some(site) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
+            let total = self.site_total(site);
+            let Some(site) = self.ledger.site_mut(site) else { continue };
+            let own = site.on && !site.dead;
             let open = *leader_on.get_or_insert(own) && own;
             match which {
-                Which::Least => kin.least.set(open, total),
-                Which::Most => kin.most.set(open, total),
+                Which::Least => site.least.set(open, total),
+                Which::Most => site.most.set(open, total),
                 Which::Both => {
-                    kin.least.set(open, total);
-                    kin.most.set(open, total);
+                    site.least.set(open, total);
+                    site.most.set(open, total);
                 }
             }
         }
@@ -234,15 +234,15 @@ impl State {
 
     pub(crate) fn places(&self, tags: &[Event]) -> Vec<(ContextKey, Option<CpuId>)> {
         let Some(leader) = tags.first().and_then(|&leader| self.ledger.tag(leader)) else { return Vec::new() };
-        leader.kins.iter().filter_map(|&kin| self.ledger.kin(kin)).map(|kin| (kin.place, kin.only_on)).collect()
+        leader.sites.iter().filter_map(|&site| self.ledger.site(site)).map(|site| (site.place, site.only_on)).collect()
     }
 
     /// Changes what is noted of an event, in all its places.
-    pub(super) fn each_kin(&mut self, tag: Event, mut f: impl FnMut(&mut super::super::ledger::Kin)) {
-        let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
-        for kin in kins {
-            if let Some(kin) = self.ledger.kin_mut(kin) {
-                f(kin);
+    pub(super) fn each_site(&mut self, tag: Event, mut f: impl FnMut(&mut super::super::ledger::CountSite)) {
+        let sites = self.ledger.tag(tag).map(|tag| tag.sites.clone()).unwrap_or_default();
+        for site in sites {
+            if let Some(site) = self.ledger.site_mut(site) {
+                f(site);
             }
         }
     }
@@ -258,19 +258,19 @@ impl World {
     ) -> R {
         // An event that is enabled before or after may count meanwhile; for certain, only one that is enabled both before and after.
         let before: Vec<_> = self.with(|state| {
-            let open = |state: &State, kin: u32| state.ledger.kin(kin).is_some_and(|kin| kin.most.is_open());
-            let kins = tags.iter().filter_map(|&tag| state.ledger.tag(tag)).flat_map(|tag| tag.kins.iter().copied());
-            let before = kins.filter(|&kin| open(state, kin)).collect();
+            let open = |state: &State, site: u32| state.ledger.site(site).is_some_and(|site| site.most.is_open());
+            let sites = tags.iter().filter_map(|&tag| state.ledger.tag(tag)).flat_map(|tag| tag.sites.iter().copied());
+            let before = sites.filter(|&site| open(state, site)).collect();
             change(state);
             before
         });
         self.with(|state| {
             state.gate(tags, Which::Most);
             // What was open stays open until it is done.
-            for kin in before {
-                let total = state.kin_total(kin);
-                if let Some(kin) = state.ledger.kin_mut(kin) {
-                    kin.most.set(true, total);
+            for site in before {
+                let total = state.site_total(site);
+                if let Some(site) = state.ledger.site_mut(site) {
+                    site.most.set(true, total);
                 }
             }
             state.close_least(tags);
@@ -291,10 +291,10 @@ impl State {
                 if self.is_enabled(tags, index, place, only_on) {
                     continue;
                 }
-                let Some(kin) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
-                let total = self.kin_total(kin);
-                if let Some(kin) = self.ledger.kin_mut(kin) {
-                    kin.least.set(false, total);
+                let Some(site) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
+                let total = self.site_total(site);
+                if let Some(site) = self.ledger.site_mut(site) {
+                    site.least.set(false, total);
                 }
             }
         }

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** whether an event has its counter for itself is foretold from the books.
 
-use super::super::ledger::{Event, Kin};
+use super::super::ledger::{CountSite, Event};
 use super::super::state::State;
 use super::{BookKind, World};
 use crate::check::{debug_registers, is_alone, refusals};
@@ -93,8 +93,8 @@ impl World {
         };
         let root = target.context;
         self.state(|state| {
-            let kins = state.ledger.tag(event).map(|tag| &tag.kins[..]).unwrap_or_default();
-            kins.iter().filter_map(|&kin| state.ledger.kin(kin)).any(|kin| !kin.retired && kin.place != root)
+            let sites = state.ledger.tag(event).map(|tag| &tag.sites[..]).unwrap_or_default();
+            sites.iter().filter_map(|&site| state.ledger.site(site)).any(|site| !site.retired && site.place != root)
         })
     }
 }
@@ -102,14 +102,14 @@ impl World {
 impl State {
     /// The groups that look at one of these events where a group is, each once. A family is looked at as a whole.
     fn groups_that_see(&self, masters: &[Event], place: Option<ContextKey>) -> Vec<u32> {
-        let kins = masters.iter().filter_map(|&master| self.ledger.tag(master)).flat_map(|tag| &tag.kins);
-        let is_here = |kin: &&Kin| match (kin.place, place) {
-            (ContextKey::Cpu(_), Some(here)) => kin.place == here,
+        let sites = masters.iter().filter_map(|&master| self.ledger.tag(master)).flat_map(|tag| &tag.sites);
+        let is_here = |site: &&CountSite| match (site.place, place) {
+            (ContextKey::Cpu(_), Some(here)) => site.place == here,
             _ => true,
         };
-        let viewers = kins.filter_map(|&kin| self.ledger.kin(kin)).filter(is_here).flat_map(|kin| &kin.viewers);
+        let viewers = sites.filter_map(|&site| self.ledger.site(site)).filter(is_here).flat_map(|site| &site.viewers);
         let group = |&viewer: &u32| {
-            let event = self.ledger.event_at(self.ledger.kin(viewer)?.tag)?;
+            let event = self.ledger.event_at(self.ledger.site(viewer)?.tag)?;
             Some(self.ledger.tag(event)?.group)
         };
         let mut groups: Vec<_> = viewers.filter_map(group).collect();

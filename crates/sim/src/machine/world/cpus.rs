@@ -1,7 +1,7 @@
 //! CPUs that come and go, and what goes wrong.
 
-use super::super::faults::{Fault, Planted};
-use super::super::state::{Ring, State};
+use super::super::faults::{InjectedFault, MachineFault};
+use super::super::state::{PendingIrq, State};
 use super::super::trace::Happening;
 use super::World;
 use pmux_engine::context::ContextKey;
@@ -76,7 +76,7 @@ impl World {
             .filter(|(_, book)| book.root().is_some_and(|target| target.context == ContextKey::Cpu(cpu)))
             .flat_map(|(_, book)| book.tags.clone())
             .collect();
-        self.with(|state| dead.into_iter().for_each(|tag| state.each_kin(tag, |kin| kin.dead = true)));
+        self.with(|state| dead.into_iter().for_each(|tag| state.each_site(tag, |site| site.dead = true)));
         let sets: Vec<_> =
             self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
         sets.into_iter().for_each(|set| self.link_set_on(set, &[cpu]));
@@ -104,7 +104,7 @@ impl World {
             self.expect_set_on(set, cpu);
         }
         let open_before: Vec<_> = sets.iter().map(|&set| self.set_is_on(set).into_iter().collect()).collect();
-        if !self.is_planted(Planted::SilentOnline) {
+        if !self.is_injected(InjectedFault::SilentOnline) {
             self.call_on(cpu, |engine| engine.cpu_online(cpu));
         }
         for (set, before) in sets.into_iter().zip(&open_before) {
@@ -116,11 +116,11 @@ impl World {
     }
 
     /// Something goes wrong, now or later.
-    pub fn fault(&mut self, fault: Fault) {
+    pub fn fault(&mut self, fault: MachineFault) {
         self.with(|state| state.faults.add(fault));
         match fault {
-            Fault::DoorbellSpurious(cpu) => self.with(|state| state.ring_later(Ring::Doorbell(cpu), 0)),
-            Fault::Storm(cpu, interrupts) if self.is_online(cpu) => {
+            MachineFault::DoorbellSpurious(cpu) => self.with(|state| state.ring_later(PendingIrq::Doorbell(cpu), 0)),
+            MachineFault::Storm(cpu, interrupts) if self.is_online(cpu) => {
                 for _ in 0..interrupts {
                     self.with(|state| state.note(Happening::Interrupt(cpu)));
                     self.call_on(cpu, |engine| engine.counters_interrupted(cpu));
@@ -133,7 +133,7 @@ impl World {
     /// Nothing goes wrong from now on.
     pub fn heal(&mut self) {
         self.with(|state| {
-            if state.planted != Some(Planted::HealNothing) {
+            if state.injected != Some(InjectedFault::HealNothing) {
                 state.faults.clear();
             }
         });
@@ -141,14 +141,14 @@ impl World {
     }
 
     /// The machine does something from now on that no machine may do; `None` ends it.
-    pub fn plant(&mut self, planted: Option<Planted>) {
-        self.with(|state| state.planted = planted);
-        self.machine.plant_clock(planted);
-        self.machine.shared.pmus.iter().for_each(|pmu| pmu.plant(planted));
+    pub fn inject(&mut self, injected: Option<InjectedFault>) {
+        self.with(|state| state.injected = injected);
+        self.machine.inject_clock_fault(injected);
+        self.machine.shared.pmus.iter().for_each(|pmu| pmu.inject(injected));
     }
 
-    pub(crate) fn is_planted(&self, planted: Planted) -> bool {
-        self.state(|state| state.planted == Some(planted))
+    pub(crate) fn is_injected(&self, injected: InjectedFault) -> bool {
+        self.state(|state| state.injected == Some(injected))
     }
 }
 
@@ -163,14 +163,14 @@ impl State {
     /// What is counted on a CPU counts no more: for certain not from when it goes, and certainly not when it is gone.
     fn flag_cpu(&mut self, cpu: CpuId, going: Going) {
         let place = ContextKey::Cpu(cpu);
-        let kins: Vec<_> = self.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
-        for kin in kins {
-            let total = self.kin_total(kin);
-            let Some(kin) = self.ledger.kin_mut(kin) else { continue };
-            kin.on = false;
+        let sites: Vec<_> = self.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
+        for site in sites {
+            let total = self.site_total(site);
+            let Some(site) = self.ledger.site_mut(site) else { continue };
+            site.on = false;
             match going {
-                Going::Goes => kin.least.set(false, total),
-                Going::Gone => kin.most.set(false, total),
+                Going::Goes => site.least.set(false, total),
+                Going::Gone => site.most.set(false, total),
             }
         }
     }

@@ -2,17 +2,17 @@
 //!
 //! **Invariant:** whether a set is on is foretold by the model ([`crate::oracle::event_set`]); the engine must say the same.
 
-use super::events::Verb;
+use super::events::SwitchOp;
 use super::sets::Set;
 use super::{Event, World};
 use crate::oracle::event_set::position;
 use pmux_engine::engine::SwitchError;
-use pmux_engine::event_set::{Member, Position, Wish};
+use pmux_engine::event_set::{Member, Position, SwitchRequest};
 use pmux_engine::{ControlError, EventSetId};
 
 /// What an event set of the machine switches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Switched {
+pub enum SwitchTarget {
     /// A system-wide set.
     Set(Set),
     /// The group of an event.
@@ -22,8 +22,8 @@ pub enum Switched {
 /// An event set that was gathered.
 pub(super) struct EventSetBook {
     id: EventSetId,
-    members: Vec<Switched>,
-    wishes: Vec<(u64, Wish)>,
+    members: Vec<SwitchTarget>,
+    requests: Vec<(u64, SwitchRequest)>,
     on: Position,
 }
 
@@ -32,18 +32,18 @@ impl World {
     ///
     /// # Errors
     /// [`ControlError::Closed`] where one of them is closed.
-    pub fn gather(&mut self, members: Vec<Switched>) -> Result<usize, ControlError> {
+    pub fn gather(&mut self, members: Vec<SwitchTarget>) -> Result<usize, ControlError> {
         let known: Option<Vec<Member>> = members.iter().map(|&member| self.member(member)).collect();
         let known = known.ok_or(ControlError::Closed)?;
         let id = self.call(|engine| engine.gather(known));
-        self.event_sets.push(EventSetBook { id, members, wishes: Vec::new(), on: Position::Off });
+        self.event_sets.push(EventSetBook { id, members, requests: Vec::new(), on: Position::Off });
         Ok(self.event_sets.len() - 1)
     }
 
-    fn member(&self, member: Switched) -> Option<Member> {
+    fn member(&self, member: SwitchTarget) -> Option<Member> {
         match member {
-            Switched::Set(set) => self.set_id(set).map(Member::Set),
-            Switched::Group(event) => self.group_id(event).map(Member::Group),
+            SwitchTarget::Set(set) => self.set_id(set).map(Member::Set),
+            SwitchTarget::Group(event) => self.group_id(event).map(Member::Group),
         }
     }
 
@@ -51,12 +51,12 @@ impl World {
     ///
     /// # Errors
     /// The engine's.
-    pub fn switch_event_set(&mut self, number: usize, wish: Wish) -> Result<(), SwitchError> {
+    pub fn switch_event_set(&mut self, number: usize, request: SwitchRequest) -> Result<(), SwitchError> {
         let now = self.now().0;
         if let Some(book) = self.event_sets.get_mut(number) {
-            book.wishes.push((now, wish));
+            book.requests.push((now, request));
         }
-        self.switch_event_set_by(number, Some(wish))
+        self.switch_event_set_by(number, Some(request))
     }
 
     /// Switches what is due.
@@ -74,16 +74,16 @@ impl World {
         }
     }
 
-    fn switch_event_set_by(&mut self, number: usize, wish: Option<Wish>) -> Result<(), SwitchError> {
+    fn switch_event_set_by(&mut self, number: usize, request: Option<SwitchRequest>) -> Result<(), SwitchError> {
         let now = self.now().0;
         let Some(book) = self.event_sets.get(number) else { return Err(SwitchError::Closed) };
-        let (id, members, was, foretold) = (book.id, book.members.clone(), book.on, position(&book.wishes, now));
+        let (id, members, was, foretold) = (book.id, book.members.clone(), book.on, position(&book.requests, now));
         // Of what is closed there is nothing to note.
-        let members: Vec<Switched> = members.into_iter().filter(|&member| self.member(member).is_some()).collect();
+        let members: Vec<SwitchTarget> = members.into_iter().filter(|&member| self.member(member).is_some()).collect();
         let mut said = Ok(was);
         let mut act = |world: &mut Self| {
-            said = world.call(|engine| match wish {
-                Some(wish) => engine.switch_event_set(id, wish),
+            said = world.call(|engine| match request {
+                Some(request) => engine.switch_event_set(id, request),
                 None => engine.settle_event_set(id),
             });
             match said {
@@ -106,12 +106,12 @@ impl World {
         match said {
             Ok(on) => {
                 book.on = on;
-                assert_eq!(on, foretold, "an event set is not where the model says, after {:?}", book.wishes);
+                assert_eq!(on, foretold, "an event set is not where the model says, after {:?}", book.requests);
                 Ok(())
             }
             Err(error) => {
                 // The engine has forgotten all wishes.
-                book.wishes.push((now, Wish::Off));
+                book.requests.push((now, SwitchRequest::Off));
                 book.on = Position::Off;
                 Err(error)
             }
@@ -121,19 +121,19 @@ impl World {
     /// Does something that switches all of these: the books of each are told around it.
     fn switch_members(
         &mut self,
-        members: &[Switched],
+        members: &[SwitchTarget],
         to: Position,
         act: &mut dyn FnMut(&mut Self) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         let on = to == Position::On;
         match members.split_first() {
             None => act(self),
-            Some((&Switched::Set(set), rest)) => {
+            Some((&SwitchTarget::Set(set), rest)) => {
                 self.switch_set(set, on, |world, _| world.switch_members(rest, to, act))
             }
-            Some((&Switched::Group(event), rest)) => {
-                let verb = if on { Verb::Enable } else { Verb::Disable };
-                self.switch_group(event, verb, |world| world.switch_members(rest, to, act))
+            Some((&SwitchTarget::Group(event), rest)) => {
+                let op = if on { SwitchOp::Enable } else { SwitchOp::Disable };
+                self.switch_group(event, op, |world| world.switch_members(rest, to, act))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Opening, closing, and switching events.
 
-use super::super::faults::Planted;
+use super::super::faults::InjectedFault;
 use super::super::ledger::{Event, Home};
 use super::super::state::State;
 use super::{BookKind, World};
@@ -10,7 +10,7 @@ use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, OutsideId};
 use pmux_engine::inherit::Attribution;
 use pmux_engine::pmu::BankError;
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupId, GroupSpec, OpenError, PmuId, ReadError, Target};
 
 /// Whether an event counts as soon as it is open.
@@ -25,7 +25,7 @@ pub enum Start {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum SwitchOp {
     Enable,
     Disable,
     Reset,
@@ -39,16 +39,16 @@ impl World {
     /// The engine's; [`BankError::NoSuchTask`] for a task that does not live, which the engine leaves to its host. Where a
     /// group can't be enabled, it is open all the same: its state says so.
     pub fn open(&mut self, events: &[(PmuId, Attr)], target: Target, start: Start) -> Result<Vec<Event>, OpenError> {
-        self.open_in(Domain::default(), events, target, start)
+        self.open_in(SharingScope::default(), events, target, start)
     }
 
-    /// The same, sharing with what was opened in the same domain. In [`Domain::RECORDS`] an event gets its samples when it has a ring.
+    /// The same, sharing with what was opened in the same domain. In [`SharingScope::RECORDS`] an event gets its samples when it has a ring.
     ///
     /// # Errors
     /// As [`World::open`].
     pub fn open_in(
         &mut self,
-        domain: Domain,
+        domain: SharingScope,
         events: &[(PmuId, Attr)],
         target: Target,
         start: Start,
@@ -66,7 +66,7 @@ impl World {
             Ok(opened) => opened,
             Err(error) => {
                 self.judge_refusal(events, target.bound_to(), error, struck);
-                let wanted = debug_registers::Wanted::of_group(self, events, target);
+                let wanted = debug_registers::RegisterDemand::of_group(self, events, target);
                 debug_registers::refused(self, &wanted, error).into_iter().for_each(|violation| self.report(violation));
                 self.drop_tags(&tags);
                 self.books.give_up(number);
@@ -75,9 +75,9 @@ impl World {
         };
         // An event that takes samples has a counter for itself, but where it shares them.
         let counts_only = events.iter().all(|(_, attr)| attr.sampling == Sampling::None);
-        if self.shares() && (counts_only || domain == Domain::RECORDS) {
+        if self.shares() && (counts_only || domain == SharingScope::RECORDS) {
             let tags = self.enter_view((number, tags), (events, home), opened, target);
-            let wanted = debug_registers::Wanted::of_group(self, events, target);
+            let wanted = debug_registers::RegisterDemand::of_group(self, events, target);
             debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
             self.begin(&tags, start);
             return Ok(tags);
@@ -104,7 +104,7 @@ impl World {
         });
         let kind = BookKind::Group { id: opened.group, events: opened.events, target, family, keeps_each };
         self.books.enter(number, tags.clone(), kind, flags, opened_at);
-        let wanted = debug_registers::Wanted::of_group(self, events, target);
+        let wanted = debug_registers::RegisterDemand::of_group(self, events, target);
         debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
         self.begin(&tags, start);
         Ok(tags)
@@ -186,7 +186,7 @@ impl World {
 
     /// What is planted: debug registers of what is closed stay taken.
     fn keep_debug_registers(&self, tags: &[Event], target: Target) {
-        let Some(ledger) = self.engine.ledger().filter(|_| self.is_planted(Planted::KeepDebugRegisters)) else {
+        let Some(ledger) = self.engine.ledger().filter(|_| self.is_injected(InjectedFault::KeepDebugRegisters)) else {
             return;
         };
         let place = || match target.context {
@@ -207,7 +207,7 @@ impl World {
     /// # Errors
     /// The engine's.
     pub fn enable(&mut self, event: Event) -> Result<(), ControlError> {
-        self.control(event, Verb::Enable)
+        self.control(event, SwitchOp::Enable)
     }
 
     /// Disables an event, in its children too.
@@ -215,7 +215,7 @@ impl World {
     /// # Errors
     /// The engine's.
     pub fn disable(&mut self, event: Event) -> Result<(), ControlError> {
-        self.control(event, Verb::Disable)
+        self.control(event, SwitchOp::Disable)
     }
 
     /// Sets the count of an event to 0, in its children too.
@@ -223,7 +223,7 @@ impl World {
     /// # Errors
     /// The engine's; the count then stays.
     pub fn reset(&mut self, event: Event) -> Result<(), ControlError> {
-        self.control(event, Verb::Reset)
+        self.control(event, SwitchOp::Reset)
     }
 
     /// Enables the whole group of an event.
@@ -231,7 +231,7 @@ impl World {
     /// # Errors
     /// The engine's.
     pub fn enable_group(&mut self, event: Event) -> Result<(), ControlError> {
-        self.control_group(event, Verb::Enable)
+        self.control_group(event, SwitchOp::Enable)
     }
 
     /// Disables the whole group of an event.
@@ -239,22 +239,22 @@ impl World {
     /// # Errors
     /// The engine's.
     pub fn disable_group(&mut self, event: Event) -> Result<(), ControlError> {
-        self.control_group(event, Verb::Disable)
+        self.control_group(event, SwitchOp::Disable)
     }
 
-    fn control(&mut self, event: Event, verb: Verb) -> Result<(), ControlError> {
+    fn control(&mut self, event: Event, op: SwitchOp) -> Result<(), ControlError> {
         let (number, id) = self.id_of(event).ok_or(ControlError::Closed)?;
-        self.carry_out(number, &[event], verb, |world| match verb {
-            Verb::Enable => world.call(|engine| engine.enable(id)),
-            Verb::Disable => world.call(|engine| engine.disable(id)),
-            Verb::Reset => world.call(|engine| engine.reset(id)),
+        self.carry_out(number, &[event], op, |world| match op {
+            SwitchOp::Enable => world.call(|engine| engine.enable(id)),
+            SwitchOp::Disable => world.call(|engine| engine.disable(id)),
+            SwitchOp::Reset => world.call(|engine| engine.reset(id)),
         })
     }
 
-    fn control_group(&mut self, event: Event, verb: Verb) -> Result<(), ControlError> {
+    fn control_group(&mut self, event: Event, op: SwitchOp) -> Result<(), ControlError> {
         let id = self.group_id(event).ok_or(ControlError::Closed)?;
-        self.switch_group(event, verb, |world| match verb {
-            Verb::Enable => world.call(|engine| engine.enable_group(id)),
+        self.switch_group(event, op, |world| match op {
+            SwitchOp::Enable => world.call(|engine| engine.enable_group(id)),
             _ => world.call(|engine| engine.disable_group(id)),
         })
     }
@@ -271,59 +271,59 @@ impl World {
     pub(super) fn switch_group(
         &mut self,
         event: Event,
-        verb: Verb,
+        op: SwitchOp,
         act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         let number = self.number_of(event).ok_or(ControlError::Closed)?;
         let tags = self.books.get(number).ok_or(ControlError::Closed)?.tags.clone();
-        self.carry_out(number, &tags, verb, act)
+        self.carry_out(number, &tags, op, act)
     }
 
     fn carry_out(
         &mut self,
         number: u32,
-        whom: &[Event],
-        verb: Verb,
+        targets: &[Event],
+        op: SwitchOp,
         act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         self.books.touch(number);
         self.bring_samples();
         let unread = self.refused_readings();
-        if verb == Verb::Reset {
-            let before = self.counted_by_now(whom);
-            let own = self.masters_alone(whom);
+        if op == SwitchOp::Reset {
+            let before = self.counted_by_now(targets);
+            let own = self.masters_alone(targets);
             let before_own = self.counted_by_now(&own);
             let result = act(self);
             match result {
                 Ok(()) => {
-                    self.forget_counts(whom, &before);
+                    self.forget_counts(targets, &before);
                     self.forget_counts(&own, &before_own);
                 }
                 Err(error) => {
-                    self.forget_what_was_reset(whom, &before);
+                    self.forget_what_was_reset(targets, &before);
                     refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
                 }
             }
-            self.note_unread(whom, unread);
+            self.note_unread(targets, unread);
             return result;
         }
         let tags = self.books.get(number).map(|book| book.tags.clone()).unwrap_or_default();
-        let on = verb == Verb::Enable;
+        let on = op == SwitchOp::Enable;
         let change = |state: &mut State| {
-            for &tag in whom {
-                state.each_kin(tag, |kin| (kin.on, kin.unknown) = (on, false));
+            for &tag in targets {
+                state.each_site(tag, |site| (site.on, site.unknown) = (on, false));
             }
         };
-        let tried = if on { self.masters_to_try(&tags, whom) } else { Vec::new() };
+        let tried = if on { self.masters_to_try(&tags, targets) } else { Vec::new() };
         let result = self.switching(&tags, change, act);
-        self.note_wish(whom, on);
+        self.note_request(targets, on);
         // A leader switches all.
         self.note_unread(&tags, unread);
         self.settle_views(&tags);
         self.note_tried(&tried);
         if let Err(error) = result {
             refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
-            self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));
+            self.with(|state| tags.iter().for_each(|&tag| state.each_site(tag, |site| site.doubtful = true)));
         }
         result
     }
@@ -374,10 +374,10 @@ impl State {
     ) {
         let pinned = events.first().is_some_and(|(_, attr)| attr.flags.contains(AttrFlags::PINNED));
         for (&tag, (_, attr)) in tags.iter().zip(events) {
-            let kin = self.kin(tag, place, only_on);
-            if let Some(kin) = self.ledger.kin_mut(kin) {
-                kin.on_exec = attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
-                kin.doubtful |= pinned;
+            let site = self.site(tag, place, only_on);
+            if let Some(site) = self.ledger.site_mut(site) {
+                site.on_exec = attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+                site.doubtful |= pinned;
             }
         }
     }
@@ -393,11 +393,11 @@ impl State {
 
     /// An event and all its places are no more.
     fn forget_tag(&mut self, tag: Event) {
-        let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
-        kins.into_iter().for_each(|kin| self.part(kin));
-        for kin in self.ledger.drop_tag(tag) {
-            if let Some(shelf) = self.shelf_mut(kin.place) {
-                shelf.remove(tag.index, kin.only_on);
+        let sites = self.ledger.tag(tag).map(|tag| tag.sites.clone()).unwrap_or_default();
+        sites.into_iter().for_each(|site| self.part(site));
+        for site in self.ledger.drop_tag(tag) {
+            if let Some(shelf) = self.shelf_mut(site.place) {
+                shelf.remove(tag.index, site.only_on);
             }
         }
     }

@@ -23,7 +23,7 @@ mod views;
 
 pub(crate) use books::{Book, BookKind, Books};
 pub use cpus::CpuError;
-pub use event_sets::Switched;
+pub use event_sets::SwitchTarget;
 pub use events::Start;
 pub(crate) use rings::RingBook;
 pub use sets::Set;
@@ -245,8 +245,8 @@ impl World {
         for place in self.books.take_places() {
             let groups: Vec<u32> = self.state(|state| {
                 let Some(shelf) = state.shelf(place) else { return Vec::new() };
-                let group = |kin| Some(state.ledger.tag(state.ledger.event_at(state.ledger.kin(kin)?.tag)?)?.group);
-                shelf.kins().filter_map(group).take(crate::check::LOOKED_AT).collect()
+                let group = |site| Some(state.ledger.tag(state.ledger.event_at(state.ledger.site(site)?.tag)?)?.group);
+                shelf.sites().filter_map(group).take(crate::check::LOOKED_AT).collect()
             });
             groups.into_iter().for_each(|group| self.books.touch(group));
         }

@@ -7,9 +7,9 @@
 //!
 //! **Invariant:** where no master counted while a caller waited, the engine is asked nothing.
 
-use super::super::ledger::{Event, Window};
+use super::super::ledger::{Activity, Event};
 use super::super::state::State;
-use super::super::views::{Seeing, Sight, Switched};
+use super::super::views::{Seeing, Sight, SwitchedEvent};
 use super::World;
 use crate::check::{Checker, Violation};
 use crate::machine::{Reach, Truth};
@@ -27,17 +27,17 @@ impl World {
     }
 
     /// These were switched in the call that is just over. `left` is what those masters counted meanwhile that were given up for others.
-    pub(super) fn tell_moments(&mut self, switched: &[Switched], left: &[(Event, Window)]) {
+    pub(super) fn tell_moments(&mut self, switched: &[SwitchedEvent], left: &[(Event, Activity)]) {
         if !self.has_waited() {
             return;
         }
-        for &Switched { tag, sight, now } in switched {
+        for &SwitchedEvent { tag, sight, now } in switched {
             let meanwhile = self.with(|state| state.tell_once(sight));
             let given_up = left.iter().find(|(event, _)| *event == tag).map(|&(_, window)| window).unwrap_or_default();
             let (more, less) = match now {
                 // Where something was refused, what was done until then was undone: some were on for a while, or off.
                 Seeing::Began | Seeing::No => (meanwhile, given_up),
-                Seeing::Ended | Seeing::Yes => (Window::default(), meanwhile),
+                Seeing::Ended | Seeing::Yes => (Activity::default(), meanwhile),
             };
             if (more, less) != Default::default() {
                 self.tell_moment(tag, sight, more, less);
@@ -46,29 +46,29 @@ impl World {
     }
 
     /// An event of a set is about to look at no master any more in a place, because the set has left it: what it saw until then.
-    pub(super) fn look_away_and_tell(&mut self, tag: Event, kin: u32) {
-        let sight = Sight::Kin(kin);
-        let sees = self.state(|state| state.ledger.kin(kin).is_some_and(|kin| kin.seen.is_open()));
-        let less = self.state(|state| if sees { state.counted_in_call(sight) } else { Window::default() });
-        self.with(|state| state.look_away(kin));
-        if self.has_waited() && less != Window::default() {
-            self.tell_moment(tag, sight, Window::default(), less);
+    pub(super) fn look_away_and_tell(&mut self, tag: Event, site: u32) {
+        let sight = Sight::Site(site);
+        let sees = self.state(|state| state.ledger.site(site).is_some_and(|site| site.seen.is_open()));
+        let less = self.state(|state| if sees { state.counted_in_call(sight) } else { Activity::default() });
+        self.with(|state| state.look_away(site));
+        if self.has_waited() && less != Activity::default() {
+            self.tell_moment(tag, sight, Activity::default(), less);
         }
     }
 
     /// What an event saw is so much more at most, or so much less, than the books say.
-    fn tell_moment(&mut self, tag: Event, sight: Sight, more: Window, less: Window) {
+    fn tell_moment(&mut self, tag: Event, sight: Sight, more: Activity, less: Activity) {
         let (truth, place) = match sight {
             Sight::Everywhere(tag) => (self.truth(tag).unwrap_or_default(), None),
-            Sight::Kin(kin) => self.state(|state| {
-                let place = state.ledger.kin(kin).map(|kin| (kin.place, kin.only_on));
-                (state.truth_of_kin(kin), place)
+            Sight::Site(site) => self.state(|state| {
+                let place = state.ledger.site(site).map(|site| (site.place, site.only_on));
+                (state.truth_of_site(site), place)
             }),
         };
         let Some(count) = self.counted_at(tag, place).filter(|_| !truth.at_most) else {
             // The moment cannot be told: what the event saw is this at most.
             self.with(|state| {
-                state.correct_sight(sight, more, Window::default());
+                state.correct_sight(sight, more, Activity::default());
                 let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
                 view.into_iter().for_each(|view| view.unsure = true);
             });
@@ -87,11 +87,11 @@ impl World {
             let violation = violation.place(place.map(|(place, _)| place)).numbers(counted, count.value);
             return self.report(violation);
         }
-        let grown = Window {
+        let grown = Activity {
             occurrences: count.value.wrapping_sub(counted),
             time: Nanos(count.running.0.saturating_sub(running.0)),
         };
-        let shrunk = Window { occurrences: 0, time: Nanos(running.0.saturating_sub(count.running.0)) };
+        let shrunk = Activity { occurrences: 0, time: Nanos(running.0.saturating_sub(count.running.0)) };
         self.with(|state| state.correct_sight(sight, grown, shrunk));
     }
 

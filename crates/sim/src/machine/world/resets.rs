@@ -19,8 +19,8 @@ impl World {
     pub(super) fn counted_by_now(&self, tags: &[Event]) -> Vec<Before> {
         self.state(|state| {
             let before = |&tag: &Event| {
-                let kins = state.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
-                let places = kins.into_iter().map(|kin| (kin, state.ran(kin).occurrences)).collect();
+                let sites = state.ledger.tag(tag).map(|tag| tag.sites.clone()).unwrap_or_default();
+                let places = sites.into_iter().map(|site| (site, state.ran(site).occurrences)).collect();
                 Before { places, everywhere: state.ran_anywhere(tag).occurrences }
             };
             tags.iter().map(before).collect()
@@ -35,18 +35,18 @@ impl World {
                 continue;
             }
             let mut moved = false;
-            for &(kin, then) in &before.places {
-                let now = self.state(|state| state.ran(kin).occurrences);
-                let is_retired = self.state(|state| state.ledger.kin(kin).is_none_or(|kin| kin.retired));
+            for &(site, then) in &before.places {
+                let now = self.state(|state| state.ran(site).occurrences);
+                let is_retired = self.state(|state| state.ledger.site(site).is_none_or(|site| site.retired));
                 // What children that exited had counted stays theirs.
                 if is_retired {
                     continue;
                 }
                 moved |= now != then;
-                let at = if now == then { now } else { self.reset_at(tag, kin, (then, now)) };
+                let at = if now == then { now } else { self.reset_at(tag, site, (then, now)) };
                 self.with(|state| {
-                    if let Some(kin) = state.ledger.kin_mut(kin) {
-                        kin.forgotten = at.wrapping_sub(kin.lost);
+                    if let Some(site) = state.ledger.site_mut(site) {
+                        site.forgotten = at.wrapping_sub(site.lost);
                     }
                 });
             }
@@ -65,19 +65,19 @@ impl World {
     /// Some of these events were set to 0 since, up to one that was refused: their counts tell which.
     pub(super) fn forget_what_was_reset(&mut self, tags: &[Event], before: &[Before]) {
         for (&tag, before) in tags.iter().zip(before) {
-            for &(kin, then) in &before.places {
-                let expected = self.state(|state| state.truth_of_kin(kin).counted);
-                let place = self.state(|state| state.ledger.kin(kin).map(|kin| kin.place));
-                let counted = place.and_then(|place| self.counted_in(tag, place, kin));
+            for &(site, then) in &before.places {
+                let expected = self.state(|state| state.truth_of_site(site).counted);
+                let place = self.state(|state| state.ledger.site(site).map(|site| site.place));
+                let counted = place.and_then(|place| self.counted_in(tag, place, site));
                 if counted.is_none_or(|counted| counted == expected) {
                     continue;
                 }
-                let now = self.state(|state| state.ran(kin).occurrences);
-                let at = self.reset_at(tag, kin, (then, now));
+                let now = self.state(|state| state.ran(site).occurrences);
+                let at = self.reset_at(tag, site, (then, now));
                 self.with(|state| {
-                    let Some(kin) = state.ledger.kin_mut(kin) else { return };
-                    let more = at.wrapping_sub(kin.lost).wrapping_sub(kin.forgotten);
-                    kin.forgotten = kin.forgotten.wrapping_add(more);
+                    let Some(site) = state.ledger.site_mut(site) else { return };
+                    let more = at.wrapping_sub(site.lost).wrapping_sub(site.forgotten);
+                    site.forgotten = site.forgotten.wrapping_add(more);
                     if let Some(tag) = state.ledger.tag_mut(tag) {
                         tag.forgotten = tag.forgotten.wrapping_add(more);
                     }
@@ -99,17 +99,17 @@ impl World {
         self.with(|state| {
             let lost = state.ledger.tag(tag).map_or(0, |tag| tag.lost);
             state.ledger.tag_mut(tag).into_iter().for_each(|tag| tag.forgotten = at.wrapping_sub(lost));
-            for &(kin, _) in &before.places {
-                let now = state.ran(kin).occurrences;
-                state.ledger.kin_mut(kin).into_iter().for_each(|kin| kin.forgotten = now.wrapping_sub(kin.lost));
+            for &(site, _) in &before.places {
+                let now = state.ran(site).occurrences;
+                state.ledger.site_mut(site).into_iter().for_each(|site| site.forgotten = now.wrapping_sub(site.lost));
             }
         });
     }
 
     /// What had happened in a place when it was reset, as its count tells.
-    fn reset_at(&mut self, tag: Event, kin: u32, (then, now): (u64, u64)) -> u64 {
-        let Some(place) = self.state(|state| state.ledger.kin(kin).map(|kin| kin.place)) else { return now };
-        let Some(counted) = self.counted_in(tag, place, kin) else { return now };
+    fn reset_at(&mut self, tag: Event, site: u32, (then, now): (u64, u64)) -> u64 {
+        let Some(place) = self.state(|state| state.ledger.site(site).map(|site| site.place)) else { return now };
+        let Some(counted) = self.counted_in(tag, place, site) else { return now };
         let at = now.wrapping_sub(counted);
         if at < then || at > now {
             let what = "a reset count is not what happened since";
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// What the engine has counted for an event in one place.
-    fn counted_in(&self, tag: Event, place: ContextKey, kin: u32) -> Option<u64> {
+    fn counted_in(&self, tag: Event, place: ContextKey, site: u32) -> Option<u64> {
         let number = self.number_of(tag)?;
         let book = self.books.get(number)?;
         let index = book.tags.iter().position(|&other| other == tag)?;
@@ -148,7 +148,7 @@ impl World {
                 let id = self.books.set(*set)?.id;
                 let cpu = match place {
                     ContextKey::Cpu(cpu) => cpu,
-                    ContextKey::Task(_) => self.state(|state| state.ledger.kin(kin)?.only_on)?,
+                    ContextKey::Task(_) => self.state(|state| state.ledger.site(site)?.only_on)?,
                 };
                 let reading = self.observe(|engine| engine.read_set(id)).ok()?;
                 let here = reading.cpus.iter().find(|reading| reading.cpu == cpu)?;
@@ -166,9 +166,9 @@ impl State {
 
     /// What was counted in these places since they were reset.
     fn counted_since(&self, before: &Before) -> u64 {
-        let since = |&(kin, _): &(u32, u64)| {
-            let it = self.ledger.kin(kin).filter(|kin| !kin.retired)?;
-            Some(self.ran(kin).occurrences.wrapping_sub(it.lost).wrapping_sub(it.forgotten))
+        let since = |&(site, _): &(u32, u64)| {
+            let it = self.ledger.site(site).filter(|site| !site.retired)?;
+            Some(self.ran(site).occurrences.wrapping_sub(it.lost).wrapping_sub(it.forgotten))
         };
         before.places.iter().filter_map(since).fold(0, u64::wrapping_add)
     }

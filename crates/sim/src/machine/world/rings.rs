@@ -28,14 +28,14 @@ pub(crate) struct RingBook {
     layout: SampleLayout,
     /// Takes records out of a forward ring.
     taking: Reader<Taking<Arc<HeapPages>>>,
-    pub(crate) taken: Seen,
+    pub(crate) taken: RingTotals,
     /// Looks at either, from the beginning.
     looking: SnapshotReader<Arc<HeapPages>>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: RingTotals,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RingTotals {
     /// How many samples.
     pub(crate) samples: u64,
     /// Of each event, by what the records call it: the number of its next sample at the least.
@@ -44,7 +44,7 @@ pub(crate) struct Seen {
     pub(crate) wrong: u64,
 }
 
-impl Seen {
+impl RingTotals {
     fn note(&mut self, record: &[u8], layout: &SampleLayout) {
         let sample = match decode_record(record, layout) {
             Ok((Record::Sample(sample), _)) => sample.identifier.zip(sample.addr),
@@ -65,7 +65,7 @@ impl RingBook {
     fn new(events: Vec<Event>, mode: Mode, output: Arc<dyn Output>, pages: Arc<HeapPages>, attr: &Attr) -> Self {
         let taking = Reader::new(Taking(Arc::clone(&pages)));
         let looking = SnapshotReader::from_oldest(Arc::clone(&pages));
-        let (taken, seen, layout) = (Seen::default(), Seen::default(), SampleLayout::new(attr));
+        let (taken, seen, layout) = (RingTotals::default(), RingTotals::default(), SampleLayout::new(attr));
         Self { events, output, mode, pages, layout, taking, taken, looking, seen, left: (0, 0) }
     }
 
@@ -125,7 +125,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives a set of events that samples one ring for all of them, in [`Domain::RECORDS`](pmux_engine::share::Domain::RECORDS).
+    /// Gives a set of events that samples one ring for all of them, in [`SharingScope::RECORDS`](pmux_engine::share::SharingScope::RECORDS).
     ///
     /// # Errors
     /// The engine's.
@@ -219,10 +219,10 @@ impl World {
 
     /// The samples of an event go elsewhere.
     fn leave_ring(&mut self, event: Event) {
-        let fates = self.with(|state| state.begin_samples(event));
+        let sample_stats = self.with(|state| state.begin_samples(event));
         for ring in self.rings.iter_mut().filter(|ring| ring.events.contains(&event)) {
             ring.events.retain(|&other| other != event);
-            ring.left = (ring.left.0 + fates.written, ring.left.1 + fates.lost);
+            ring.left = (ring.left.0 + sample_stats.written, ring.left.1 + sample_stats.lost);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Who runs where, and time.
 
-use super::super::faults::Planted;
-use super::super::state::{QueueEnd, Task};
+use super::super::faults::InjectedFault;
+use super::super::state::{QueueEnd, SimTask};
 use super::super::time::{Attention, Stopped};
 use super::{CpuError, TaskError, World};
 use crate::machine::Access;
@@ -129,7 +129,7 @@ impl World {
         for attention in self.machine.take_attention() {
             let (Attention::End(cpu) | Attention::Turn(cpu)) = attention;
             let Some(task) = self.running_on(cpu) else { continue };
-            let was_over = |task: &mut Task| std::mem::take(&mut task.turn_over);
+            let was_over = |task: &mut SimTask| std::mem::take(&mut task.turn_over);
             if self.with(|state| state.task_mut(task).is_some_and(was_over)) {
                 let _ = self.next_turn(cpu);
             } else if matches!(attention, Attention::Turn(_)) {
@@ -175,7 +175,7 @@ impl World {
     /// # Errors
     /// As [`World::place`].
     pub fn touch(&mut self, task: TaskId, pages: u64) -> Result<(), TaskError> {
-        let pages = pages + u64::from(self.shares() && self.is_planted(Planted::TouchMoreWhereShared));
+        let pages = pages + u64::from(self.shares() && self.is_injected(InjectedFault::TouchMoreWhereShared));
         self.occur(task, Kind::PAGE_FAULTS, pages)?;
         self.occur(task, Kind::MINOR_FAULTS, pages)
     }

@@ -2,13 +2,13 @@
 
 use super::super::ledger::{Event, Home};
 use super::books::SetBook;
-use super::views::{Opener, Whose};
+use super::views::{MasterUsers, Opener};
 use super::{BookKind, World};
 use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::ContextKey;
 use pmux_engine::engine::{SetError, SetReading, SetRequest};
-use pmux_engine::share::Domain;
+use pmux_engine::share::SharingScope;
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId, TaskId};
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl World {
         mask: &CpuMask,
         absent: Absent,
     ) -> Result<(Set, Vec<Event>), SetError> {
-        self.open_set_in(Domain::default(), groups, scope, mask, absent)
+        self.open_set_in(SharingScope::default(), groups, scope, mask, absent)
     }
 
     /// The same, sharing with what was opened in the same domain: see [`World::open_in`].
@@ -41,7 +41,7 @@ impl World {
     /// The engine's.
     pub fn open_set_in(
         &mut self,
-        domain: Domain,
+        domain: SharingScope,
         groups: &[Vec<(PmuId, Attr)>],
         scope: SetScope,
         mask: &CpuMask,
@@ -64,7 +64,7 @@ impl World {
                 // Who waits for CPUs that are not there is refused by those that are.
                 let bound_to = (absent == Absent::Refuse).then_some(error.cpu);
                 self.judge_refusal(asked, bound_to, error.error, struck);
-                let wanted = debug_registers::Wanted::of_set(self, groups, scope, mask.iter());
+                let wanted = debug_registers::RegisterDemand::of_set(self, groups, scope, mask.iter());
                 let violation = debug_registers::refused(self, &wanted, error.error);
                 violation.into_iter().for_each(|violation| self.report(violation));
                 for (number, tags) in books {
@@ -78,7 +78,7 @@ impl World {
         if self.shares() {
             for ((number, tags), group) in std::mem::take(&mut books).into_iter().zip(groups) {
                 let flags = group.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
-                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes, whose: Whose::Everybody };
+                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes, users: MasterUsers::All };
                 self.books.enter(number, tags, kind, flags, now);
                 masters.push(number);
                 let number = self.books.reserve();
@@ -100,7 +100,7 @@ impl World {
         let (mask, generation) = set.unwrap_or_default();
         self.settle_set_on(number, &mask.iter().collect::<Vec<_>>());
         self.with(|state| mask.iter().for_each(|cpu| state.want(ContextKey::Cpu(cpu), 1)));
-        let wanted = debug_registers::Wanted::of_set(self, groups, scope, mask.iter());
+        let wanted = debug_registers::RegisterDemand::of_set(self, groups, scope, mask.iter());
         debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
         Ok((Set { number, generation }, events))
     }
@@ -132,9 +132,9 @@ impl World {
             let (place, only_on) = place_on(scope, cpu);
             self.with(|state| {
                 for &tag in &tags {
-                    let kin = state.kin(tag, place, only_on);
-                    if let Some(kin) = state.ledger.kin_mut(kin) {
-                        kin.dead = false;
+                    let site = state.site(tag, place, only_on);
+                    if let Some(site) = state.ledger.site_mut(site) {
+                        site.dead = false;
                     }
                 }
             });
@@ -153,9 +153,9 @@ impl World {
                 for &cpu in cpus {
                     let (place, only_on) = place_on(scope, cpu);
                     for &tag in &tags {
-                        let kin = state.kin(tag, place, only_on);
-                        if let Some(kin) = state.ledger.kin_mut(kin) {
-                            kin.on = armed && open.contains(&cpu);
+                        let site = state.site(tag, place, only_on);
+                        if let Some(site) = state.ledger.site_mut(site) {
+                            site.on = armed && open.contains(&cpu);
                         }
                     }
                 }
@@ -172,10 +172,10 @@ impl World {
         let (place, only_on) = place_on(set.scope, cpu);
         for tag in self.events_of_set(number) {
             self.with(|state| {
-                let kin = state.kin(tag, place, only_on);
-                let total = state.kin_total(kin);
-                if let Some(kin) = state.ledger.kin_mut(kin) {
-                    kin.most.set(true, total);
+                let site = state.site(tag, place, only_on);
+                let total = state.site_total(site);
+                if let Some(site) = state.ledger.site_mut(site) {
+                    site.most.set(true, total);
                 }
             });
         }
@@ -185,16 +185,16 @@ impl World {
     ///
     /// # Errors
     /// The engine's; the set is then disarmed.
-    pub fn arm(&mut self, set: Set) -> Result<(), ControlError> {
-        self.switch_set(set, true, |world, id| world.call(|engine| engine.arm(id)))
+    pub fn enable_set(&mut self, set: Set) -> Result<(), ControlError> {
+        self.switch_set(set, true, |world, id| world.call(|engine| engine.enable_set(id)))
     }
 
     /// Stops a set everywhere.
     ///
     /// # Errors
     /// The engine's.
-    pub fn disarm(&mut self, set: Set) -> Result<(), ControlError> {
-        self.switch_set(set, false, |world, id| world.call(|engine| engine.disarm(id)))
+    pub fn disable_set(&mut self, set: Set) -> Result<(), ControlError> {
+        self.switch_set(set, false, |world, id| world.call(|engine| engine.disable_set(id)))
     }
 
     pub(super) fn switch_set(
@@ -226,7 +226,7 @@ impl World {
         self.with(|state| {
             state.set_flags(&tags, &places, armed);
             if on && !armed {
-                tags.iter().flatten().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true));
+                tags.iter().flatten().for_each(|&tag| state.each_site(tag, |site| site.doubtful = true));
             }
             for tags in &tags {
                 state.gate(tags, super::books::Which::Least);
@@ -311,9 +311,9 @@ impl super::super::state::State {
     fn set_flags(&mut self, groups: &[Vec<Event>], places: &[(ContextKey, Option<CpuId>)], on: bool) {
         for tag in groups.iter().flatten() {
             for &(place, only_on) in places {
-                let kin = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
-                if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
-                    kin.on = on;
+                let site = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
+                if let Some(site) = site.and_then(|site| self.ledger.site_mut(site)) {
+                    site.on = on;
                 }
             }
         }

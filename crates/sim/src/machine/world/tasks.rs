@@ -1,6 +1,6 @@
 //! Tasks: how they begin, what they do, how they end.
 
-use super::super::faults::Planted;
+use super::super::faults::InjectedFault;
 use super::super::locks::lock;
 use super::super::state::State;
 use super::super::{DescriptionError, Event};
@@ -108,7 +108,7 @@ impl World {
         let child = self.with(|state| state.new_task(home, rates));
         let heirlooms = self.heirlooms(parent);
         self.touch_place(ContextKey::Task(parent));
-        let silent = self.state(|state| state.planted == Some(Planted::SilentFork));
+        let silent = self.state(|state| state.injected == Some(InjectedFault::SilentFork));
         let struck = self.refusals();
         let result = if silent { Ok(()) } else { self.call_as(parent, |engine| engine.task_fork(parent, child)) };
         if let Err(error) = result {
@@ -131,17 +131,17 @@ impl World {
     fn heirlooms(&self, parent: TaskId) -> Vec<Heirloom> {
         let heirlooms: Vec<_> = self.state(|state| {
             let Some(shelf) = state.shelf(ContextKey::Task(parent)) else { return Vec::new() };
-            let heirloom = |kin| {
-                let kin = state.ledger.kin(kin).filter(|kin| !kin.dead)?;
-                let event = state.ledger.event_at(kin.tag)?;
+            let heirloom = |site| {
+                let site = state.ledger.site(site).filter(|site| !site.dead)?;
+                let event = state.ledger.event_at(site.tag)?;
                 let number = state.ledger.tag(event)?.group;
                 let book = self.books.get(number).filter(|book| book.tags.first() == Some(&event))?;
-                let (tags, only_on) = (book.tags.clone(), kin.only_on);
+                let (tags, only_on) = (book.tags.clone(), site.only_on);
                 let heirloom = Heirloom { book: number, family: book.family()?, tags, only_on, in_error: Vec::new() };
                 // A group that demands nothing and was never refused anything is in no error.
                 Some((heirloom, book.pinned || state.faults.struck > 0))
             };
-            shelf.kins().filter_map(heirloom).collect()
+            shelf.sites().filter_map(heirloom).collect()
         });
         let looked_at = |(heirloom, may_err): (Heirloom, bool)| {
             let in_error = if may_err { self.errors_in(heirloom.book, parent) } else { Vec::new() };
@@ -174,12 +174,12 @@ impl World {
         if !self.is_counted(family, child) {
             self.with(|state| {
                 for tag in tags {
-                    if let Some(kin) = state.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) {
-                        state.drop_kin(kin);
+                    if let Some(site) = state.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) {
+                        state.drop_site(site);
                     }
                 }
                 if !refused {
-                    let what = "a child that nobody refused is not counted";
+                    let what = "a child that was not refused is not counted";
                     let violation = Violation::new(Checker::Families, state.now(), what).task(child);
                     state.breach(violation.maybe_event(tags.first().copied()));
                 }
@@ -191,14 +191,14 @@ impl World {
                 let in_error = in_error.get(index).copied().unwrap_or(false);
                 let of_parent = state.shelf(ContextKey::Task(parent)).and_then(|shelf| shelf.find(tag.index, only_on));
                 let flags = of_parent
-                    .and_then(|kin| state.ledger.kin(kin))
-                    .map(|kin| (kin.on, kin.on_exec, kin.doubtful, kin.unknown));
-                let kin = state.kin(*tag, place, only_on);
-                if let (Some(kin), Some((on, on_exec, doubtful, unknown))) = (state.ledger.kin_mut(kin), flags) {
-                    kin.on = on && (guess || !in_error);
-                    kin.unknown = unknown || (in_error && guess);
-                    kin.on_exec = on_exec;
-                    kin.doubtful |= doubtful || kin.unknown;
+                    .and_then(|site| state.ledger.site(site))
+                    .map(|site| (site.on, site.on_exec, site.doubtful, site.unknown));
+                let site = state.site(*tag, place, only_on);
+                if let (Some(site), Some((on, on_exec, doubtful, unknown))) = (state.ledger.site_mut(site), flags) {
+                    site.on = on && (guess || !in_error);
+                    site.unknown = unknown || (in_error && guess);
+                    site.on_exec = on_exec;
+                    site.doubtful |= doubtful || site.unknown;
                 }
             }
             state.gate_place(tags, place, only_on, Which::Both);
@@ -217,11 +217,11 @@ impl World {
             return Err(TaskError::NoSuchTask(task));
         }
         self.touch_place(ContextKey::Task(task));
-        self.change_task(task, |kin| match exec {
+        self.change_task(task, |site| match exec {
             Exec::Plain => {
-                kin.on |= std::mem::take(&mut kin.on_exec);
+                site.on |= std::mem::take(&mut site.on_exec);
             }
-            Exec::ChangesRights => kin.dead = true,
+            Exec::ChangesRights => site.dead = true,
         });
         self.call_as(task, |engine| engine.task_exec(task, exec));
         self.gate_task(task);
@@ -231,20 +231,20 @@ impl World {
 
     /// Changes what is noted of all events of a task: wide gates of those who will be enabled open, narrow ones of those who
     /// will not close.
-    fn change_task(&mut self, task: TaskId, change: impl Fn(&mut super::super::ledger::Kin)) {
+    fn change_task(&mut self, task: TaskId, change: impl Fn(&mut super::super::ledger::CountSite)) {
         self.with(|state| {
             let place = ContextKey::Task(task);
-            let kins: Vec<_> = state.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
-            for &kin in &kins {
-                let total = state.kin_total(kin);
-                let Some(kin) = state.ledger.kin_mut(kin) else { continue };
-                let was_on = kin.on && !kin.dead;
-                change(kin);
-                let is_on = kin.on && !kin.dead;
+            let sites: Vec<_> = state.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
+            for &site in &sites {
+                let total = state.site_total(site);
+                let Some(site) = state.ledger.site_mut(site) else { continue };
+                let was_on = site.on && !site.dead;
+                change(site);
+                let is_on = site.on && !site.dead;
                 match (was_on, is_on) {
-                    (true, false) => kin.least.set(false, total),
+                    (true, false) => site.least.set(false, total),
                     // Whether its leader is on, too, is seen when it is done; until then it may be.
-                    (false, true) => kin.most.set(true, total),
+                    (false, true) => site.most.set(true, total),
                     _ => {}
                 }
             }
@@ -256,11 +256,11 @@ impl World {
         let place = ContextKey::Task(task);
         let mut state = lock(&self.machine.shared.state);
         let mut groups: Vec<_> = state.shelf(place).map_or_else(Vec::new, |shelf| {
-            let group = |kin| {
-                let kin = state.ledger.kin(kin)?;
-                Some((state.ledger.tag(state.ledger.event_at(kin.tag)?)?.group, kin.only_on))
+            let group = |site| {
+                let site = state.ledger.site(site)?;
+                Some((state.ledger.tag(state.ledger.event_at(site.tag)?)?.group, site.only_on))
             };
-            shelf.kins().filter_map(group).collect()
+            shelf.sites().filter_map(group).collect()
         });
         groups.sort_unstable();
         groups.dedup();
@@ -277,7 +277,7 @@ impl World {
     pub fn exit(&mut self, task: TaskId) -> Result<(), TaskError> {
         let on = self.state(|state| state.task(task).map(|task| task.on)).ok_or(TaskError::NoSuchTask(task))?;
         self.touch_place(ContextKey::Task(task));
-        self.change_task(task, |kin| kin.dead = true);
+        self.change_task(task, |site| site.dead = true);
         self.call_as(task, |engine| engine.task_exit(task));
         self.gate_task(task);
         if let Some(cpu) = on {
@@ -290,9 +290,10 @@ impl World {
     /// Takes a task that has exited out of the books.
     fn bury(&mut self, task: TaskId) {
         let mut state = lock(&self.machine.shared.state);
-        let kins: Vec<_> = state.shelf(ContextKey::Task(task)).map(|shelf| shelf.kins().collect()).unwrap_or_default();
-        for kin in kins {
-            let event = state.ledger.kin(kin).and_then(|kin| state.ledger.event_at(kin.tag));
+        let sites: Vec<_> =
+            state.shelf(ContextKey::Task(task)).map(|shelf| shelf.sites().collect()).unwrap_or_default();
+        for site in sites {
+            let event = state.ledger.site(site).and_then(|site| state.ledger.event_at(site.tag));
             let number = event.and_then(|event| state.ledger.tag(event)).map(|tag| tag.group);
             let (is_root, keeps) = match number.and_then(|number| self.books.get(number)).map(|book| &book.kind) {
                 Some(BookKind::Group { target, keeps_each, .. }) => {
@@ -302,11 +303,11 @@ impl World {
                 Some(BookKind::OfSet { .. } | BookKind::Master { root: None, .. }) => (true, true),
                 None => continue,
             };
-            if let Some(kin) = state.ledger.kin_mut(kin) {
-                kin.retired = !is_root;
+            if let Some(site) = state.ledger.site_mut(site) {
+                site.retired = !is_root;
             }
             if !keeps && !is_root {
-                state.drop_kin(kin);
+                state.drop_site(site);
             }
         }
         state.end_task(task);
@@ -315,9 +316,9 @@ impl World {
 
 impl State {
     /// A place is counted no more.
-    pub(super) fn drop_kin(&mut self, kin: u32) {
-        self.part(kin);
-        if let Some(gone) = self.ledger.take_kin(kin)
+    pub(super) fn drop_site(&mut self, site: u32) {
+        self.part(site);
+        if let Some(gone) = self.ledger.take_site(site)
             && let Some(shelf) = self.shelf_mut(gone.place)
         {
             shelf.remove(gone.tag, gone.only_on);

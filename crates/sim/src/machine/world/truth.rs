@@ -1,6 +1,6 @@
 //! What is true, and what is reported, for one event.
 
-use super::super::ledger::{Event, Window};
+use super::super::ledger::{Activity, Event};
 use super::super::model::Question;
 use super::super::state::State;
 use super::{BookKind, World};
@@ -48,9 +48,9 @@ impl World {
     #[must_use]
     pub fn truth_at(&self, event: Event, place: ContextKey) -> Option<Truth> {
         self.state(|state| {
-            let kins = &state.ledger.tag(event)?.kins;
-            let here = |&kin: &u32| state.ledger.kin(kin).is_some_and(|it| it.place == place);
-            let mut truths = kins.iter().copied().filter(here).map(|kin| state.truth_of_kin(kin));
+            let sites = &state.ledger.tag(event)?.sites;
+            let here = |&site: &u32| state.ledger.site(site).is_some_and(|it| it.place == place);
+            let mut truths = sites.iter().copied().filter(here).map(|site| state.truth_of_site(site));
             // A set may count a task on several CPUs, each for itself.
             let first = truths.next()?;
             Some(truths.fold(first, |sum, more| sum.with(&more)))
@@ -110,7 +110,7 @@ impl World {
             return counts.get(index).copied().unwrap_or(Err(ReadError::Closed));
         }
         let kept = self.engine.with_family(family, |family| {
-            let relative = family.relative(family.find(child)?)?;
+            let relative = family.task(family.find(child)?)?;
             relative.exited?;
             relative.counts().get(index).copied()
         });
@@ -127,7 +127,7 @@ impl World {
 
     /// The group with which the engine counts a live child.
     pub(crate) fn child_group(&self, family: FamilyId, child: TaskId) -> Option<GroupId> {
-        self.engine.with_family(family, |family| family.relative(family.find(child)?)?.group())?
+        self.engine.with_family(family, |family| family.task(family.find(child)?)?.group())?
     }
 
     /// The group of the engine that counts this group for a task.
@@ -164,18 +164,18 @@ impl State {
         let tag = self.ledger.tag(event)?;
         let (mut least, mut most) = tag.gone;
         let (mut doubtful, mut missed, mut withheld) = (tag.gone_doubtful, tag.gone_missed, tag.gone_withheld);
-        for &kin in &tag.kins {
-            let total = self.kin_total(kin);
-            let of_master = self.marks_of_master(kin);
+        for &site in &tag.sites {
+            let total = self.site_total(site);
+            let of_master = self.marks_of_master(site);
             doubtful |= of_master.doubtful;
             missed |= of_master.missed;
             withheld |= of_master.withheld;
-            if let Some(kin) = self.ledger.kin(kin) {
-                least += kin.least.at(total);
-                most += kin.most.at(total);
-                doubtful |= kin.doubtful;
-                missed |= kin.missed;
-                withheld |= kin.withheld;
+            if let Some(site) = self.ledger.site(site) {
+                least += site.least.at(total);
+                most += site.most.at(total);
+                doubtful |= site.doubtful;
+                missed |= site.missed;
+                withheld |= site.withheld;
             }
         }
         let ran = self.ran_anywhere(event);
@@ -185,27 +185,27 @@ impl State {
         Some(truth(ran, (least, most), tag.forgotten, tag.lost, Marks { doubtful, missed, withheld, at_most }))
     }
 
-    pub(crate) fn truth_of_kin(&self, kin: u32) -> Truth {
-        let (ran, total, of_master) = (self.ran(kin), self.kin_total(kin), self.marks_of_master(kin));
-        let Some(kin) = self.ledger.kin(kin) else { return Truth::default() };
-        let tag = self.ledger.event_at(kin.tag).and_then(|event| self.ledger.tag(event));
+    pub(crate) fn truth_of_site(&self, site: u32) -> Truth {
+        let (ran, total, of_master) = (self.ran(site), self.site_total(site), self.marks_of_master(site));
+        let Some(site) = self.ledger.site(site) else { return Truth::default() };
+        let tag = self.ledger.event_at(site.tag).and_then(|event| self.ledger.tag(event));
         let question = tag.map(|tag| tag.question);
         let switches = matches!(question, Some(Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
         let marks = Marks {
-            doubtful: kin.doubtful || of_master.doubtful,
-            missed: kin.missed || of_master.missed || switches,
-            withheld: kin.withheld || of_master.withheld,
+            doubtful: site.doubtful || of_master.doubtful,
+            missed: site.missed || of_master.missed || switches,
+            withheld: site.withheld || of_master.withheld,
             at_most: tag.is_some_and(|tag| tag.view.is_some_and(|view| view.unsure)),
         };
-        let gates = (kin.least.at(total), kin.most.at(total));
-        truth(ran, gates, kin.forgotten, kin.lost, marks)
+        let gates = (site.least.at(total), site.most.at(total));
+        truth(ran, gates, site.forgotten, site.lost, marks)
     }
 }
 
 impl State {
     /// What limits the truth about an event that shares a counter: what limits that of the master.
-    fn marks_of_master(&self, kin: u32) -> Marks {
-        let master = self.ledger.kin(kin).and_then(|kin| self.ledger.kin(kin.master?));
+    fn marks_of_master(&self, site: u32) -> Marks {
+        let master = self.ledger.site(site).and_then(|site| self.ledger.site(site.master?));
         master.map_or(Marks::default(), |master| Marks {
             doubtful: master.doubtful,
             missed: master.missed || master.lost > 0,
@@ -223,7 +223,7 @@ struct Marks {
     at_most: bool,
 }
 
-fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64, marks: Marks) -> Truth {
+fn truth(ran: Activity, (least, most): (Activity, Activity), forgotten: u64, lost: u64, marks: Marks) -> Truth {
     let Marks { doubtful, missed, withheld, at_most } = marks;
     Truth {
         counted: ran.occurrences.wrapping_sub(lost).wrapping_sub(forgotten),

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** the engine is asked for the name of the master only; [`crate::check`] says whether it may be that one.
 
-use super::super::ledger::{Event, Home, View};
+use super::super::ledger::{Event, Home, SharedView};
 use super::super::locks::lock;
 use super::super::state::State;
 use super::{BookKind, World};
@@ -40,7 +40,7 @@ impl World {
         self.with(|state| {
             let tag = |&asked: &(PmuId, Attr)| {
                 let tag = state.ledger.new_tag(asked, home, number);
-                state.ledger.tag_mut(tag).into_iter().for_each(|tag| tag.view = Some(View::default()));
+                state.ledger.tag_mut(tag).into_iter().for_each(|tag| tag.view = Some(SharedView::default()));
                 tag
             };
             events.iter().map(tag).collect()
@@ -106,8 +106,8 @@ impl World {
         root: Target,
         family: Option<FamilyId>,
     ) {
-        let (opener, whose) = (Opener::Done, Whose::Everybody);
-        let kind = BookKind::Master { root: Some(root), family, opener, whose };
+        let (opener, users) = (Opener::Done, MasterUsers::All);
+        let kind = BookKind::Master { root: Some(root), family, opener, users };
         let now = self.now();
         self.books.enter(number, tags, kind, flags, now);
     }
@@ -120,12 +120,12 @@ impl World {
         };
         let source = self.observe(|engine| engine.source_of(event)).ok();
         self.with(|state| {
-            let (kin, master) = (state.kin(tag, place, only_on), state.kin(master, place, only_on));
-            if state.ledger.kin(kin).is_some_and(|kin| kin.master != Some(master)) {
-                state.look_at(kin, master);
+            let (site, master) = (state.site(tag, place, only_on), state.site(master, place, only_on));
+            if state.ledger.site(site).is_some_and(|site| site.master != Some(master)) {
+                state.look_at(site, master);
             }
-            for (kin, id) in [(kin, Some(event)), (master, source)] {
-                state.ledger.kin_mut(kin).into_iter().for_each(|kin| kin.id = id);
+            for (site, id) in [(site, Some(event)), (master, source)] {
+                state.ledger.site_mut(site).into_iter().for_each(|site| site.id = id);
             }
         });
     }
@@ -144,8 +144,8 @@ impl World {
                 match here.get(index) {
                     Some(&event) => self.link(tag, event, place, only_on),
                     None => {
-                        let kin = self.state(|state| state.kin_at(tag, place, only_on));
-                        kin.into_iter().for_each(|kin| self.look_away_and_tell(tag, kin));
+                        let site = self.state(|state| state.site_at(tag, place, only_on));
+                        site.into_iter().for_each(|site| self.look_away_and_tell(tag, site));
                     }
                 }
             }
@@ -165,15 +165,15 @@ impl World {
         let of_sets: Vec<_> = of_sets.map(|(_, book)| book.tags.clone()).collect();
         for tags in of_sets {
             let viewers: Vec<Vec<u32>> = self.state(|state| {
-                let kin = |&tag: &Event| state.ledger.kin(state.kin_at(tag, place, None)?);
-                tags.iter().map(|tag| kin(tag).map(|kin| kin.viewers.clone()).unwrap_or_default()).collect()
+                let site = |&tag: &Event| state.ledger.site(state.site_at(tag, place, None)?);
+                tags.iter().map(|tag| site(tag).map(|site| site.viewers.clone()).unwrap_or_default()).collect()
             });
             if viewers.iter().all(Vec::is_empty) {
                 continue;
             }
             let doubtful = self.state(|state| {
-                let mut kins = tags.iter().filter_map(|&tag| state.ledger.kin(state.kin_at(tag, place, None)?));
-                kins.any(|kin| kin.doubtful)
+                let mut sites = tags.iter().filter_map(|&tag| state.ledger.site(state.site_at(tag, place, None)?));
+                sites.any(|site| site.doubtful)
             });
             let asked: Vec<_> = tags.iter().filter_map(|&tag| self.attr(tag)).collect();
             let number = self.books.reserve();
@@ -181,8 +181,8 @@ impl World {
             self.with(|state| {
                 state.note_place(&left, &asked, place, None);
                 for (&tag, viewers) in left.iter().zip(viewers) {
-                    let master = state.kin(tag, place, None);
-                    if let Some(master) = state.ledger.kin_mut(master) {
+                    let master = state.site(tag, place, None);
+                    if let Some(master) = state.ledger.site_mut(master) {
                         master.dead = true;
                         master.doubtful |= doubtful;
                     }
@@ -242,9 +242,9 @@ impl World {
         self.settle_masters(&masters);
     }
 
-    pub(super) fn masters_alone(&self, whom: &[Event]) -> Vec<Event> {
+    pub(super) fn masters_alone(&self, targets: &[Event]) -> Vec<Event> {
         let mut masters = Vec::new();
-        for &tag in whom {
+        for &tag in targets {
             let of_group = self.number_of(tag).and_then(|number| self.books.get(number)).map(|book| &book.tags[..]);
             let index = of_group.and_then(|tags| tags.iter().position(|&other| other == tag)).unwrap_or(0);
             for master in self.state(|state| state.masters_of(&[tag])) {
@@ -263,8 +263,8 @@ impl World {
             for &tag in tags {
                 let master = state.ledger.tag(tag).and_then(|tag| tag.view?.master);
                 if let Some(master) = master.filter(|&master| state.ledger.tag(master).is_some()) {
-                    let (kin, master) = (state.kin(tag, place, only_on), state.kin(master, place, only_on));
-                    state.look_at(kin, master);
+                    let (site, master) = (state.site(tag, place, only_on), state.site(master, place, only_on));
+                    state.look_at(site, master);
                 }
             }
         });
@@ -281,9 +281,9 @@ impl World {
         }
         let viewers: Vec<Vec<Event>> = self.state(|state| {
             let of = |&tag: &Event| {
-                let kin = state.kin_at(tag, place, book.only_on()).and_then(|kin| state.ledger.kin(kin));
-                let viewers = kin.map(|kin| &kin.viewers[..]).unwrap_or_default();
-                let event = |&viewer: &u32| state.ledger.event_at(state.ledger.kin(viewer)?.tag);
+                let site = state.site_at(tag, place, book.only_on()).and_then(|site| state.ledger.site(site));
+                let viewers = site.map(|site| &site.viewers[..]).unwrap_or_default();
+                let event = |&viewer: &u32| state.ledger.event_at(state.ledger.site(viewer)?.tag);
                 viewers.iter().filter_map(event).collect()
             };
             book.tags.iter().map(of).collect()
@@ -317,33 +317,33 @@ impl World {
     /// The masters of these events that will be enabled everywhere if these are: those that no event counts with yet, those that
     /// no other group shares, and those of events that count already. Of the others, one that failed may be tried again; for a
     /// child's, that is not known.
-    pub(super) fn masters_to_try(&self, tags: &[Event], whom: &[Event]) -> Vec<Event> {
+    pub(super) fn masters_to_try(&self, tags: &[Event], targets: &[Event]) -> Vec<Event> {
         let is_on = |tag: &Event| {
             self.state(|state| state.ledger.tag(*tag).is_some_and(|tag| tag.view.is_some_and(|view| view.on)))
         };
-        if tags.first().is_some_and(is_on) && whom.iter().all(is_on) {
-            return self.state(|state| state.masters_of(whom));
+        if tags.first().is_some_and(is_on) && targets.iter().all(is_on) {
+            return self.state(|state| state.masters_of(targets));
         }
-        let mut masters = self.masters_alone(whom);
+        let mut masters = self.masters_alone(targets);
         masters.extend(self.state(|state| {
             let is_off = |master: &Event| {
-                let kins = state.ledger.tag(*master).map(|tag| &tag.kins[..]).unwrap_or_default();
-                !kins.iter().filter_map(|&kin| state.ledger.kin(kin)).any(|kin| kin.on)
+                let sites = state.ledger.tag(*master).map(|tag| &tag.sites[..]).unwrap_or_default();
+                !sites.iter().filter_map(|&site| state.ledger.site(site)).any(|site| site.on)
             };
-            state.masters_of(whom).into_iter().filter(is_off).collect::<Vec<_>>()
+            state.masters_of(targets).into_iter().filter(is_off).collect::<Vec<_>>()
         }));
         masters
     }
 
     /// These masters were enabled everywhere: who was in error somewhere was tried again.
     pub(super) fn note_tried(&mut self, masters: &[Event]) {
-        self.with(|state| masters.iter().for_each(|&master| state.each_kin(master, |kin| kin.unknown = false)));
+        self.with(|state| masters.iter().for_each(|&master| state.each_site(master, |site| site.unknown = false)));
     }
 
     /// Notes whether events were asked to be on.
-    pub(super) fn note_wish(&mut self, whom: &[Event], on: bool) {
+    pub(super) fn note_request(&mut self, targets: &[Event], on: bool) {
         self.with(|state| {
-            for &tag in whom {
+            for &tag in targets {
                 let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
                 view.into_iter().for_each(|view| view.on = on);
             }
@@ -352,16 +352,16 @@ impl World {
 
     /// These events were switched. Where a reading was refused meanwhile, what they saw of their masters by then is not known;
     /// and what was to begin has not begun, as its state says.
-    pub(super) fn note_unread(&mut self, whom: &[Event], unread: u64) {
+    pub(super) fn note_unread(&mut self, targets: &[Event], unread: u64) {
         if !self.shares() || self.refused_readings() == unread {
             return;
         }
-        for &tag in whom {
+        for &tag in targets {
             let id = self.id_of(tag).map(|(_, id)| id);
             let is_off = id.is_some_and(|id| self.observe(|engine| engine.state(id)) == Ok(EventState::Off));
             self.with(|state| {
                 if is_off {
-                    state.each_kin(tag, |kin| kin.on = false);
+                    state.each_site(tag, |site| site.on = false);
                 }
                 let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
                 view.into_iter().for_each(|view| (view.unsure, view.on) = (true, view.on && !is_off));
@@ -376,12 +376,12 @@ impl World {
         }
         let groups: Vec<Vec<Event>> = {
             let state = lock(&self.machine.shared.state);
-            let kins: Vec<_> = state.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
-            let number = |&kin: &u32| {
-                let tag = state.ledger.event_at(state.ledger.kin(kin)?.tag)?;
-                state.is_view(kin).then_some(state.ledger.tag(tag)?.group)
+            let sites: Vec<_> = state.shelf(place).map(|shelf| shelf.sites().collect()).unwrap_or_default();
+            let number = |&site: &u32| {
+                let tag = state.ledger.event_at(state.ledger.site(site)?.tag)?;
+                state.is_view(site).then_some(state.ledger.tag(tag)?.group)
             };
-            let mut numbers: Vec<_> = kins.iter().filter_map(number).collect();
+            let mut numbers: Vec<_> = sites.iter().filter_map(number).collect();
             numbers.sort_unstable();
             numbers.dedup();
             numbers.into_iter().filter_map(|number| Some(self.books.get(number)?.tags.clone())).collect()
@@ -389,12 +389,12 @@ impl World {
         for tags in groups {
             let on: Vec<Event> = self.state(|state| {
                 let is_on = |&&tag: &&Event| {
-                    let kins = state.ledger.tag(tag).map(|tag| &tag.kins[..]).unwrap_or_default();
-                    kins.iter().filter_map(|&kin| state.ledger.kin(kin)).any(|kin| kin.on)
+                    let sites = state.ledger.tag(tag).map(|tag| &tag.sites[..]).unwrap_or_default();
+                    sites.iter().filter_map(|&site| state.ledger.site(site)).any(|site| site.on)
                 };
                 tags.iter().filter(is_on).copied().collect()
             });
-            self.note_wish(&on, true);
+            self.note_request(&on, true);
             self.settle_views(&tags);
         }
     }
@@ -410,9 +410,9 @@ pub(crate) enum Opener {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum MasterUsers {
     /// Every group that asks the same.
-    Everybody,
+    All,
     /// The group that was the only one to use it when it came to ask something else, and no group any more.
     OneGroup,
 }
@@ -435,7 +435,7 @@ impl super::Book {
 
     /// Whether it is a master that no group can come to share any more.
     pub(crate) const fn is_taken(&self) -> bool {
-        matches!(self.kind, BookKind::Master { whose: Whose::OneGroup, .. })
+        matches!(self.kind, BookKind::Master { users: MasterUsers::OneGroup, .. })
     }
 
     /// Whether a set opens masters under its name.
@@ -456,8 +456,8 @@ impl super::Book {
 impl super::Books {
     /// From now on a master is one group's own.
     pub(super) fn belongs_to_one(&mut self, number: u32) {
-        if let Some(BookKind::Master { whose, .. }) = self.kind_mut(number) {
-            *whose = Whose::OneGroup;
+        if let Some(BookKind::Master { users, .. }) = self.kind_mut(number) {
+            *users = MasterUsers::OneGroup;
         }
     }
 

@@ -95,7 +95,7 @@ fn a_refusal_names_the_first_cpu_and_takes_nothing() {
     assert_eq!(how_many(&mut ledger, &data(None, Where::on(CPU1))), 4);
     let both = data(None, Where::Only([CPU0, CPU1].into()));
     let before = ledger.clone();
-    assert_eq!(ledger.reserve(both), Err(Refused::Full { cpu: CPU1, in_use: 4, total: 4 }));
+    assert_eq!(ledger.reserve(both), Err(RequestError::Full { cpu: CPU1, in_use: 4, total: 4 }));
     assert!(ledger.held().eq(before.held()));
     assert_eq!(how_many(&mut ledger, &data(None, Where::on(CPU0))), 4, "nothing is left on the CPU where it did fit");
 }
@@ -103,9 +103,9 @@ fn a_refusal_names_the_first_cpu_and_takes_nothing() {
 #[test]
 fn a_change_to_another_kind_may_be_refused_where_kinds_are_separate() {
     let mut ledger = ledger(ARM64);
-    let token = ledger.reserve(execute(A, Where::Everywhere)).unwrap();
+    let reservation = ledger.reserve(execute(A, Where::Everywhere)).unwrap();
     assert_eq!(how_many(&mut ledger, &data(A, Where::Everywhere)), 4);
-    let refused = Refused::Full { cpu: CPU0, in_use: 4, total: 4 };
-    assert_eq!(ledger.modify(token, data(A, Where::Everywhere)), Err(refused));
+    let refused = RequestError::Full { cpu: CPU0, in_use: 4, total: 4 };
+    assert_eq!(ledger.modify(reservation, data(A, Where::Everywhere)), Err(refused));
     assert_eq!(how_many(&mut ledger, &execute(A, Where::Everywhere)), 5, "the old one is still held");
 }

@@ -1,15 +1,15 @@
 //! The meaning of turns, on examples that were worked out by hand.
 
 use super::*;
-use Company::{Exclusive, Shared};
-use Fate::{Error, On, Waits};
+use PlannedState::{Error, On, Waits};
+use PmuUse::{Exclusive, Shared};
 use Priority::{Flexible, Pinned};
 use Side::{Cpu, Task};
 
 const ANY: u64 = u64::MAX;
 
-fn group(side: Side, priority: Priority, company: Company, events: &[u64]) -> Group {
-    Group { side, priority, company, events: events.iter().map(|&mask| SlotMask(mask)).collect() }
+fn group(side: Side, priority: Priority, pmu_use: PmuUse, events: &[u64]) -> Group {
+    Group { side, priority, pmu_use, events: events.iter().map(|&mask| SlotMask(mask)).collect() }
 }
 
 fn flexible(side: Side, events: &[u64]) -> Group {
@@ -21,7 +21,7 @@ fn pinned(side: Side, events: &[u64]) -> Group {
 }
 
 /// The plans of this turn and of the following ones, each as long as the others.
-fn plans(mut core: Core, turns: usize) -> Vec<Vec<Fate>> {
+fn plans(mut core: Core, turns: usize) -> Vec<Vec<PlannedState>> {
     let plan = |_| {
         let plan = core.plan();
         core.pass(1);

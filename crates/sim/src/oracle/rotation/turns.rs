@@ -8,7 +8,7 @@
 //! **Invariant:** a group that fits beside the pinned groups is on again and again, whatever the rhythm is in which ticks
 //! come and tasks leave.
 
-use super::{Core, Fate, Priority, Side, Whereabouts};
+use super::{Core, PlannedState, Priority, Side, TaskPresence};
 use pmux_engine::pmu::SlotMask;
 
 /// For how long each side was first while a group waited.
@@ -27,8 +27,8 @@ impl Core {
         self.clock.now_ns += ns;
     }
 
-    fn waits(&self, side: Side, plan: &[Fate]) -> bool {
-        self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == Fate::Waits)
+    fn waits(&self, side: Side, plan: &[PlannedState]) -> bool {
+        self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == PlannedState::Waits)
     }
 
     /// The next turn. On each side on which a group waits, the cursor moves past the head if that has had its
@@ -97,7 +97,7 @@ impl Core {
         if waiting != [false; 2] {
             self.decide();
         }
-        self.task = Whereabouts::Away;
+        self.task = TaskPresence::Away;
     }
 
     /// The task comes onto the CPU again.
@@ -107,7 +107,7 @@ impl Core {
     }
 
     fn come(&mut self) {
-        self.task = Whereabouts::Here;
+        self.task = TaskPresence::Here;
         if self.has_flexible_task() {
             self.clock.since_ns = self.clock.now_ns;
         }
@@ -126,7 +126,7 @@ impl Core {
     /// Whether the task has flexible groups, and is here.
     fn has_flexible_task(&self) -> bool {
         let flexible = self.groups.iter().any(|it| it.side == Side::Task && it.priority == Priority::Flexible);
-        flexible && self.task == Whereabouts::Here
+        flexible && self.task == TaskPresence::Here
     }
 
     /// The side that was first for less time so far is first from now on; after the same time, the other side. No side is
@@ -146,7 +146,7 @@ impl Core {
     }
 
     /// The cursor of a side on which a group waits moves past the head, if that has had its chance.
-    fn pass_on(&mut self, side: Side, plan: &[Fate]) {
+    fn pass_on(&mut self, side: Side, plan: &[PlannedState]) {
         let Some(&head) = self.lane(side).first() else { return };
         if self.waits(side, plan) && self.had_chance[side as usize] {
             self.cursors[side as usize] = head + 1;
@@ -159,7 +159,7 @@ impl Core {
     fn note_chances(&mut self) {
         let plan = self.plan();
         for side in Side::BOTH {
-            let head_is_on = self.lane(side).first().is_some_and(|&head| plan[head] == Fate::On);
+            let head_is_on = self.lane(side).first().is_some_and(|&head| plan[head] == PlannedState::On);
             let is_first = self.first == side || !self.is_here(side.other());
             self.had_chance[side as usize] |= self.is_here(side) && (head_is_on || is_first);
         }

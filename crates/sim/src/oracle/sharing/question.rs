@@ -8,24 +8,24 @@ use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 
 /// Which others a group may share with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Company {
+pub enum SharesWith {
     /// None: it does more than count, begins by itself, or wants all counters.
-    Nobody,
+    NoGroup,
     /// Groups that ask for the same as a whole: it demands to be on always.
     Alike,
     /// These, and single events that ask for one of its own.
-    Anybody,
+    GroupsAndSingles,
 }
 
 /// Which others a group may share with, the leader first.
 #[must_use]
-pub fn of_group(attrs: &[Attr]) -> Company {
+pub fn of_group(attrs: &[Attr]) -> SharesWith {
     let leader = attrs.first().map_or(AttrFlags::empty(), |leader| leader.flags);
     match attrs.iter().all(only_counts) {
-        true if leader.contains(AttrFlags::EXCLUSIVE) => Company::Nobody,
-        true if leader.contains(AttrFlags::PINNED) => Company::Alike,
-        true => Company::Anybody,
-        false => Company::Nobody,
+        true if leader.contains(AttrFlags::EXCLUSIVE) => SharesWith::NoGroup,
+        true if leader.contains(AttrFlags::PINNED) => SharesWith::Alike,
+        true => SharesWith::GroupsAndSingles,
+        false => SharesWith::NoGroup,
     }
 }
 
@@ -61,7 +61,7 @@ pub fn only_counts(attr: &Attr) -> bool {
 #[must_use]
 pub fn same(one: &Attr, other: &Attr) -> bool {
     use AttrFlags as F;
-    let whose = [
+    let counted = [
         F::INHERIT,
         F::INHERIT_THREAD,
         F::EXCLUDE_USER,
@@ -77,5 +77,5 @@ pub fn same(one: &Attr, other: &Attr) -> bool {
         && (one.config1, one.config2) == (other.config1, other.config2)
         && (one.config3, one.config4) == (other.config3, other.config4)
         && one.bp_type == other.bp_type
-        && whose.into_iter().chain(when).all(alike)
+        && counted.into_iter().chain(when).all(alike)
 }

@@ -1,6 +1,6 @@
 //! The words of the scenario language that everything else is made of: places, names, numbers, CPUs, errors.
 //!
-//! **Invariant:** plain data. A [`Place`] says where something stood and never takes part in a comparison.
+//! **Invariant:** plain data. A [`SourceSpan`] says where something stood and never takes part in a comparison.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,9 +14,9 @@ pub const MAX_CPUS: u32 = 1024;
 /// Where something stands in the text of a scenario.
 ///
 /// All places are equal to each other: scenarios are compared by what they say. What was not read from a text stands at
-/// [`Place::NOWHERE`].
+/// [`SourceSpan::NOWHERE`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub struct SourceSpan {
     /// The line, from 1; 0 is nowhere.
     pub line: u32,
     /// The column of the first character, from 1, in characters.
@@ -27,7 +27,7 @@ pub struct Place {
     pub end: usize,
 }
 
-impl Place {
+impl SourceSpan {
     /// The place of what was made by a program.
     pub const NOWHERE: Self = Self { line: 0, column: 0, start: 0, end: 0 };
 
@@ -38,31 +38,31 @@ impl Place {
     }
 }
 
-impl PartialEq for Place {
+impl PartialEq for SourceSpan {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Place {}
+impl Eq for SourceSpan {}
 
-impl PartialOrd for Place {
+impl PartialOrd for SourceSpan {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Place {
+impl Ord for SourceSpan {
     fn cmp(&self, _: &Self) -> Ordering {
         Ordering::Equal
     }
 }
 
-impl Hash for Place {
+impl Hash for SourceSpan {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
@@ -74,14 +74,14 @@ pub struct Name {
     /// The name.
     pub text: String,
     /// Where it was written.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 impl Name {
     /// A name that stands nowhere.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), place: Place::NOWHERE }
+        Self { text: text.into(), place: SourceSpan::NOWHERE }
     }
 
     /// The name as text.

@@ -4,7 +4,7 @@
 
 use super::{ControlTarget, Name};
 use pmux_engine::Nanos;
-use pmux_engine::event_set::{Position, Rounds, Wish};
+use pmux_engine::event_set::{Position, Rounds, SwitchRequest};
 
 /// `set fine = s, {g1}`: these are off, and from now on they go on and off together.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,12 +29,12 @@ pub struct Switching {
 impl Switching {
     /// What is asked of the engine.
     #[must_use]
-    pub fn wish(&self) -> Wish {
+    pub fn request(&self) -> SwitchRequest {
         match (self.to, self.span) {
-            (Position::On, None) => Wish::On,
-            (Position::Off, None) => Wish::Off,
-            (Position::On, Some(span)) => Wish::OnFor(span),
-            (Position::Off, Some(span)) => Wish::OffFor(span),
+            (Position::On, None) => SwitchRequest::On,
+            (Position::Off, None) => SwitchRequest::Off,
+            (Position::On, Some(span)) => SwitchRequest::OnFor(span),
+            (Position::Off, Some(span)) => SwitchRequest::OffFor(span),
         }
     }
 }

@@ -6,7 +6,7 @@
 use pmux_engine::Nanos;
 use pmux_engine::share::Sharing;
 
-use super::Place;
+use super::SourceSpan;
 
 /// Everything before the first statement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Header {
     /// The comment lines at the top of the file, without `#` and the blank behind it: what the scenario shows.
     pub about: Vec<String>,
     /// The machine that the simulator builds. On a kernel it is what it is, and this line says nothing.
-    pub machine: Machine,
+    pub machine: MachineSpec,
     /// What the scenario needs, as written.
     pub requires: Vec<Required>,
     /// Why it runs on the simulator only, if it does.
@@ -27,7 +27,7 @@ pub struct SimOnly {
     /// The reason, one line, never empty.
     pub reason: String,
     /// Where it is said.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// One word of the `requires:` line.
@@ -36,7 +36,7 @@ pub struct Required {
     /// What is needed.
     pub requirement: Requirement,
     /// Where it is said.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// Something that a machine has or has not.
@@ -65,7 +65,7 @@ pub enum Requirement {
 
 /// `machine KEY=VALUE …`: what the simulator builds. `None` and empty lists are what was not said.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Machine {
+pub struct MachineSpec {
     /// `profile=NAME`: one of [`crate::machine::profiles::NAMES`], on which the other keys are changes.
     pub profile: Option<String>,
     /// `cpus=N`: CPUs, 1 to [`super::MAX_CPUS`].
@@ -92,7 +92,7 @@ pub struct Machine {
     /// `seed=N`: where whatever is random begins.
     pub seed: Option<u64>,
     /// Where it is said.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// An event and the general counters that take it, ascending, each once, at least one.

@@ -7,7 +7,7 @@ use super::super::ast::{
 };
 use super::super::error::Problem;
 use super::super::names::{KernelTruth, counts_time, cpu_truth, hides_in_exec, task_truth};
-use super::statement::Found;
+use super::statement::NamedEvent;
 use super::world::OpenEvent;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ enum Kind {
     Either,
 }
 
-impl Found<'_> {
+impl NamedEvent<'_> {
     pub(super) fn state(&mut self, expected: &StateExpectation) {
         if expected.states.is_empty() {
             self.say("this names no state");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::machine::profiles::NAMES;
 
-use super::super::ast::{DebugRegisters, Event, Machine, Requirement, Scenario};
+use super::super::ast::{DebugRegisters, Event, MachineSpec, Requirement, Scenario};
 use super::super::error::Problem;
 use super::super::names::{EventClass, event_class, known};
 use super::super::nearest::did_you_mean;
@@ -50,7 +50,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Problem> {
     problems
 }
 
-fn events(machine: &Machine, problems: &mut Vec<Problem>) {
+fn events(machine: &MachineSpec, problems: &mut Vec<Problem>) {
     let mut fixed = BTreeSet::new();
     let mut constrained = BTreeSet::new();
     let mut wrong = Vec::new();

@@ -1,10 +1,10 @@
 //! What can be known of a scenario without running it.
 //!
 //! What it is: a walk over the statements that keeps which tasks live, which events are open and which CPUs are offline.
-//! Read first: [`check`], then [`World`]; what is wrong with a statement is in `statement` and `expect`, what a file must say
+//! Read first: [`check`], then [`CheckState`]; what is wrong with a statement is in `statement` and `expect`, what a file must say
 //! of its needs in `needs`.
 //!
-//! **Invariant:** looking at a statement and taking it are two steps: [`World::problems`] changes nothing.
+//! **Invariant:** looking at a statement and taking it are two steps: [`CheckState::problems`] changes nothing.
 
 mod expect;
 mod header;
@@ -13,7 +13,7 @@ mod statement;
 mod world;
 
 pub use needs::{Requirements, needs};
-pub(super) use world::World;
+pub(super) use world::CheckState;
 
 use super::ast::Scenario;
 use super::error::{MOST_PROBLEMS, Problem};
@@ -26,7 +26,7 @@ use super::error::{MOST_PROBLEMS, Problem};
 #[must_use]
 pub fn check(scenario: &Scenario) -> Vec<Problem> {
     let mut problems = header::problems(scenario);
-    let mut world = World::new(scenario);
+    let mut world = CheckState::new(scenario);
     for step in &scenario.steps {
         problems.extend(world.problems(step));
         world.take(step);

@@ -8,7 +8,9 @@ use std::fmt;
 
 use pmux_engine::CpuId;
 
-use super::super::ast::{CpuList, ExecKind, Fault, LAB_CPUS, Open, Place, Requirement, Scenario, Statement, Target};
+use super::super::ast::{
+    CpuList, ExecKind, Fault, LAB_CPUS, Open, Requirement, Scenario, SourceSpan, Statement, Target,
+};
 use super::super::error::Problem;
 use super::super::names::{EventClass, event_class};
 
@@ -103,7 +105,7 @@ struct Need {
     requirement: Requirement,
     /// Who needs it.
     what: &'static str,
-    place: Place,
+    place: SourceSpan,
 }
 
 fn implied(scenario: &Scenario) -> Vec<Need> {

@@ -7,18 +7,19 @@ use std::collections::BTreeSet;
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    Callers, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open, OpenForm,
-    Place, Run, Statement, Step, Target, Verb, Whose,
+    Callers, ControlOp, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open,
+    OpenForm, RingOwnership, Run, SourceSpan, Statement, Step, Target,
 };
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
 use super::super::nearest::did_you_mean;
-use super::world::{Life, World, on_line, undefined};
+use super::world::{CheckState, Liveness, on_line, undefined};
 
-impl World {
+impl CheckState {
     /// What is wrong with a statement here. Changes nothing.
     pub(in super::super) fn problems(&self, step: &Step) -> Vec<Problem> {
-        let mut found = Found { world: self, place: step.place, meant: step.fails.is_some(), problems: Vec::new() };
+        let mut found =
+            NamedEvent { world: self, place: step.place, meant: step.fails.is_some(), problems: Vec::new() };
         if found.meant && !step.statement.can_fail() {
             found.say("this statement can't be meant to fail");
         }
@@ -27,15 +28,15 @@ impl World {
     }
 }
 
-pub(super) struct Found<'w> {
-    pub(super) world: &'w World,
-    pub(super) place: Place,
+pub(super) struct NamedEvent<'w> {
+    pub(super) world: &'w CheckState,
+    pub(super) place: SourceSpan,
     /// Whether the statement is meant to fail.
     meant: bool,
     pub(super) problems: Vec<Problem>,
 }
 
-impl Found<'_> {
+impl NamedEvent<'_> {
     pub(super) fn say(&mut self, message: impl Into<String>) {
         self.problems.push(Problem::new(self.place, message));
     }
@@ -69,7 +70,7 @@ impl Found<'_> {
                     self.say("this names no event");
                 }
                 targets.iter().for_each(|target| self.control(target));
-                if *verb == Verb::Close {
+                if *verb == ControlOp::Close {
                     targets.iter().for_each(|target| self.close(target));
                 }
             }
@@ -104,11 +105,11 @@ impl Found<'_> {
     }
 
     fn new_name(&mut self, name: &Name) {
-        let task = self.world.tasks.get(name.as_str()).map(|task| ("task", task.place, Life::Alive));
-        let event = self.world.events.get(name.as_str()).map(|event| ("event", event.place, event.life));
-        for (what, place, life) in task.into_iter().chain(event) {
+        let task = self.world.tasks.get(name.as_str()).map(|task| ("task", task.place, Liveness::Alive));
+        let event = self.world.events.get(name.as_str()).map(|event| ("event", event.place, event.liveness));
+        for (what, place, liveness) in task.into_iter().chain(event) {
             // The name of an event is free again once that is closed. That of a task is not: its counts are asked for by it.
-            if life == Life::Alive {
+            if liveness == Liveness::Alive {
                 let message = format!("there is {} `{name}` already{}", article(what), on_line(place));
                 self.problems.push(Problem::new(name.place, message).with_help("choose another name"));
             }
@@ -199,7 +200,7 @@ impl Found<'_> {
         let Some(kind) = self.note(found) else { return };
         let is_thread = |kind: Option<ForkKind>| kind == Some(ForkKind::Thread);
         let mut children = self.world.tasks.values().filter(|other| other.parent.as_deref() == Some(task.as_str()));
-        let has_threads = children.any(|child| is_thread(child.kind) && child.life == Life::Alive);
+        let has_threads = children.any(|child| is_thread(child.kind) && child.liveness == Liveness::Alive);
         if is_thread(kind) || has_threads {
             self.say("an exec ends all other threads of its process, and scenarios have no word for that");
         }
@@ -225,7 +226,8 @@ impl Found<'_> {
             }
         }
         if let Some(samples) = open.samples {
-            let (shared, is_set) = (samples.whose == Whose::Shared, matches!(open.target, Target::SystemWide(_)));
+            let (shared, is_set) =
+                (samples.ownership == RingOwnership::Shared, matches!(open.target, Target::SystemWide(_)));
             if open.form == OpenForm::Group || (is_set && !shared) {
                 self.say("events of groups take no samples here, and those of system-wide sets only `shared` ones");
             }
@@ -286,7 +288,7 @@ impl Found<'_> {
         let (Target::Task(root) | Target::TaskOnCpu(root, _)) = &event.target else { return };
         let has_child = event.flags.has(Flag::Inherit)
             && self.world.tasks.iter().any(|(child, task)| {
-                task.life == Life::Alive && self.world.inherits(child, root.as_str(), event.opened)
+                task.liveness == Liveness::Alive && self.world.inherits(child, root.as_str(), event.opened)
             });
         let differs = match (self.world.has_task(root), has_child) {
             (false, _) => format!("`{root}` exited"),
@@ -306,7 +308,7 @@ impl Found<'_> {
         let Ok(event) = self.world.event(name) else { return };
         let alone = event.form == OpenForm::Singles || matches!(event.target, Target::SystemWide(_));
         let siblings = self.world.events.values().filter(|other| other.opened == event.opened).count();
-        if event.life == Life::Alive && !alone && siblings > 1 {
+        if event.liveness == Liveness::Alive && !alone && siblings > 1 {
             let problem = Problem::new(name.place, format!("`{name}` is in a group, and groups are closed whole"));
             self.problems.push(problem.with_help(format!("write close {{{name}}}")));
         }

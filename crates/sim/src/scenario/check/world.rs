@@ -9,24 +9,24 @@ use pmux_engine::CpuId;
 use pmux_engine::share::Sharing;
 
 use super::super::ast::{
-    Breakpoint, Callers, ControlTarget, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place, Samples,
-    Scenario, Statement, Step, Target, Verb,
+    Breakpoint, Callers, ControlOp, ControlTarget, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm,
+    Samples, Scenario, SourceSpan, Statement, Step, Target,
 };
 use super::super::error::Problem;
 use super::super::nearest::nearest;
 
 /// What is there at one point of a scenario.
 #[derive(Clone)]
-pub(in super::super) struct World {
+pub(in super::super) struct CheckState {
     pub(super) cpus: u32,
     pub(super) sim_only: bool,
     /// Whether events that ask the same are counted once.
     pub(super) shares: bool,
     pub(super) callers: Option<Callers>,
-    pub(super) tasks: BTreeMap<String, Task>,
+    pub(super) tasks: BTreeMap<String, CheckedTask>,
     pub(super) events: BTreeMap<String, OpenEvent>,
     /// Event sets and triggers, with what they are.
-    pub(super) sets: BTreeMap<String, (&'static str, Place)>,
+    pub(super) sets: BTreeMap<String, (&'static str, SourceSpan)>,
     pub(super) offline: BTreeSet<CpuId>,
     /// Which tasks began another program in which statement, without gaining rights.
     execs: Vec<(String, usize)>,
@@ -34,25 +34,25 @@ pub(in super::super) struct World {
 }
 
 #[derive(Clone)]
-pub(super) struct Task {
-    pub(super) place: Place,
-    pub(super) life: Life,
+pub(super) struct CheckedTask {
+    pub(super) place: SourceSpan,
+    pub(super) liveness: Liveness,
     pub(super) parent: Option<String>,
     pub(super) kind: Option<ForkKind>,
     pub(super) born: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum Liveness {
     Alive,
     /// Since the statement at that place.
-    Over(Place),
+    Over(SourceSpan),
 }
 
 #[derive(Clone)]
 pub(super) struct OpenEvent {
-    pub(super) place: Place,
-    pub(super) life: Life,
+    pub(super) place: SourceSpan,
+    pub(super) liveness: Liveness,
     pub(super) event: Event,
     pub(super) target: Target,
     pub(super) flags: Flags,
@@ -65,7 +65,7 @@ pub(super) struct OpenEvent {
     was_off: bool,
 }
 
-impl World {
+impl CheckState {
     pub(in super::super) fn new(scenario: &Scenario) -> Self {
         Self {
             cpus: scenario.cpus(),
@@ -92,14 +92,14 @@ impl World {
             Statement::Fork { parent, child, kind } => self.begin(child, Some(parent), Some(*kind)),
             Statement::Exit { task } => {
                 if let Some(known) = self.tasks.get_mut(task.as_str()) {
-                    known.life = Life::Over(step.place);
+                    known.liveness = Liveness::Over(step.place);
                 }
             }
             Statement::Open(open) => self.open(open),
-            Statement::Control { verb: Verb::Close, targets } => {
+            Statement::Control { verb: ControlOp::Close, targets } => {
                 targets.iter().for_each(|target| self.close(target, step.place));
             }
-            Statement::Control { verb: verb @ (Verb::Disable | Verb::Reset), targets } => {
+            Statement::Control { verb: verb @ (ControlOp::Disable | ControlOp::Reset), targets } => {
                 targets.iter().for_each(|target| self.switch(*verb, target));
             }
             Statement::Modify { event, to } => self.modify(event, *to),
@@ -120,7 +120,7 @@ impl World {
 
     fn begin(&mut self, name: &Name, parent: Option<&Name>, kind: Option<ForkKind>) {
         let parent = parent.map(|parent| parent.text.clone());
-        let task = Task { place: name.place, life: Life::Alive, parent, kind, born: self.step };
+        let task = CheckedTask { place: name.place, liveness: Liveness::Alive, parent, kind, born: self.step };
         self.tasks.insert(name.text.clone(), task);
     }
 
@@ -128,7 +128,7 @@ impl World {
         for new in &open.events {
             let event = OpenEvent {
                 place: new.name.place,
-                life: Life::Alive,
+                liveness: Liveness::Alive,
                 event: new.event.clone(),
                 target: open.target.clone(),
                 flags: open.flags.clone(),
@@ -148,14 +148,14 @@ impl World {
         }
     }
 
-    fn switch(&mut self, verb: Verb, target: &ControlTarget) {
+    fn switch(&mut self, verb: ControlOp, target: &ControlTarget) {
         let Some(opened) = self.events.get(target.name().as_str()).map(|event| event.opened) else { return };
         let whole = matches!(target, ControlTarget::Group(_));
         let step = self.step;
         for (name, event) in &mut self.events {
             if event.opened == opened && (whole || name == target.name().as_str()) {
                 match verb {
-                    Verb::Reset => event.counted_since = step,
+                    ControlOp::Reset => event.counted_since = step,
                     _ => event.was_off = true,
                 }
             }
@@ -172,34 +172,36 @@ impl World {
         self.execs.iter().find(within).filter(|_| !event.was_off).map(|(task, _)| task.as_str())
     }
 
-    fn close(&mut self, target: &ControlTarget, place: Place) {
+    fn close(&mut self, target: &ControlTarget, place: SourceSpan) {
         let Some(event) = self.events.get(target.name().as_str()) else { return };
         let whole = matches!(target, ControlTarget::Group(_)) || matches!(event.target, Target::SystemWide(_));
         let opened = event.opened;
         for (name, event) in &mut self.events {
-            if event.opened == opened && event.life == Life::Alive && (whole || name == target.name().as_str()) {
-                event.life = Life::Over(place);
+            if event.opened == opened && event.liveness == Liveness::Alive && (whole || name == target.name().as_str())
+            {
+                event.liveness = Liveness::Over(place);
             }
         }
     }
 
     /// A task by its name, alive or not; else a problem that says which name is near.
-    pub(super) fn task(&self, name: &Name) -> Result<&Task, Problem> {
+    pub(super) fn task(&self, name: &Name) -> Result<&CheckedTask, Problem> {
         self.tasks.get(name.as_str()).ok_or_else(|| {
             if self.events.contains_key(name.as_str()) {
                 return Problem::new(name.place, format!("`{name}` is an event, and not a task"));
             }
-            let names = self.tasks.iter().filter(|(_, task)| task.life == Life::Alive).map(|(name, _)| name.as_str());
+            let names =
+                self.tasks.iter().filter(|(_, task)| task.liveness == Liveness::Alive).map(|(name, _)| name.as_str());
             undefined(name, &format!("there is no task `{name}`"), names)
         })
     }
 
     /// A task that lives; else a problem.
-    pub(super) fn live_task(&self, name: &Name) -> Result<&Task, Problem> {
+    pub(super) fn live_task(&self, name: &Name) -> Result<&CheckedTask, Problem> {
         let task = self.task(name)?;
-        match task.life {
-            Life::Alive => Ok(task),
-            Life::Over(at) => Err(Problem::new(name.place, format!("`{name}` exited{}", on_line(at)))),
+        match task.liveness {
+            Liveness::Alive => Ok(task),
+            Liveness::Over(at) => Err(Problem::new(name.place, format!("`{name}` exited{}", on_line(at)))),
         }
     }
 
@@ -209,7 +211,7 @@ impl World {
             if self.tasks.contains_key(name.as_str()) {
                 return Problem::new(name.place, format!("`{name}` is a task, and not an event"));
             }
-            let open = self.events.iter().filter(|(_, event)| event.life == Life::Alive);
+            let open = self.events.iter().filter(|(_, event)| event.liveness == Liveness::Alive);
             undefined(name, &format!("event `{name}` is not open"), open.map(|(name, _)| name.as_str()))
         })
     }
@@ -217,9 +219,9 @@ impl World {
     /// An event that is open; else a problem.
     pub(super) fn open_event(&self, name: &Name) -> Result<&OpenEvent, Problem> {
         let event = self.event(name)?;
-        match event.life {
-            Life::Alive => Ok(event),
-            Life::Over(at) => Err(Problem::new(name.place, format!("event `{name}` was closed{}", on_line(at)))),
+        match event.liveness {
+            Liveness::Alive => Ok(event),
+            Liveness::Over(at) => Err(Problem::new(name.place, format!("event `{name}` was closed{}", on_line(at)))),
         }
     }
 
@@ -268,6 +270,6 @@ pub(super) fn undefined<'a>(name: &Name, message: &str, names: impl Iterator<Ite
 }
 
 /// Where something was said, if it was read from a text.
-pub(super) fn on_line(place: Place) -> String {
+pub(super) fn on_line(place: SourceSpan) -> String {
     if place.line == 0 { String::new() } else { format!(" on line {}", place.line) }
 }

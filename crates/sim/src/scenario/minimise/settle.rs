@@ -4,13 +4,13 @@
 //! or moved.
 
 use super::super::ast::{Header, Scenario, Statement, Step};
-use super::super::check::World;
+use super::super::check::CheckState;
 use super::super::error::Bearing;
 
 /// Drops every statement that makes no sense any more, and from lists the names that are gone.
 pub(super) fn settle(header: &Header, steps: &[Step]) -> Scenario {
     let mut scenario = Scenario { header: header.clone(), steps: Vec::new() };
-    let mut world = World::new(&scenario);
+    let mut world = CheckState::new(&scenario);
     for step in steps {
         let Some(step) = trimmed(step, &world) else { continue };
         if world.problems(&step).iter().all(|problem| problem.bearing != Bearing::Everywhere) {
@@ -22,7 +22,7 @@ pub(super) fn settle(header: &Header, steps: &[Step]) -> Scenario {
 }
 
 /// The statement without the names that are gone; `None` if none is left.
-fn trimmed(step: &Step, world: &World) -> Option<Step> {
+fn trimmed(step: &Step, world: &CheckState) -> Option<Step> {
     let mut step = step.clone();
     let left = match &mut step.statement {
         Statement::Run(run) => {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::ast::{Flag, Scenario, Statement, Verb};
+use super::super::ast::{ControlOp, Flag, Scenario, Statement};
 use super::super::tests::generate::many_steps;
 use super::super::tests::read;
 use super::super::{check, print};
@@ -78,7 +78,7 @@ fn planted_faults_are_found_with_nothing_else() {
                 let open = at(|s| matches!(s, Statement::Open(open) if open.flags.has(Flag::Inherit)));
                 let fork = at(|s| matches!(s, Statement::Fork { parent, .. } if parent.text == "A"));
                 let exit = at(|s| matches!(s, Statement::Exit { task } if task.text == "C"));
-                let close = at(|s| matches!(s, Statement::Control { verb: Verb::Close, .. }));
+                let close = at(|s| matches!(s, Statement::Control { verb: ControlOp::Close, .. }));
                 matches!((open, fork, exit, close), (Some(a), Some(b), Some(c), Some(d)) if a < b && b < c && c < d)
             },
             5,

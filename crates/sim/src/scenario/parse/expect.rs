@@ -56,7 +56,7 @@ struct Size {
 }
 
 /// What stands behind the last point of a subject.
-enum Asked {
+enum OperandKind {
     State,
     Attribute(Attribute),
 }
@@ -93,7 +93,7 @@ impl Parser<'_> {
     /// Takes `e.state == active|inactive`; `None`, and nothing is taken, if it is not about a state.
     fn state_expectation(&mut self) -> Option<Parsed<StateExpectation>> {
         let mut attempt = Parser { lexer: self.lexer, last: self.last, problems: Vec::new() };
-        let Ok((subject, Asked::State)) = attempt.subject() else { return None };
+        let Ok((subject, OperandKind::State)) = attempt.subject() else { return None };
         (self.lexer, self.last) = (attempt.lexer, attempt.last);
         Some(self.states(subject))
     }
@@ -201,8 +201,8 @@ impl Parser<'_> {
                 Ok(Expr::Fired(trigger))
             }
             Token::Word(_) => match self.subject()? {
-                (subject, Asked::Attribute(attribute)) => Ok(Expr::Of(subject, attribute)),
-                (subject, Asked::State) => {
+                (subject, OperandKind::Attribute(attribute)) => Ok(Expr::Of(subject, attribute)),
+                (subject, OperandKind::State) => {
                     let help = format!("write `expect {subject}.state == active`");
                     Err(Problem::new(place, "a state stands alone on the left side").with_help(help))
                 }
@@ -223,7 +223,7 @@ impl Parser<'_> {
     }
 
     /// Takes `e1.count`, `e1.children[C].count`, `s.cpu1.gap`, `s.gap cpu1`.
-    fn subject(&mut self) -> Parsed<(Subject, Asked)> {
+    fn subject(&mut self) -> Parsed<(Subject, OperandKind)> {
         let Some((word, place)) = self.lexer.plain_word() else { return Err(self.unexpected("the name of an event")) };
         self.last = place;
         let event = Self::as_name(word, place)?;
@@ -232,15 +232,15 @@ impl Parser<'_> {
             return Err(self.unexpected("`.`").with_help(help));
         }
         let part = self.part()?;
-        let asked = self.asked(&part)?;
+        let operand_kind = self.operand_kind(&part)?;
         let mut subject = Subject { event, part };
-        if matches!(asked, Asked::Attribute(Attribute::Gap | Attribute::Gaps))
+        if matches!(operand_kind, OperandKind::Attribute(Attribute::Gap | Attribute::Gaps))
             && subject.part == Part::Whole
             && self.at_cpu()
         {
             subject.part = Part::Cpu(self.cpu()?);
         }
-        Ok((subject, asked))
+        Ok((subject, operand_kind))
     }
 
     /// Takes a part and the point behind it; if none comes next, it is the whole.
@@ -269,14 +269,14 @@ impl Parser<'_> {
         Ok(part)
     }
 
-    fn asked(&mut self, part: &Part) -> Parsed<Asked> {
+    fn operand_kind(&mut self, part: &Part) -> Parsed<OperandKind> {
         const EXPECTED: &str = "count, enabled, running, share, state, estimate, gap, gaps, lost or truth";
         let mut lexer = self.lexer;
         let Some((word, place)) = lexer.plain_word() else { return Err(self.unexpected(EXPECTED)) };
-        let asked = ATTRIBUTES.iter().find(|(known, _)| *known == word);
-        let asked = match asked {
-            Some((_, attribute)) => Asked::Attribute(*attribute),
-            None if word == "state" => Asked::State,
+        let operand_kind = ATTRIBUTES.iter().find(|(known, _)| *known == word);
+        let operand_kind = match operand_kind {
+            Some((_, attribute)) => OperandKind::Attribute(*attribute),
+            None if word == "state" => OperandKind::State,
             None => {
                 let parts = ["own", "retired", "children"];
                 let parts = if *part == Part::Whole { parts.as_slice() } else { &[] };
@@ -286,9 +286,9 @@ impl Parser<'_> {
             }
         };
         (self.lexer, self.last) = (lexer, place);
-        match asked {
-            Asked::Attribute(Attribute::Truth(_)) => Ok(Asked::Attribute(Attribute::Truth(self.window()?))),
-            asked => Ok(asked),
+        match operand_kind {
+            OperandKind::Attribute(Attribute::Truth(_)) => Ok(OperandKind::Attribute(Attribute::Truth(self.window()?))),
+            operand_kind => Ok(operand_kind),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::super::ast::{
-    Callers, Constraint, DebugRegisters, Header, MAX_CPUS, OverflowSignal, Place, Required, Requirement, SimOnly,
+    Callers, Constraint, DebugRegisters, Header, MAX_CPUS, OverflowSignal, Required, Requirement, SimOnly, SourceSpan,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -60,7 +60,7 @@ const SHARING: [(&str, Sharing); 2] = [("on", Sharing::On), ("off", Sharing::Off
 const CALLERS: [(&str, Callers); 2] = [("everywhere", Callers::Everywhere), ("own-cpu", Callers::OwnCpu)];
 
 #[derive(Clone, Copy)]
-enum Need {
+enum NeedWord {
     Pmu,
     Counters,
     Breakpoints,
@@ -71,15 +71,15 @@ enum Need {
     Lab,
 }
 
-const NEEDS: [(&str, Need); 8] = [
-    ("pmu", Need::Pmu),
-    ("counters", Need::Counters),
-    ("breakpoints", Need::Breakpoints),
-    ("cpus", Need::Cpus),
-    ("root", Need::Root),
-    ("hotplug", Need::Hotplug),
-    ("kernel", Need::Kernel),
-    ("lab", Need::Lab),
+const NEEDS: [(&str, NeedWord); 8] = [
+    ("pmu", NeedWord::Pmu),
+    ("counters", NeedWord::Counters),
+    ("breakpoints", NeedWord::Breakpoints),
+    ("cpus", NeedWord::Cpus),
+    ("root", NeedWord::Root),
+    ("hotplug", NeedWord::Hotplug),
+    ("kernel", NeedWord::Kernel),
+    ("lab", NeedWord::Lab),
 ];
 
 impl Parser<'_> {
@@ -196,23 +196,23 @@ impl Parser<'_> {
         let (_, place) = self.lexer.peek();
         let need = self.choice(WORDS, &NEEDS)?;
         let requirement = match need {
-            Need::Pmu => Requirement::Pmu,
-            Need::Counters => {
+            NeedWord::Pmu => Requirement::Pmu,
+            NeedWord::Counters => {
                 self.sign("=")?;
                 Requirement::Counters(self.number_u32("the number of counters", 1)?)
             }
-            Need::Breakpoints if self.eat_sign("=") => {
+            NeedWord::Breakpoints if self.eat_sign("=") => {
                 Requirement::BreakpointSlots(self.number_u32("the number of debug registers", 1)?)
             }
-            Need::Breakpoints => Requirement::Breakpoints,
-            Need::Cpus => {
+            NeedWord::Breakpoints => Requirement::Breakpoints,
+            NeedWord::Cpus => {
                 self.sign("=")?;
                 Requirement::Cpus(self.cpus("the number of CPUs")?)
             }
-            Need::Root => Requirement::Root,
-            Need::Hotplug => Requirement::Hotplug,
-            Need::Kernel => Requirement::Kernel,
-            Need::Lab => Requirement::Lab,
+            NeedWord::Root => Requirement::Root,
+            NeedWord::Hotplug => Requirement::Hotplug,
+            NeedWord::Kernel => Requirement::Kernel,
+            NeedWord::Lab => Requirement::Lab,
         };
         let place = place.to(self.last);
         said.required_once(NEEDS[need as usize].0, place)?;
@@ -221,12 +221,12 @@ impl Parser<'_> {
 }
 
 impl Said {
-    fn once(&mut self, key: &'static str, place: Place) -> Parsed<()> {
+    fn once(&mut self, key: &'static str, place: SourceSpan) -> Parsed<()> {
         if self.0.insert(key) { Ok(()) } else { Err(Problem::new(place, format!("`{key}` is said twice"))) }
     }
 
     /// The machine and the requirements have words in common.
-    fn required_once(&mut self, word: &'static str, place: Place) -> Parsed<()> {
+    fn required_once(&mut self, word: &'static str, place: SourceSpan) -> Parsed<()> {
         let key = match word {
             "counters" => "requires counters",
             "breakpoints" => "requires breakpoints",

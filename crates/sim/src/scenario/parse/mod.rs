@@ -13,7 +13,7 @@ mod open;
 mod statement;
 mod words;
 
-use super::ast::{Place, Scenario, Step};
+use super::ast::{Scenario, SourceSpan, Step};
 use super::error::{MOST_PROBLEMS, Problem};
 use super::lex::{Lexer, Token};
 use super::nearest::did_you_mean;
@@ -25,7 +25,7 @@ type Parsed<T> = Result<T, Problem>;
 /// # Errors
 /// Every statement that can't be read, in the order of the text (at most 50).
 pub fn parse(text: &str) -> Result<Scenario, Vec<Problem>> {
-    let mut parser = Parser { lexer: Lexer::new(text), last: Place::NOWHERE, problems: Vec::new() };
+    let mut parser = Parser { lexer: Lexer::new(text), last: SourceSpan::NOWHERE, problems: Vec::new() };
     let mut scenario = Scenario::default();
     scenario.header.about = header::about(text);
     parser.file(&mut scenario);
@@ -41,7 +41,7 @@ const STATEMENT_WORDS: [&str; 25] = [
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    last: Place,
+    last: SourceSpan,
     problems: Vec<Problem>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn step(&mut self, start: Place) -> Parsed<Step> {
+    fn step(&mut self, start: SourceSpan) -> Parsed<Step> {
         let statement = self.statement()?;
         let fails = self.fails(&statement)?;
         Ok(Step { statement, fails, place: start.to(self.last) })
@@ -95,7 +95,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn take(&mut self) -> (Token<'a>, Place) {
+    fn take(&mut self) -> (Token<'a>, SourceSpan) {
         let (token, place) = self.lexer.next();
         self.last = place;
         (token, place)

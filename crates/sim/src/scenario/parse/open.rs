@@ -3,8 +3,8 @@
 //! **Invariant:** as many events as names.
 
 use super::super::ast::{
-    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, RingMode, Samples, Target, Watch,
-    Whose,
+    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, RingMode, RingOwnership, Samples,
+    SourceSpan, Target, Watch,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -56,15 +56,15 @@ impl Parser<'_> {
         self.word("into")?;
         let ring_bytes = self.number_u32("the bytes of a ring", 1)?;
         let mode = if self.eat_word("overwriting") { RingMode::Overwrite } else { RingMode::Forward };
-        let whose = if self.eat_word("shared") { Whose::Shared } else { Whose::Own };
-        Ok(Some(Samples { period, ring_bytes, mode, whose }))
+        let ownership = if self.eat_word("shared") { RingOwnership::Shared } else { RingOwnership::Own };
+        Ok(Some(Samples { period, ring_bytes, mode, ownership }))
     }
 
     fn close_brace(&mut self, form: OpenForm) -> Parsed<()> {
         if form == OpenForm::Group { self.sign("}") } else { Ok(()) }
     }
 
-    pub(super) fn event(&mut self) -> Parsed<(Event, Place)> {
+    pub(super) fn event(&mut self) -> Parsed<(Event, SourceSpan)> {
         let (text, place) = self.lexer.event();
         if text.is_empty() || !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             return Err(if text.is_empty() {

@@ -5,7 +5,7 @@
 use pmux_engine::Nanos;
 
 use super::super::ast::{
-    AccessKind, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement, Verb,
+    AccessKind, ControlOp, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -79,10 +79,10 @@ impl Parser<'_> {
                 Ok(Statement::Exec { task, kind })
             }
             "exit" => Ok(Statement::Exit { task: self.task_name()? }),
-            "enable" => self.control(Verb::Enable),
-            "disable" => self.control(Verb::Disable),
-            "reset" => self.control(Verb::Reset),
-            "close" => self.control(Verb::Close),
+            "enable" => self.control(ControlOp::Enable),
+            "disable" => self.control(ControlOp::Disable),
+            "reset" => self.control(ControlOp::Reset),
+            "close" => self.control(ControlOp::Close),
             "modify" => self.modify(),
             "take" => self.take_samples(),
             "set" => self.event_set(),
@@ -176,7 +176,7 @@ impl Parser<'_> {
         Ok(Statement::Fork { parent, child, kind })
     }
 
-    fn control(&mut self, verb: Verb) -> Parsed<Statement> {
+    fn control(&mut self, verb: ControlOp) -> Parsed<Statement> {
         let targets = self.list(Self::control_target)?;
         Ok(Statement::Control { verb, targets })
     }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use pmux_engine::{CpuId, Nanos};
 
-use super::super::ast::{CpuList, Decimal, Errno, MAX_CPUS, Name, Place, Statement};
+use super::super::ast::{CpuList, Decimal, Errno, MAX_CPUS, Name, SourceSpan, Statement};
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::super::nearest::did_you_mean;
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         if self.eat_word(word) { Ok(()) } else { Err(self.unexpected_word(&format!("`{word}`"), [word])) }
     }
 
-    pub(super) fn any_word(&mut self, expected: &str) -> Parsed<(&'a str, Place)> {
+    pub(super) fn any_word(&mut self, expected: &str) -> Parsed<(&'a str, SourceSpan)> {
         match self.lexer.peek() {
             (Token::Word(word), place) => {
                 self.take();
@@ -150,7 +150,7 @@ impl<'a> Parser<'a> {
         Self::as_name(word, place)
     }
 
-    pub(super) fn as_name(word: &str, place: Place) -> Parsed<Name> {
+    pub(super) fn as_name(word: &str, place: SourceSpan) -> Parsed<Name> {
         if RESERVED.contains(&word) || cpu_digits(word).is_some() {
             let message = format!("`{word}` is a word of the language and can't be a name");
             return Err(Problem::new(place, message).with_help("choose another name"));
@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    fn digits(&mut self, expected: &str) -> Parsed<(&'a str, Place)> {
+    fn digits(&mut self, expected: &str) -> Parsed<(&'a str, SourceSpan)> {
         match self.lexer.peek() {
             (Token::Number(text), place) => {
                 self.take();
@@ -187,7 +187,7 @@ impl<'a> Parser<'a> {
         Self::as_number(text, place, expected, range)
     }
 
-    pub(super) fn as_number(text: &str, place: Place, expected: &str, range: RangeInclusive<u64>) -> Parsed<u64> {
+    pub(super) fn as_number(text: &str, place: SourceSpan, expected: &str, range: RangeInclusive<u64>) -> Parsed<u64> {
         let (least, most) = (*range.start(), *range.end());
         let (digits, suffix) = split_number(text);
         let number = if digits.contains('.') { None } else { Some(digits.replace('_', "")) };
@@ -305,18 +305,18 @@ pub(super) enum Quantity {
 }
 
 /// `cpu1`, if the word looks like it.
-pub(super) fn word_as_cpu(word: &str, place: Place) -> Option<Parsed<CpuId>> {
+pub(super) fn word_as_cpu(word: &str, place: SourceSpan) -> Option<Parsed<CpuId>> {
     cpu_digits(word).map(|digits| as_cpu(digits, place))
 }
 
-fn as_cpu(digits: &str, place: Place) -> Parsed<CpuId> {
+fn as_cpu(digits: &str, place: SourceSpan) -> Parsed<CpuId> {
     let most = u64::from(MAX_CPUS - 1);
     let number = Parser::as_number(digits, place, "the number of a CPU", 0..=most)?;
     // The range above fits.
     Ok(CpuId(u32::try_from(number).unwrap_or(0)))
 }
 
-fn as_span(text: &str, place: Place) -> Parsed<Nanos> {
+fn as_span(text: &str, place: SourceSpan) -> Parsed<Nanos> {
     if let Some(span) = span(text) {
         return Ok(span);
     }

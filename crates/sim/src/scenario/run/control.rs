@@ -2,60 +2,60 @@
 //!
 //! **Invariant:** the targets of a statement are dealt with one after the other, up to the first that is refused.
 
-use super::super::ast::{Breakpoint, ControlTarget, Event as Asked, Name, OpenForm, Statement, Verb};
+use super::super::ast::{Breakpoint, ControlOp, ControlTarget, Event as AstEvent, Name, OpenForm, Statement};
 use super::execution::{Execution, Refused};
-use super::naming::{Bound, Life};
+use super::naming::{Bound, RecordState};
 use crate::machine::{Event, Set, Trace};
 use crate::timeline::EventFigures;
 use pmux_engine::ControlError;
 
 #[derive(Clone, Copy)]
-enum Whom {
+enum SwitchObject {
     Event(Event),
     Group(Event),
     Set(Set),
 }
 
 impl Execution {
-    pub(super) fn control(&mut self, verb: Verb, target: &ControlTarget) -> Result<(), Refused> {
+    pub(super) fn control(&mut self, verb: ControlOp, target: &ControlTarget) -> Result<(), Refused> {
         let number = self.names.open_number(target.name())?;
-        if verb == Verb::Close {
+        if verb == ControlOp::Close {
             return self.close_target(number, target);
         }
         let Some(record) = self.names.records.get(number) else { return Ok(()) };
         let is_group = matches!(target, ControlTarget::Group(_)) && record.open.form == OpenForm::Group;
-        let one = |event| if is_group { Whom::Group(event) } else { Whom::Event(event) };
-        let whom = match &record.bound {
+        let one = |event| if is_group { SwitchObject::Group(event) } else { SwitchObject::Event(event) };
+        let objects = match &record.bound {
             Bound::Task(event, _) => vec![one(*event)],
             Bound::Cpus(events) => events.iter().map(|&(_, event)| one(event)).collect(),
-            Bound::Set(set, _) => vec![Whom::Set(*set)],
+            Bound::Set(set, _) => vec![SwitchObject::Set(*set)],
         };
         // There is no reset of whole groups: each of its events is.
-        let whom = match (verb, is_group, &record.bound) {
-            (Verb::Reset, true, Bound::Task(..) | Bound::Cpus(_)) => {
+        let objects = match (verb, is_group, &record.bound) {
+            (ControlOp::Reset, true, Bound::Task(..) | Bound::Cpus(_)) => {
                 let together = self.names.records.get(record.together.clone()).unwrap_or_default();
-                together.iter().flat_map(|record| record.events()).map(Whom::Event).collect()
+                together.iter().flat_map(|record| record.events()).map(SwitchObject::Event).collect()
             }
-            _ => whom,
+            _ => objects,
         };
-        whom.into_iter().try_for_each(|whom| self.switch(verb, whom)).map_err(Refused::of_control)
+        objects.into_iter().try_for_each(|object| self.switch(verb, object)).map_err(Refused::of_control)
     }
 
-    fn switch(&mut self, verb: Verb, whom: Whom) -> Result<(), ControlError> {
-        match (verb, whom) {
-            (Verb::Enable, Whom::Event(event)) => self.world.enable(event),
-            (Verb::Enable, Whom::Group(event)) => self.world.enable_group(event),
-            (Verb::Enable, Whom::Set(set)) => self.world.arm(set),
-            (Verb::Disable, Whom::Event(event)) => self.world.disable(event),
-            (Verb::Disable, Whom::Group(event)) => self.world.disable_group(event),
-            (Verb::Disable, Whom::Set(set)) => self.world.disarm(set),
-            (Verb::Reset, Whom::Event(event) | Whom::Group(event)) => self.world.reset(event),
-            (Verb::Reset, Whom::Set(set)) => self.world.reset_set(set),
-            (Verb::Close, Whom::Event(event) | Whom::Group(event)) => {
+    fn switch(&mut self, verb: ControlOp, object: SwitchObject) -> Result<(), ControlError> {
+        match (verb, object) {
+            (ControlOp::Enable, SwitchObject::Event(event)) => self.world.enable(event),
+            (ControlOp::Enable, SwitchObject::Group(event)) => self.world.enable_group(event),
+            (ControlOp::Enable, SwitchObject::Set(set)) => self.world.enable_set(set),
+            (ControlOp::Disable, SwitchObject::Event(event)) => self.world.disable(event),
+            (ControlOp::Disable, SwitchObject::Group(event)) => self.world.disable_group(event),
+            (ControlOp::Disable, SwitchObject::Set(set)) => self.world.disable_set(set),
+            (ControlOp::Reset, SwitchObject::Event(event) | SwitchObject::Group(event)) => self.world.reset(event),
+            (ControlOp::Reset, SwitchObject::Set(set)) => self.world.reset_set(set),
+            (ControlOp::Close, SwitchObject::Event(event) | SwitchObject::Group(event)) => {
                 self.world.close(event);
                 Ok(())
             }
-            (Verb::Close, Whom::Set(set)) => {
+            (ControlOp::Close, SwitchObject::Set(set)) => {
                 self.world.close_set(set);
                 Ok(())
             }
@@ -106,7 +106,7 @@ impl Execution {
         }
         self.names.rewrite(number..number + 1, |open, index| {
             if let Some(new) = open.events.get_mut(index) {
-                new.event = Asked::Breakpoint(breakpoint);
+                new.event = AstEvent::Breakpoint(breakpoint);
             }
         });
         Ok(())
@@ -125,7 +125,8 @@ impl Execution {
 
     /// Closes an event with its group or set, and all that it holds. Closing what is closed does nothing.
     pub(super) fn close(&mut self, number: usize) {
-        let Some(record) = self.names.records.get(number).filter(|record| matches!(record.life, Life::Open)) else {
+        let Some(record) = self.names.records.get(number).filter(|record| matches!(record.state, RecordState::Open))
+        else {
             return;
         };
         let (together, bound) = (record.together.clone(), record.bound.clone());
@@ -134,16 +135,16 @@ impl Execution {
             let figures = (self.options.timeline == Trace::On)
                 .then(|| Box::new(EventFigures { closed: Some(self.world.now()), ..self.figures_of(number) }));
             let Some(record) = self.names.records.get_mut(number) else { continue };
-            record.life = Life::Closed(figures);
+            record.state = RecordState::Closed(figures);
         }
-        let whom = match bound {
-            Bound::Task(event, _) => vec![Whom::Group(event)],
-            Bound::Cpus(events) => events.into_iter().map(|(_, event)| Whom::Group(event)).collect(),
-            Bound::Set(set, _) => vec![Whom::Set(set)],
+        let objects = match bound {
+            Bound::Task(event, _) => vec![SwitchObject::Group(event)],
+            Bound::Cpus(events) => events.into_iter().map(|(_, event)| SwitchObject::Group(event)).collect(),
+            Bound::Set(set, _) => vec![SwitchObject::Set(set)],
         };
-        for whom in whom {
+        for object in objects {
             // Closing is never refused.
-            let _ = self.switch(Verb::Close, whom);
+            let _ = self.switch(ControlOp::Close, object);
         }
     }
 }

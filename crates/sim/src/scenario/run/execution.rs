@@ -5,16 +5,16 @@
 //!
 //! **Invariant:** after an error nothing of the statement is left that has a name; what the machine did in it is done.
 
-use super::super::ast::{Expectation, Name, Place, Scenario, Statement, Step};
+use super::super::ast::{Expectation, Name, Scenario, SourceSpan, Statement, Step};
 use super::super::eval::evaluate;
-use super::super::lookout::Lookout;
+use super::super::trigger_watch::TriggerWatch;
 use super::machine::{Unusable, description};
 use super::naming::{Names, Record};
 use super::observe::Facts;
-use super::outcome::{Cause, Failure, Figures, MOST_FAILURES, Outcome, Verdict};
+use super::outcome::{Cause, Failure, Figures, MOST_FAILURES, Outcome, RunResult};
 use super::{Checks, RunOptions};
 use crate::check::Violation;
-use crate::machine::{Event, Fault, Reach, Trace, World};
+use crate::machine::{Event, MachineFault, Reach, Trace, World};
 use crate::timeline::{StatementSpan, Timeline};
 use pmux_engine::context::ContextKey;
 use pmux_engine::{ControlError, OpenError, TaskId};
@@ -33,7 +33,7 @@ pub struct Execution {
     pub(super) note: Option<String>,
     /// The event sets by name, as the machine numbers them.
     pub(super) event_sets: BTreeMap<String, usize>,
-    pub(super) lookouts: Vec<Lookout>,
+    pub(super) trigger_watches: Vec<TriggerWatch>,
 }
 
 /// Why a statement was not carried out.
@@ -89,7 +89,7 @@ impl Execution {
             log: Vec::new(),
             note: None,
             event_sets: BTreeMap::new(),
-            lookouts: Vec::new(),
+            trigger_watches: Vec::new(),
         };
         execution.stay_put();
         Ok(execution)
@@ -98,7 +98,7 @@ impl Execution {
     /// Where callers reach their own CPU only, they also stay there: otherwise no doorbell would ring.
     pub(super) fn stay_put(&mut self) {
         if self.options.reach == Some(Reach::OwnCpu) {
-            self.world.fault(Fault::StayPut);
+            self.world.fault(MachineFault::StayPut);
         }
     }
 
@@ -277,13 +277,13 @@ impl Execution {
                 ("at the end, when everything is closed", Self::close_everything),
             ] {
                 if let Err(violation) = step(&mut self) {
-                    let (place, at, cause) = (Place::NOWHERE, self.world.now(), self.cause_of(&violation));
+                    let (place, at, cause) = (SourceSpan::NOWHERE, self.world.now(), self.cause_of(&violation));
                     self.keep(&Failure { place, step: None, statement: what.to_owned(), at, cause });
                     break;
                 }
             }
         }
-        Outcome { verdict: verdict(self.failures), figures, timeline }
+        Outcome { result: result(self.failures), figures, timeline }
     }
 
     fn converge(&mut self) -> Result<(), Violation> {
@@ -310,14 +310,14 @@ impl Execution {
     }
 }
 
-fn verdict(failures: Vec<Failure>) -> Verdict {
+fn result(failures: Vec<Failure>) -> RunResult {
     let unusable = failures.iter().find_map(|failure| match &failure.cause {
         Cause::Unusable(why) => Some(Unusable::new(failure.place, format!("{}: {why}", failure.statement))),
         _ => None,
     });
     match unusable {
-        Some(unusable) => Verdict::Unusable(unusable),
-        None if failures.is_empty() => Verdict::Passed,
-        None => Verdict::Failed(failures),
+        Some(unusable) => RunResult::Unusable(unusable),
+        None if failures.is_empty() => RunResult::Passed,
+        None => RunResult::Failed(failures),
     }
 }

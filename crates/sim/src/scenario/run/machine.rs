@@ -5,7 +5,7 @@
 //! **Invariant:** pure; what the line says twice or impossibly is [`Unusable`], never another machine.
 
 use super::super::ast::{
-    Callers, DebugRegisters, Fault, Machine, OverflowSignal, Place, Requirement, Scenario, Statement,
+    Callers, DebugRegisters, Fault, MachineSpec, OverflowSignal, Requirement, Scenario, SourceSpan, Statement,
 };
 use super::super::names::canonical_event;
 use super::RunOptions;
@@ -26,11 +26,11 @@ pub struct Unusable {
     /// What it can't do: one sentence without its point.
     pub message: String,
     /// Where that is asked for.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 impl Unusable {
-    pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
+    pub(super) fn new(place: SourceSpan, message: impl Into<String>) -> Self {
         Self { message: message.into(), place }
     }
 }
@@ -114,7 +114,7 @@ fn change_debug_registers(pmu: &mut PmuDescription, registers: Option<DebugRegis
 }
 
 /// The hardware PMU of a profile, with what the machine line says otherwise.
-fn changed(pmu: &PmuDescription, machine: &Machine) -> Result<PmuDescription, String> {
+fn changed(pmu: &PmuDescription, machine: &MachineSpec) -> Result<PmuDescription, String> {
     let (general, fixed_before) = parts(pmu);
     let general = machine.counters.unwrap_or(general);
     let overflow = machine.overflow.map_or(pmu.overflow, |overflow| match overflow {

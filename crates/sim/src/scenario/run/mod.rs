@@ -20,7 +20,7 @@ mod tests;
 
 pub use execution::{Execution, Refused};
 pub use machine::{Unusable, description};
-pub use outcome::{Cause, Failure, Figures, Outcome, Verdict};
+pub use outcome::{Cause, Failure, Figures, Outcome, RunResult};
 
 use super::ast::Scenario;
 use crate::machine::{Reach, Trace};

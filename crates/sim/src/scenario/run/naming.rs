@@ -26,10 +26,10 @@ pub(super) struct Record {
     pub(super) index: usize,
     /// What else the statement opened: these records, this one among them.
     pub(super) together: std::ops::Range<usize>,
-    pub(super) life: Life,
+    pub(super) state: RecordState,
 }
 
-pub(super) enum Life {
+pub(super) enum RecordState {
     Open,
     /// What it had counted, if the timeline is to show it.
     Closed(Option<Box<EventFigures>>),
@@ -84,7 +84,7 @@ impl Names {
                 open: Rc::clone(open),
                 index,
                 together: first..first + open.events.len(),
-                life: Life::Open,
+                state: RecordState::Open,
             });
         }
     }
@@ -103,8 +103,8 @@ impl Names {
 
     pub(super) fn open_number(&self, name: &Name) -> Result<usize, Refused> {
         let number = self.number(name)?;
-        match self.records.get(number).map(|record| &record.life) {
-            Some(Life::Open) => Ok(number),
+        match self.records.get(number).map(|record| &record.state) {
+            Some(RecordState::Open) => Ok(number),
             _ => Err(Refused::of_control(ControlError::Closed)),
         }
     }

@@ -8,7 +8,7 @@
 use super::super::ast::{Name, Part, Subject, Window};
 use super::super::eval::{Gap, Observe};
 use super::execution::{Execution, Refused};
-use super::naming::{Bound, Life, Record};
+use super::naming::{Bound, Record, RecordState};
 use crate::machine::{Event, Set, Truth};
 use crate::timeline::{CpuGap, EventFigures};
 use pmux_engine::context::ContextKey;
@@ -20,13 +20,13 @@ pub(super) struct Facts<'a>(pub(super) &'a Execution);
 
 impl Observe for Facts<'_> {
     fn count(&mut self, subject: &Subject) -> Result<Count, String> {
-        let count = match self.0.whose(subject)? {
-            Whose::All(record) => self.0.count_all(record),
-            Whose::One(event) => self.0.count_one(event),
-            Whose::OnCpu(set, event, cpu) => self.0.count_on(set, event, cpu),
-            Whose::Own(event) => self.0.count_own(event),
-            Whose::Retired(event, _) => self.0.count_retired(event),
-            Whose::Child(event, task) => self.0.count_child(event, task),
+        let count = match self.0.count_source(subject)? {
+            CountSource::All(record) => self.0.count_all(record),
+            CountSource::One(event) => self.0.count_one(event),
+            CountSource::OnCpu(set, event, cpu) => self.0.count_on(set, event, cpu),
+            CountSource::Own(event) => self.0.count_own(event),
+            CountSource::Retired(event, _) => self.0.count_retired(event),
+            CountSource::Child(event, task) => self.0.count_child(event, task),
         };
         count.map_err(|error| match error {
             ReadError::Closed => format!("{subject} is not counted"),
@@ -37,34 +37,34 @@ impl Observe for Facts<'_> {
     fn states(&mut self, subject: &Subject) -> Result<Vec<EventState>, String> {
         let run = self.0;
         let state = |event| run.world.state_of(event).map_err(|error| format!("{subject} has no state: {error}"));
-        match run.whose(subject)? {
-            Whose::All(record) => match &record.bound {
+        match run.count_source(subject)? {
+            CountSource::All(record) => match &record.bound {
                 Bound::Task(event, _) => Ok(vec![state(*event)?]),
                 Bound::Cpus(events) => events.iter().map(|&(_, event)| state(event)).collect(),
                 Bound::Set(set, event) => Ok(run.states_of_set(*set, *event, None)),
             },
-            Whose::One(event) | Whose::Own(event) => Ok(vec![state(event)?]),
-            Whose::OnCpu(set, event, cpu) => Ok(run.states_of_set(set, event, Some(cpu))),
-            Whose::Child(event, task) => Ok(vec![run.state_of_child(event, task)]),
-            Whose::Retired(..) => Err("children that have exited have no state".into()),
+            CountSource::One(event) | CountSource::Own(event) => Ok(vec![state(event)?]),
+            CountSource::OnCpu(set, event, cpu) => Ok(run.states_of_set(set, event, Some(cpu))),
+            CountSource::Child(event, task) => Ok(vec![run.state_of_child(event, task)]),
+            CountSource::Retired(..) => Err("children that have exited have no state".into()),
         }
     }
 
     fn truth(&mut self, subject: &Subject, window: Window) -> Result<u64, String> {
         let world = &self.0.world;
-        let truths: Vec<Truth> = match self.0.whose(subject)? {
-            Whose::All(record) => record.events().iter().filter_map(|&event| world.truth(event)).collect(),
-            Whose::One(event) => world.truth(event).into_iter().collect(),
-            Whose::OnCpu(_, event, cpu) => world.truth_at(event, ContextKey::Cpu(cpu)).into_iter().collect(),
-            Whose::Own(event) => {
+        let truths: Vec<Truth> = match self.0.count_source(subject)? {
+            CountSource::All(record) => record.events().iter().filter_map(|&event| world.truth(event)).collect(),
+            CountSource::One(event) => world.truth(event).into_iter().collect(),
+            CountSource::OnCpu(_, event, cpu) => world.truth_at(event, ContextKey::Cpu(cpu)).into_iter().collect(),
+            CountSource::Own(event) => {
                 let root = self.0.root_of(event);
                 root.and_then(|root| world.truth_at(event, ContextKey::Task(root))).into_iter().collect()
             }
-            Whose::Retired(event, root) => {
+            CountSource::Retired(event, root) => {
                 let exited = self.0.names.tasks().filter(|&task| task != root && !world.lives(task));
                 exited.filter_map(|task| world.truth_at(event, ContextKey::Task(task))).collect()
             }
-            Whose::Child(event, task) => world.truth_at(event, ContextKey::Task(task)).into_iter().collect(),
+            CountSource::Child(event, task) => world.truth_at(event, ContextKey::Task(task)).into_iter().collect(),
         };
         match window {
             Window::Running => Ok(truths.iter().fold(0, |sum, truth| sum.wrapping_add(truth.counted))),
@@ -81,9 +81,9 @@ impl Observe for Facts<'_> {
     }
 
     fn gap(&mut self, subject: &Subject) -> Result<Gap, String> {
-        let (set, cpu) = match self.0.whose(subject)? {
-            Whose::All(Record { bound: Bound::Set(set, _), .. }) => (*set, None),
-            Whose::OnCpu(set, _, cpu) => (set, Some(cpu)),
+        let (set, cpu) = match self.0.count_source(subject)? {
+            CountSource::All(Record { bound: Bound::Set(set, _), .. }) => (*set, None),
+            CountSource::OnCpu(set, _, cpu) => (set, Some(cpu)),
             _ => return Err(format!("{subject} has no gaps: only system-wide sets follow CPUs")),
         };
         let gaps = self.0.gaps(set).map_err(|error| format!("{subject} can't be read: {error}"))?;
@@ -102,7 +102,7 @@ impl Observe for Facts<'_> {
     }
 }
 
-enum Whose<'a> {
+enum CountSource<'a> {
     All(&'a Record),
     One(Event),
     OnCpu(Set, Event, CpuId),
@@ -119,16 +119,17 @@ fn said(name: &Name, refused: &Refused) -> String {
 }
 
 impl Execution {
-    fn whose(&self, subject: &Subject) -> Result<Whose<'_>, String> {
+    fn count_source(&self, subject: &Subject) -> Result<CountSource<'_>, String> {
         let name = &subject.event;
         let number = self.names.open_number(name).map_err(|refused| said(name, &refused))?;
         let record = self.names.records.get(number).ok_or_else(|| format!("there is no event `{name}`"))?;
         match (&subject.part, &record.bound) {
-            (Part::Whole, _) => Ok(Whose::All(record)),
-            (Part::Cpu(cpu), Bound::Set(set, event)) => Ok(Whose::OnCpu(*set, *event, *cpu)),
+            (Part::Whole, _) => Ok(CountSource::All(record)),
+            (Part::Cpu(cpu), Bound::Set(set, event)) => Ok(CountSource::OnCpu(*set, *event, *cpu)),
             (Part::Cpu(cpu), Bound::Cpus(events)) => {
                 let here = events.iter().find(|(other, _)| other == cpu);
-                here.map(|&(_, event)| Whose::One(event)).ok_or_else(|| format!("`{name}` is not open on cpu{cpu}"))
+                here.map(|&(_, event)| CountSource::One(event))
+                    .ok_or_else(|| format!("`{name}` is not open on cpu{cpu}"))
             }
             (Part::Cpu(_), Bound::Task(..)) => {
                 Err(format!("`{name}` counts a task: what it counted on one CPU is not kept"))
@@ -136,11 +137,11 @@ impl Execution {
             (Part::Own | Part::Retired | Part::Child(_), Bound::Task(event, _)) if self.world.is_shared(*event) => {
                 Err(format!("`{name}` shares its counter: who counted what is not told apart"))
             }
-            (Part::Own, Bound::Task(event, _)) => Ok(Whose::Own(*event)),
-            (Part::Retired, Bound::Task(event, root)) => Ok(Whose::Retired(*event, *root)),
+            (Part::Own, Bound::Task(event, _)) => Ok(CountSource::Own(*event)),
+            (Part::Retired, Bound::Task(event, root)) => Ok(CountSource::Retired(*event, *root)),
             (Part::Child(child), Bound::Task(event, _)) => {
                 let task = self.names.task(child).map_err(|refused| said(child, &refused))?;
-                Ok(Whose::Child(*event, task))
+                Ok(CountSource::Child(*event, task))
             }
             (Part::Own | Part::Retired | Part::Child(_), _) => Err(format!("`{name}` has no children")),
         }
@@ -297,14 +298,15 @@ impl Execution {
 
     /// What the machine withheld so far, of all events.
     pub(super) fn lost_so_far(&self) -> u64 {
-        let open = self.names.records.iter().enumerate().filter(|(_, record)| matches!(record.life, Life::Open));
+        let open =
+            self.names.records.iter().enumerate().filter(|(_, record)| matches!(record.state, RecordState::Open));
         self.figures.lost + open.map(|(number, _)| self.lost_of(number)).sum::<u64>()
     }
 
     /// What an event has counted by now, or had when it was closed.
     pub(super) fn figures_of(&self, number: usize) -> EventFigures {
         let Some(record) = self.names.records.get(number) else { return EventFigures::default() };
-        if let Life::Closed(Some(figures)) = &record.life {
+        if let RecordState::Closed(Some(figures)) = &record.state {
             return (**figures).clone();
         }
         let (event, flags) = (record.open.events.get(record.index), &record.open.flags);

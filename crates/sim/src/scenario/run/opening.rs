@@ -6,7 +6,7 @@
 //! keep their names.
 
 use super::super::ast::{
-    Breakpoint, CpuList, Event, Flag, Name, Open, OpenForm, RingMode, Samples, Target, Watch, Whose,
+    Breakpoint, CpuList, Event, Flag, Name, Open, OpenForm, RingMode, RingOwnership, Samples, Target, Watch,
 };
 use super::super::names::{EventClass, canonical_event, event_class};
 use super::execution::{Execution, Refused};
@@ -16,12 +16,12 @@ use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, breakpoint};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
-use pmux_engine::share::{Domain, Sharing};
+use pmux_engine::share::{Sharing, SharingScope};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
 use std::rc::Rc;
 
-type Asked = (PmuId, Attr);
+type EventRequest = (PmuId, Attr);
 
 impl Execution {
     pub(super) fn open(&mut self, open: &Open) -> Result<(), Refused> {
@@ -41,7 +41,7 @@ impl Execution {
     }
 
     /// One group, on a task or on each of some CPUs.
-    fn open_group(&mut self, open: &Open, asked: &[Asked]) -> Result<(), Refused> {
+    fn open_group(&mut self, open: &Open, asked: &[EventRequest]) -> Result<(), Refused> {
         let start = if open.flags.has(Flag::Disabled) { Start::LeaderOff } else { Start::Enabled };
         let domain = domain(open);
         let task = match &open.target {
@@ -112,10 +112,10 @@ impl Execution {
 
     fn open_on_task(
         &mut self,
-        asked: &[Asked],
+        asked: &[EventRequest],
         aim: Aim,
         task: TaskId,
-        (domain, start): (Domain, Start),
+        (domain, start): (SharingScope, Start),
     ) -> Result<Vec<Bound>, Refused> {
         let events = self.world.open_in(domain, asked, aim, start).map_err(Refused::of_open)?;
         Ok(events.into_iter().map(|event| Bound::Task(event, task)).collect())
@@ -123,9 +123,9 @@ impl Execution {
 
     fn open_on_cpus(
         &mut self,
-        asked: &[Asked],
+        asked: &[EventRequest],
         cpus: &[CpuId],
-        (domain, start): (Domain, Start),
+        (domain, start): (SharingScope, Start),
     ) -> Result<Vec<Bound>, Refused> {
         let mut bound: Vec<Vec<_>> = vec![Vec::new(); asked.len()];
         for &cpu in cpus {
@@ -148,13 +148,13 @@ impl Execution {
     fn open_set(
         &mut self,
         open: &Open,
-        asked: &[Asked],
+        asked: &[EventRequest],
         cpus: Option<&CpuList>,
         form: OpenForm,
     ) -> Result<(), Refused> {
         let all = (0..self.world.description().cpus).map(CpuId);
         let mask: CpuMask = cpus.map_or_else(|| all.collect(), |cpus| cpus.iter().collect());
-        let groups: Vec<Vec<Asked>> = match form {
+        let groups: Vec<Vec<EventRequest>> = match form {
             OpenForm::Group => vec![asked.to_vec()],
             OpenForm::Singles => asked.iter().map(|&asked| vec![asked]).collect(),
         };
@@ -169,7 +169,7 @@ impl Execution {
             return Err(Refused::errno(error.errno(), error.to_string()));
         }
         if !open.flags.has(Flag::Disabled)
-            && let Err(error) = self.world.arm(set)
+            && let Err(error) = self.world.enable_set(set)
         {
             self.world.close_set(set);
             return Err(Refused::of_control(error));
@@ -180,7 +180,7 @@ impl Execution {
     }
 
     /// What the machine is asked for an event.
-    fn resolve(&self, event: &Event) -> Result<Asked, Refused> {
+    fn resolve(&self, event: &Event) -> Result<EventRequest, Refused> {
         match event {
             Event::Breakpoint(breakpoint) => self.resolve_breakpoint(*breakpoint),
             Event::Named(text) => {
@@ -207,7 +207,7 @@ impl Execution {
         }
     }
 
-    pub(super) fn resolve_breakpoint(&self, asked: Breakpoint) -> Result<Asked, Refused> {
+    pub(super) fn resolve_breakpoint(&self, asked: Breakpoint) -> Result<EventRequest, Refused> {
         let bp_type = match asked.watch {
             Watch::Read => breakpoint::R,
             Watch::Write => breakpoint::W,
@@ -227,12 +227,12 @@ const fn mode_of(samples: Samples) -> Mode {
 }
 
 fn is_shared(open: &Open) -> bool {
-    open.samples.is_some_and(|samples| samples.whose == Whose::Shared)
+    open.samples.is_some_and(|samples| samples.ownership == RingOwnership::Shared)
 }
 
 /// Who shares with it.
-fn domain(open: &Open) -> Domain {
-    if is_shared(open) { Domain::RECORDS } else { Domain::default() }
+fn domain(open: &Open) -> SharingScope {
+    if is_shared(open) { SharingScope::RECORDS } else { SharingScope::default() }
 }
 
 /// An event that the simulator has not: it may be one elsewhere, or nowhere.
@@ -249,7 +249,7 @@ fn unknown(event: &Event) -> Refused {
 }
 
 /// What the readers of rings need, where there are samples.
-fn with_samples(mut asked: Vec<Asked>, open: &Open) -> Vec<Asked> {
+fn with_samples(mut asked: Vec<EventRequest>, open: &Open) -> Vec<EventRequest> {
     if let Some(samples) = open.samples {
         for (_, attr) in &mut asked {
             attr.sampling = Sampling::Period(samples.period);
@@ -260,7 +260,7 @@ fn with_samples(mut asked: Vec<Asked>, open: &Open) -> Vec<Asked> {
 }
 
 /// `inherit` on all events, what is asked of a whole group on its leader.
-fn with_flags(mut asked: Vec<Asked>, open: &Open) -> Vec<Asked> {
+fn with_flags(mut asked: Vec<EventRequest>, open: &Open) -> Vec<EventRequest> {
     let has = |flag, bit| if open.flags.has(flag) { bit } else { AttrFlags::empty() };
     let of_leader = has(Flag::Pinned, AttrFlags::PINNED)
         | has(Flag::Exclusive, AttrFlags::EXCLUSIVE)

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** plain data; each failure says by itself where it was, what was expected, and what was found.
 
-use super::super::ast::{Errno, Place};
+use super::super::ast::{Errno, SourceSpan};
 use super::machine::Unusable;
 use crate::check::Checker;
 use crate::timeline::Timeline;
@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Whether all was as expected.
-    pub verdict: Verdict,
+    pub result: RunResult,
     /// What there was to do.
     pub figures: Figures,
     /// What happened when, if that was asked for, up to the last statement.
@@ -22,7 +22,7 @@ pub struct Outcome {
 
 /// Whether all was as expected.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum RunResult {
     /// It was.
     Passed,
     /// It was not, in at least one way.
@@ -52,7 +52,7 @@ pub struct Figures {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// Where the statement stands.
-    pub place: Place,
+    pub place: SourceSpan,
     /// Which statement it is, from 0; `None` after the last one.
     pub step: Option<usize>,
     /// The statement, as it is printed; after the last one, what was done there.
@@ -102,21 +102,21 @@ pub enum Cause {
 
 impl Outcome {
     pub(super) fn unusable(unusable: Unusable) -> Self {
-        Self { verdict: Verdict::Unusable(unusable), figures: Figures::default(), timeline: None }
+        Self { result: RunResult::Unusable(unusable), figures: Figures::default(), timeline: None }
     }
 
     /// Whether all was as expected.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.verdict == Verdict::Passed
+        self.result == RunResult::Passed
     }
 
     /// What was not as expected.
     #[must_use]
     pub fn failures(&self) -> &[Failure] {
-        match &self.verdict {
-            Verdict::Failed(failures) => failures,
-            Verdict::Passed | Verdict::Unusable(_) => &[],
+        match &self.result {
+            RunResult::Failed(failures) => failures,
+            RunResult::Passed | RunResult::Unusable(_) => &[],
         }
     }
 }

@@ -127,7 +127,7 @@ impl Execution {
     }
 
     pub(super) fn fault(&mut self, fault: Fault) -> Result<(), Refused> {
-        use machine::Fault as Real;
+        use machine::MachineFault as Real;
         let real = match fault {
             Fault::Alloc(nth) => Real::Alloc(nth),
             Fault::Program(nth) => Real::Program(nth),
@@ -157,14 +157,14 @@ impl Execution {
     }
 
     /// Another owner has a hardware counter.
-    fn held(&self, cpu: CpuId, counter: u8) -> Result<machine::Fault, Refused> {
+    fn held(&self, cpu: CpuId, counter: u8) -> Result<machine::MachineFault, Refused> {
         self.known_cpu(cpu)?;
         let pmus = &self.world.description().pmus;
         let hardware = pmus.iter().position(
             |pmu| matches!((&pmu.counts, pmu.slots), (Counts::Kinds(_), Slots::Scarce(count)) if counter < count),
         );
         let pmu = hardware.ok_or_else(|| Refused::Unusable(format!("cpu{cpu} has no counter {counter}")))?;
-        Ok(machine::Fault::SlotHeld(cpu, PmuId(pmu as u16), Slot(counter.into())))
+        Ok(machine::MachineFault::SlotHeld(cpu, PmuId(pmu as u16), Slot(counter.into())))
     }
 
     fn known_cpu(&self, cpu: CpuId) -> Result<(), Refused> {

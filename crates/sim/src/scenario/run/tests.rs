@@ -2,9 +2,9 @@
 
 use super::super::ast::{Errno, Scenario, Step};
 use super::super::parse;
-use super::{Cause, Checks, Execution, Failure, Outcome, Refused, RunOptions, Verdict, run};
+use super::{Cause, Checks, Execution, Failure, Outcome, Refused, RunOptions, RunResult, run};
 use crate::check::Checker;
-use crate::machine::{Planted, Reach, Trace};
+use crate::machine::{InjectedFault, Reach, Trace};
 use pmux_engine::Nanos;
 
 fn scenario(text: &str) -> Scenario {
@@ -17,7 +17,7 @@ fn ran(text: &str) -> Outcome {
 
 fn passes(text: &str) {
     let outcome = ran(text);
-    assert!(outcome.passed(), "{:#?}", outcome.verdict);
+    assert!(outcome.passed(), "{:#?}", outcome.result);
 }
 
 fn causes(text: &str) -> Vec<Cause> {
@@ -57,7 +57,7 @@ fn what_the_simulator_cannot_do_is_no_failure() {
         "task A on cpu7\n",
     ] {
         let outcome = ran(text);
-        assert!(matches!(outcome.verdict, Verdict::Unusable(_)), "{text}: {:?}", outcome.verdict);
+        assert!(matches!(outcome.result, RunResult::Unusable(_)), "{text}: {:?}", outcome.result);
     }
 }
 
@@ -118,7 +118,7 @@ fn a_check_that_finds_something_names_the_event_and_the_task() {
     let text = "machine cpus=1\nsim only: planted\ntask A\nopen mine = cycles on A\nrun A 1ms\nrun A 1ms\n";
     let (scenario, options) = (scenario(text), RunOptions::default());
     let mut execution = Execution::new(&scenario, &options).unwrap_or_else(|why| panic!("{why}"));
-    execution.world_mut().plant(Some(Planted::LoseWhatWasNotRead));
+    execution.world_mut().inject(Some(InjectedFault::LoseWhatWasNotRead));
     let failed: Vec<Failure> = scenario.steps.iter().filter_map(|step| execution.statement(step).err()).collect();
     let found = failed.first().map(|failure| (failure.step, failure.cause.clone()));
     let Some((Some(2), Cause::Violation { checker: Checker::Counts, what })) = found else { panic!("{found:?}") };
@@ -134,7 +134,7 @@ fn what_is_left_at_the_end_is_found() {
     for step in &scenario.steps {
         assert_eq!(execution.statement(step), Ok(()));
     }
-    execution.world_mut().plant(Some(Planted::IgnoreRelease));
+    execution.world_mut().inject(Some(InjectedFault::IgnoreRelease));
     let outcome = execution.finish();
     let failure = outcome.failures().first().map(|failure| (failure.step, failure.statement.clone()));
     let Some((None, statement)) = failure else { panic!("{outcome:?}") };
@@ -157,7 +157,7 @@ fn where_callers_reach_their_own_cpu_only_doorbells_take_time() {
     let scenario = scenario("machine cpus=4\nopen s = cycles system-wide\nexpect s.count == truth\n");
     let options = RunOptions { reach: Some(Reach::OwnCpu), timeline: Trace::On, ..RunOptions::default() };
     let outcome = run(&scenario, &options);
-    assert!(outcome.passed(), "{:?}", outcome.verdict);
+    assert!(outcome.passed(), "{:?}", outcome.result);
     assert!(outcome.figures.virtual_time > Nanos::ZERO);
     let other = run(&scenario, &RunOptions { seed: Some(1), ..options });
     assert_ne!(other.figures.virtual_time, outcome.figures.virtual_time, "another seed, other doorbells");
@@ -169,6 +169,6 @@ fn what_was_lost_is_a_number() {
         "machine cpus=1\nsim only: faults\ntask A\nopen c = cycles on A\nfault read 1\nrun A 1ms\nexpect lost == 3_000_000\n\
          expect c.lost == lost\nrun A 1ms\nexpect c.count == truth\nexpect c.count == 3_000_000\nclose c\nexpect lost > 0\n",
     );
-    assert!(outcome.passed(), "{:#?}", outcome.verdict);
+    assert!(outcome.passed(), "{:#?}", outcome.result);
     assert_eq!((outcome.figures.lost, outcome.figures.refusals), (3_000_000, 1));
 }

@@ -8,9 +8,9 @@ use super::super::eval::{Gap, Observe, evaluate};
 use super::read;
 
 /// `e` counted 150 of 200 in 15 of 20 ms; `c` (its child) 50 of 50; `n` never ran.
-struct Seen;
+struct FixedValues;
 
-impl Observe for Seen {
+impl Observe for FixedValues {
     fn count(&mut self, subject: &Subject) -> Result<Count, String> {
         let (value, enabled, running) = match (subject.event.as_str(), &subject.part) {
             ("e", Part::Whole) => (150, 20_000_000, 15_000_000),
@@ -84,7 +84,7 @@ fn what_is_so() {
         "e.lost == 1",
         "lost == 3",
     ] {
-        assert_eq!(evaluate(&expected(text), &mut Seen), Ok(()), "{text}");
+        assert_eq!(evaluate(&expected(text), &mut FixedValues), Ok(()), "{text}");
     }
 }
 
@@ -108,7 +108,7 @@ fn what_is_not_so_says_what_is() {
         ("1 == 2", "it is not so"),
         ("e.count * 9999999999999999999 * 9999999999999999999 * 999 == 1", "too large"),
     ] {
-        match evaluate(&expected(text), &mut Seen) {
+        match evaluate(&expected(text), &mut FixedValues) {
             Err(unmet) => assert!(unmet.to_string().contains(said), "{text}: {unmet}"),
             Ok(()) => panic!("{text} is said to be so"),
         }
@@ -119,7 +119,7 @@ proptest! {
     #[test]
     fn percent_is_of_the_right_side(off in 0_u64..100, percent in 0_u64..100) {
         // The right side is 100, so that percent are numbers.
-        let met = evaluate(&expected(&format!("lost + {} ~ 100 within {percent}%", 97 + off)), &mut Seen).is_ok();
+        let met = evaluate(&expected(&format!("lost + {} ~ 100 within {percent}%", 97 + off)), &mut FixedValues).is_ok();
         prop_assert_eq!(met, off <= percent);
     }
 }

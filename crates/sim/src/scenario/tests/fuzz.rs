@@ -92,6 +92,6 @@ fn long_and_deep_texts() {
 }
 
 #[test]
-fn not_more_problems_are_reported_than_anybody_reads() {
+fn the_number_of_reported_problems_is_limited() {
     assert_eq!(parse(&"opne\n".repeat(1_000)).map_err(|problems| problems.len()), Err(50));
 }

@@ -72,12 +72,12 @@ fn breakpoint() -> impl Strategy<Value = Breakpoint> {
 
 fn samples() -> impl Strategy<Value = Samples> {
     let mode = select(vec![RingMode::Forward, RingMode::Overwrite]);
-    let whose = select(vec![Whose::Own, Whose::Shared]);
-    (1..=u64::MAX, 1..=u32::MAX, mode, whose).prop_map(|(period, ring_bytes, mode, whose)| Samples {
+    let ownership = select(vec![RingOwnership::Own, RingOwnership::Shared]);
+    (1..=u64::MAX, 1..=u32::MAX, mode, ownership).prop_map(|(period, ring_bytes, mode, ownership)| Samples {
         period,
         ring_bytes,
         mode,
-        whose,
+        ownership,
     })
 }
 
@@ -88,7 +88,7 @@ fn open() -> impl Strategy<Value = Open> {
         1 => cpu_list().prop_map(Target::Cpus),
         1 => option::of(cpu_list()).prop_map(Target::SystemWide),
     ];
-    let new = (event_name(), event()).prop_map(|(name, event)| NewEvent { name, event, place: Place::NOWHERE });
+    let new = (event_name(), event()).prop_map(|(name, event)| NewEvent { name, event, place: SourceSpan::NOWHERE });
     let flags = vec![Flag::Inherit, Flag::Pinned, Flag::Exclusive, Flag::Disabled, Flag::EnableOnExec];
     let flags = subsequence(flags, 0..=5).prop_map(Flags::from_iter);
     (vec(new, 1..4), select(vec![OpenForm::Singles, OpenForm::Group]), target, flags).prop_flat_map(
@@ -102,7 +102,7 @@ fn open() -> impl Strategy<Value = Open> {
 fn run() -> impl Strategy<Value = Run> {
     let per = option::of(prop_oneof![1..100_u64, Just(1_000), 1..=u64::MAX].prop_map(Nanos));
     let rate = (words(), any::<u64>(), per);
-    let rate = rate.prop_map(|(event, amount, per)| Rate { event, amount, per, place: Place::NOWHERE });
+    let rate = rate.prop_map(|(event, amount, per)| Rate { event, amount, per, place: SourceSpan::NOWHERE });
     (vec(task(), 1..3), span(), option::of(cpu()), vec(rate, 0..3)).prop_map(|(tasks, span, on, rates)| Run {
         tasks,
         span,
@@ -225,7 +225,7 @@ fn trigger() -> impl Strategy<Value = Trigger> {
 
 fn control() -> impl Strategy<Value = Statement> {
     let target = target_of_control();
-    (select(vec![Verb::Enable, Verb::Disable, Verb::Reset, Verb::Close]), vec(target, 1..3))
+    (select(vec![ControlOp::Enable, ControlOp::Disable, ControlOp::Reset, ControlOp::Close]), vec(target, 1..3))
         .prop_map(|(verb, targets)| Statement::Control { verb, targets })
 }
 
@@ -262,11 +262,11 @@ fn step() -> impl Strategy<Value = Step> {
     let errno = option::weighted(0.1, select(Errno::all().collect::<Vec<_>>()));
     (statement(), errno).prop_map(|(statement, errno)| {
         let fails = errno.filter(|_| statement.can_fail());
-        Step { statement, fails, place: Place::NOWHERE }
+        Step { statement, fails, place: SourceSpan::NOWHERE }
     })
 }
 
-fn machine() -> impl Strategy<Value = Machine> {
+fn machine() -> impl Strategy<Value = MachineSpec> {
     let slots = btree_set(0..64_u8, 1..5).prop_map(|slots| slots.into_iter().collect());
     let constraint = (words(), slots).prop_map(|(event, slots)| Constraint { event, slots });
     let registers = prop_oneof![
@@ -285,20 +285,22 @@ fn machine() -> impl Strategy<Value = Machine> {
         option::of(callers),
         option::of(sharing),
     );
-    (numbers, lists, rest, option::of(1..=u64::MAX)).prop_map(|(numbers, (fixed, constrained), rest, tick)| Machine {
-        profile: rest.0.map(String::from),
-        cpus: numbers.0,
-        counters: numbers.1,
-        width_bits: numbers.2,
-        fixed,
-        constrained,
-        overflow: rest.1,
-        callers: rest.3,
-        sharing: rest.4,
-        breakpoints: rest.2,
-        tick: tick.map(Nanos),
-        seed: numbers.3,
-        place: Place::NOWHERE,
+    (numbers, lists, rest, option::of(1..=u64::MAX)).prop_map(|(numbers, (fixed, constrained), rest, tick)| {
+        MachineSpec {
+            profile: rest.0.map(String::from),
+            cpus: numbers.0,
+            counters: numbers.1,
+            width_bits: numbers.2,
+            fixed,
+            constrained,
+            overflow: rest.1,
+            callers: rest.3,
+            sharing: rest.4,
+            breakpoints: rest.2,
+            tick: tick.map(Nanos),
+            seed: numbers.3,
+            place: SourceSpan::NOWHERE,
+        }
     })
 }
 
@@ -310,14 +312,14 @@ fn requires() -> impl Strategy<Value = Vec<Required>> {
         counted.into_iter().chain(plain).collect::<Vec<_>>()
     });
     all.prop_flat_map(|all| subsequence(all, 0..=8)).prop_shuffle().prop_map(|requirements| {
-        requirements.into_iter().map(|requirement| Required { requirement, place: Place::NOWHERE }).collect()
+        requirements.into_iter().map(|requirement| Required { requirement, place: SourceSpan::NOWHERE }).collect()
     })
 }
 
 fn header() -> impl Strategy<Value = Header> {
     let line = "[ -~é]{0,20}".prop_map(|line| line.trim_end().to_string());
     let reason = "[!$-~é][ !$-~é;]{0,20}".prop_map(|reason| reason.trim_end().to_string());
-    let sim_only = option::of(reason.prop_map(|reason| SimOnly { reason, place: Place::NOWHERE }));
+    let sim_only = option::of(reason.prop_map(|reason| SimOnly { reason, place: SourceSpan::NOWHERE }));
     (vec(line, 0..3), machine(), requires(), sim_only).prop_map(|(about, machine, requires, sim_only)| Header {
         about,
         machine,
@@ -332,6 +334,6 @@ pub(in super::super) fn scenario() -> impl Strategy<Value = Scenario> {
 
 /// Many statements on a machine of four CPUs; what makes sense of them is left to who uses them.
 pub(in super::super) fn many_steps() -> impl Strategy<Value = (Header, Vec<Step>)> {
-    let machine = Machine { cpus: Some(4), ..Machine::default() };
+    let machine = MachineSpec { cpus: Some(4), ..MachineSpec::default() };
     vec(step(), 20..80).prop_map(move |steps| (Header { machine: machine.clone(), ..Header::default() }, steps))
 }

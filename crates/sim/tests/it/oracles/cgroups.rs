@@ -6,38 +6,38 @@ use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::engine::{Census, Opened};
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::{CgroupId, CpuId, Engine, EventState, Target};
-use pmux_sim::oracle::cgroups::{self, Group};
+use pmux_sim::oracle::cgroups::{self, GroupInCgroup};
 use pmux_sim::oracle::placement::fits;
-use pmux_sim::oracle::rotation::{Company, Priority};
+use pmux_sim::oracle::rotation::{PmuUse, Priority};
 
 /// Cgroups in one another, as deep as it comes.
 fn random_cgroups(random: &mut fastrand::Rng, count: usize) -> Vec<Option<usize>> {
     (0..count).map(|cgroup| (cgroup > 0 && random.u8(0..3) > 0).then(|| random.usize(0..cgroup))).collect()
 }
 
-fn single(cgroup: Option<usize>, count: u8) -> Group {
+fn single(cgroup: Option<usize>, count: u8) -> GroupInCgroup {
     let events = vec![SlotMask::first(count)];
-    Group { cgroup, priority: Priority::Flexible, company: Company::Shared, events }
+    GroupInCgroup { cgroup, priority: Priority::Flexible, pmu_use: PmuUse::Shared, events }
 }
 
-fn random_group(random: &mut fastrand::Rng, count: u8, cgroups: usize) -> Group {
+fn random_group(random: &mut fastrand::Rng, count: u8, cgroups: usize) -> GroupInCgroup {
     loop {
         let any = SlotMask::first(count).0;
         let mask = |random: &mut fastrand::Rng| if random.bool() { any } else { random.u64(1..=any) };
         let events: Vec<_> = (0..random.usize(1..=3)).map(|_| SlotMask(mask(random))).collect();
         let cgroup = (random.u8(0..5) > 0).then(|| random.usize(0..cgroups));
         let priority = if random.u8(0..10) == 0 { Priority::Pinned } else { Priority::Flexible };
-        let company = if random.u8(0..12) == 0 { Company::Exclusive } else { Company::Shared };
+        let pmu_use = if random.u8(0..12) == 0 { PmuUse::Exclusive } else { PmuUse::Shared };
         if fits(&events, SlotMask(0), count) {
-            return Group { cgroup, priority, company, events };
+            return GroupInCgroup { cgroup, priority, pmu_use, events };
         }
     }
 }
 
-fn open(engine: &Engine<Machine>, wanted: &Group, cpu: CpuId) -> Opened {
+fn open(engine: &Engine<Machine>, wanted: &GroupInCgroup, cpu: CpuId) -> Opened {
     let mut demand = AttrFlags::empty();
     demand.set(AttrFlags::PINNED, wanted.priority == Priority::Pinned);
-    demand.set(AttrFlags::EXCLUSIVE, wanted.company == Company::Exclusive);
+    demand.set(AttrFlags::EXCLUSIVE, wanted.pmu_use == PmuUse::Exclusive);
     let flags = |index| if index == 0 { demand } else { AttrFlags::empty() };
     let events = wanted.events.iter().enumerate();
     let events = events.map(|(index, allowed)| (SCARCE, event(1, allowed.0, flags(index))));
@@ -59,7 +59,7 @@ fn state(engine: &Engine<Machine>, opened: &Opened) -> EventState {
 /// The engine's groups beside the model's, by their index there.
 fn look(
     engine: &Engine<Machine>,
-    model: &cgroups::Machine,
+    model: &cgroups::CgroupCpu,
     opened: &[Option<Opened>],
     what: &str,
 ) -> (Vec<usize>, bool) {
@@ -75,7 +75,7 @@ fn look(
 }
 
 #[test]
-fn on_every_path_as_many_are_on_as_fit_and_nobody_else() {
+fn on_every_path_as_many_are_on_as_fit_and_no_others() {
     let seed = 5;
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut looks, mut waited) = (0, 0);
@@ -84,7 +84,7 @@ fn on_every_path_as_many_are_on_as_fit_and_nobody_else() {
         let cgroups = random.usize(1..7);
         let above = random_cgroups(&mut random, cgroups);
         let engine = Machine::with_cgroups(count, &above);
-        let mut model = cgroups::Machine { count, above, groups: Vec::new() };
+        let mut model = cgroups::CgroupCpu { count, above, groups: Vec::new() };
         let mut opened: Vec<Option<Opened>> = Vec::new();
         for step in 0..40 {
             match random.u8(0..8) {
@@ -114,12 +114,12 @@ fn on_every_path_as_many_are_on_as_fit_and_nobody_else() {
         opened.into_iter().flatten().for_each(|opened| engine.close(opened.group));
         assert_eq!((engine.census(), engine.host().programmed()), (Census::default(), 0));
     }
-    println!("cgroups: {looks} looks at 600 random machines of seed {seed}; in {waited} of them somebody waited");
+    println!("cgroups: {looks} looks at 600 random machines of seed {seed}; in {waited} of them a group waited");
     assert!(waited > looks / 4);
 }
 
 /// How often each was on in so many turns.
-fn shares(engine: &Engine<Machine>, model: &cgroups::Machine, opened: &[Option<Opened>], turns: usize) -> Vec<f64> {
+fn shares(engine: &Engine<Machine>, model: &cgroups::CgroupCpu, opened: &[Option<Opened>], turns: usize) -> Vec<f64> {
     let mut on = vec![0_usize; opened.len()];
     for _ in 0..turns {
         engine.rotate();
@@ -142,7 +142,7 @@ fn shares_are_fair_on_every_path() {
             single(cgroup, count)
         });
         let groups = groups.collect();
-        let model = cgroups::Machine { count, above, groups };
+        let model = cgroups::CgroupCpu { count, above, groups };
         let engine = Machine::with_cgroups(count, &model.above);
         let opened: Vec<_> = model.groups.iter().map(|group| Some(open(&engine, group, CPU))).collect();
         let shares = shares(&engine, &model, &opened, 600);
@@ -166,10 +166,10 @@ fn cgroups_that_are_apart_have_all_counters_each() {
     let above: Vec<Option<usize>> = vec![None; 20];
     let engine = Machine::with_cgroups(6, &above);
     let groups: Vec<_> = (0..120).map(|index| single(Some(index % 20), 6)).collect();
-    let model = cgroups::Machine { count: 6, above, groups };
+    let model = cgroups::CgroupCpu { count: 6, above, groups };
     let opened: Vec<_> = model.groups.iter().map(|group| Some(open(&engine, group, CPU))).collect();
     assert_eq!(look(&engine, &model, &opened, "at once").0.len(), 120);
-    assert_eq!(engine.rotate().contexts, 0, "nobody waits");
+    assert_eq!(engine.rotate().contexts, 0, "no group waits");
     // One event of all tasks takes a counter from each of them.
     let everywhere = open(&engine, &single(None, 6), CPU);
     let mut on = vec![0; 121];
@@ -178,7 +178,7 @@ fn cgroups_that_are_apart_have_all_counters_each() {
         let all = opened.iter().flatten().chain([&everywhere]);
         all.zip(&mut on).for_each(|(opened, on)| *on += usize::from(state(&engine, opened) == EventState::Active));
     }
-    assert_eq!(on, [120; 121], "six of seven turns, whoever it is");
+    assert_eq!(on, [120; 121], "six of seven turns for each group");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use super::host::{CPU, Machine, PLENTY, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::engine::{Census, Exec, Opened, Tally as EngineTally};
+use pmux_engine::engine::{Census, Exec, FamilyTally, Opened};
 use pmux_engine::inherit::Attribution;
 use pmux_engine::{Count, Engine, FamilyId, PmuId, Target, TaskId};
-use pmux_sim::oracle::inheritance::{Inherit, NewEvent, Part, Program, RootKey, Tally, World};
+use pmux_sim::oracle::inheritance::{Inherit, InheritModel, InheritTally, NewEvent, Program, RootKey, RootPart};
 use proptest::prelude::*;
 
 /// The task that is there from the beginning.
@@ -26,14 +26,14 @@ struct Root {
 /// Both, with the same tasks and groups.
 struct Pair {
     engine: Engine<Machine>,
-    model: World,
+    model: InheritModel,
     roots: Vec<Root>,
     next_task: u64,
 }
 
 impl Pair {
     fn new() -> Self {
-        let mut model = World::new();
+        let mut model = InheritModel::new();
         model.task(FIRST);
         Self { engine: Machine::engine(COUNTERS, Switching::Here), model, roots: Vec::new(), next_task: FIRST.0 + 1 }
     }
@@ -50,7 +50,7 @@ impl Pair {
         let roots = opened.events.iter().map(|&event| vec![event]).collect();
         let family = match inherit {
             Inherit::Children => Some(self.engine.create_tree(task, roots, Attribution::EachTask).unwrap()),
-            Inherit::Nobody => None,
+            Inherit::NoTask => None,
         };
         let at_once = events.iter().any(|&(pmu, _)| pmu == PLENTY);
         let events: Vec<_> = events.iter().map(|&(_, new)| new).collect();
@@ -63,29 +63,29 @@ impl Pair {
         self.model.close(root.model);
     }
 
-    fn enable(&mut self, root: usize, part: Part) {
+    fn enable(&mut self, root: usize, part: RootPart) {
         let Root { model, opened, .. } = &self.roots[root];
         match part {
-            Part::Event(index) => self.engine.enable(opened.events[index]).unwrap(),
-            Part::Group => self.engine.enable_group(opened.group).unwrap(),
+            RootPart::Event(index) => self.engine.enable(opened.events[index]).unwrap(),
+            RootPart::Group => self.engine.enable_group(opened.group).unwrap(),
         }
         self.model.enable(*model, part);
     }
 
-    fn disable(&mut self, root: usize, part: Part) {
+    fn disable(&mut self, root: usize, part: RootPart) {
         let Root { model, opened, .. } = &self.roots[root];
         match part {
-            Part::Event(index) => self.engine.disable(opened.events[index]).unwrap(),
-            Part::Group => self.engine.disable_group(opened.group).unwrap(),
+            RootPart::Event(index) => self.engine.disable(opened.events[index]).unwrap(),
+            RootPart::Group => self.engine.disable_group(opened.group).unwrap(),
         }
         self.model.disable(*model, part);
     }
 
-    fn reset(&mut self, root: usize, part: Part) {
+    fn reset(&mut self, root: usize, part: RootPart) {
         let Root { model, opened, .. } = &self.roots[root];
         let events = match part {
-            Part::Event(index) => &opened.events[index..=index],
-            Part::Group => &opened.events[..],
+            RootPart::Event(index) => &opened.events[index..=index],
+            RootPart::Group => &opened.events[..],
         };
         events.iter().for_each(|&event| self.engine.reset(event).unwrap());
         self.model.reset(*model, part);
@@ -130,20 +130,21 @@ impl Pair {
     fn check(&self) -> Result<(), String> {
         for Root { model, opened, family, .. } in &self.roots {
             let tallies = self.model.tally(*model);
-            let total: Vec<Count> = tallies.iter().map(Tally::total).collect();
+            let total: Vec<Count> = tallies.iter().map(InheritTally::total).collect();
             let read = |result: Result<Count, _>| result.map_err(|error| format!("{model:?}: {error}"));
             let together = self.engine.read_group(opened.group).map_err(|error| error.to_string())?;
             same("read as a group", model, &together.into_iter().map(read).collect::<Result<Vec<_>, _>>()?, &total)?;
             let alone = opened.events.iter().map(|&event| read(self.engine.read(event)));
             same("read one by one", model, &alone.collect::<Result<Vec<_>, _>>()?, &total)?;
             let Some(family) = *family else { continue };
-            let expected = |tally: &Tally| EngineTally { total: tally.total(), own: tally.own, retired: tally.retired };
+            let expected =
+                |tally: &InheritTally| FamilyTally { total: tally.total(), own: tally.own, retired: tally.retired };
             let expected: Vec<_> = tallies.iter().map(expected).collect();
             let said = self.engine.read_family(family).map_err(|error| error.to_string())?;
             same("own, retired and total", model, &said, &expected)?;
             let numbers = self.engine.with_family(family, |family| {
                 let root = family.root();
-                let exited = family.relatives().filter(|(kin, it)| *kin != root && it.exited.is_some());
+                let exited = family.tasks().filter(|(id, it)| *id != root && it.exited.is_some());
                 let reported = exited.filter(|(_, it)| it.reports > 0);
                 let reports: Vec<_> = reported.map(|(_, it)| (it.task, it.counts().to_vec())).collect();
                 (reports, family.counted().count(), (family.forks(), family.uncounted()))
@@ -202,7 +203,7 @@ fn follow(steps: &[Small]) {
     let mut pair = Pair::new();
     let new = |rate, waits_for_exec| NewEvent { rate, waits_for_exec };
     pair.open(FIRST, &[(SCARCE, new(1, false)), (PLENTY, new(100, true))], Inherit::Children);
-    pair.enable(0, Part::Event(0));
+    pair.enable(0, RootPart::Event(0));
     let mut on = true;
     for (done, step) in steps.iter().enumerate() {
         let oldest = pair.model.alive().first().copied();
@@ -216,9 +217,9 @@ fn follow(steps: &[Small]) {
             (Small::BlindYoungest, _, Some(task)) => pair.exec(task, Program::ChangesRights),
             (Small::Toggle, ..) => {
                 on = !on;
-                if on { pair.enable(0, Part::Group) } else { pair.disable(0, Part::Group) }
+                if on { pair.enable(0, RootPart::Group) } else { pair.disable(0, RootPart::Group) }
             }
-            (Small::Reset, ..) => pair.reset(0, Part::Group),
+            (Small::Reset, ..) => pair.reset(0, RootPart::Group),
             (_, None, _) | (_, _, None) => {}
         }
         for (index, task) in pair.model.alive().to_vec().into_iter().enumerate() {
@@ -287,8 +288,8 @@ fn perform(pair: &mut Pair, op: Op) {
     let root =
         |pair: &Pair, index: prop::sample::Index| (!pair.roots.is_empty()).then(|| index.index(pair.roots.len()));
     let part = |pair: &Pair, root: usize, event: Option<usize>| match event {
-        Some(event) => Part::Event(event % pair.roots[root].opened.events.len()),
-        None => Part::Group,
+        Some(event) => RootPart::Event(event % pair.roots[root].opened.events.len()),
+        None => RootPart::Group,
     };
     match op {
         Op::Open { task: on, events, inherit } => {
@@ -299,7 +300,7 @@ fn perform(pair: &mut Pair, op: Op) {
                 })
                 .collect();
             if let Some(task) = task(on).filter(|_| pair.roots.len() < GROUPS) {
-                pair.open(task, &events, if inherit { Inherit::Children } else { Inherit::Nobody });
+                pair.open(task, &events, if inherit { Inherit::Children } else { Inherit::NoTask });
             }
         }
         Op::Close(index) => {

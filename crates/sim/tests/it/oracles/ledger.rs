@@ -2,7 +2,7 @@
 
 use pmux_engine::hw_breakpoint::baseline::List;
 use pmux_engine::hw_breakpoint::{
-    BpTarget, Claim, Full, Holder, Kind, Ledger, Locks, OutsideId, Refused, Registers, Reservation,
+    BpTarget, Claim, Full, Holder, Kind, Ledger, Locks, OutsideId, Registers, Reservation, ReserveError,
 };
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, TaskId};
@@ -19,7 +19,7 @@ impl Locks for Plain {
 
 /// A wish, as both are told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Wish {
+struct ClaimRequest {
     kind: Kind,
     weight: u8,
     task: Option<u64>,
@@ -27,7 +27,7 @@ struct Wish {
     cpus: Option<Vec<u32>>,
 }
 
-impl Wish {
+impl ClaimRequest {
     fn claim(&self) -> Claim {
         Claim::of(self.kind, self.weight).unwrap()
     }
@@ -41,7 +41,7 @@ impl Wish {
         }
     }
 
-    fn request(&self) -> oracle::Request {
+    fn oracle_request(&self) -> oracle::Request {
         oracle::Request {
             kind: kind(self.kind),
             task: self.task.map(TaskId),
@@ -72,19 +72,19 @@ fn model(registers: Registers, cpus: u32) -> oracle::Ledger {
 }
 
 /// A refusal as the model words it, or what it can't word.
-fn plain(refused: Refused) -> oracle::Refused {
+fn plain(refused: ReserveError) -> oracle::RequestError {
     match refused {
-        Refused::Full(Full { cpu, in_use, total, .. }) => {
-            oracle::Refused::Full { cpu, in_use, total: u32::from(total) }
+        ReserveError::Full(Full { cpu, in_use, total, .. }) => {
+            oracle::RequestError::Full { cpu, in_use, total: u32::from(total) }
         }
-        Refused::Stale => oracle::Refused::Stale,
+        ReserveError::Stale => oracle::RequestError::Stale,
         other => panic!("{other}"),
     }
 }
 
 struct Held {
-    wish: Wish,
-    model: oracle::Token,
+    request: ClaimRequest,
+    model: oracle::ReservationId,
     ledger: Reservation,
 }
 
@@ -108,58 +108,58 @@ impl Beside {
     }
 
     /// Asks both; whether it was granted.
-    fn reserve(&mut self, wish: &Wish) -> bool {
-        let said = self.model.reserve(wish.request());
+    fn reserve(&mut self, request: &ClaimRequest) -> bool {
+        let said = self.model.reserve(request.oracle_request());
         let holder = self.holder();
-        let ledger = self.ledger.reserve(wish.claim(), wish.place(), holder).map(|token| token.commit());
+        let ledger = self.ledger.reserve(request.claim(), request.place(), holder).map(|token| token.commit());
         match (said, ledger) {
             (Ok(model), Ok(ledger)) => {
-                self.held.push(Held { wish: wish.clone(), model, ledger });
+                self.held.push(Held { request: request.clone(), model, ledger });
                 true
             }
             (Err(model), Err(ledger)) => {
-                assert_eq!(model, plain(ledger), "{wish:?}");
+                assert_eq!(model, plain(ledger), "{request:?}");
                 false
             }
-            answers => panic!("{wish:?}: {answers:?}"),
+            answers => panic!("{request:?}: {answers:?}"),
         }
     }
 
-    fn release(&mut self, index: usize) -> Wish {
-        let Held { wish, model, ledger } = self.held.swap_remove(index);
-        assert!(self.model.release(model).is_ok() && self.ledger.release(ledger), "{wish:?}");
-        wish
+    fn release(&mut self, index: usize) -> ClaimRequest {
+        let Held { request, model, ledger } = self.held.swap_remove(index);
+        assert!(self.model.release(model).is_ok() && self.ledger.release(ledger), "{request:?}");
+        request
     }
 
-    /// Lets something that is held stand for `wish`; whether it does now.
-    fn modify(&mut self, index: usize, wish: &Wish) -> bool {
+    /// Lets something that is held stand for `request`; whether it does now.
+    fn modify(&mut self, index: usize, request: &ClaimRequest) -> bool {
         let held = &mut self.held[index];
-        let said = self.model.modify(held.model, wish.request());
-        let ledger = self.ledger.modify(&held.ledger, wish.claim(), wish.place());
-        assert_eq!(said, ledger.map_err(plain), "{:?} is to be {wish:?}", held.wish);
+        let said = self.model.modify(held.model, request.oracle_request());
+        let ledger = self.ledger.modify(&held.ledger, request.claim(), request.place());
+        assert_eq!(said, ledger.map_err(plain), "{:?} is to be {request:?}", held.request);
         if said.is_ok() {
-            held.wish = wish.clone();
+            held.request = request.clone();
         }
         said.is_ok()
     }
 
     /// Asks for several as one.
-    fn reserve_all(&mut self, wishes: &[Wish]) {
+    fn reserve_all(&mut self, requests: &[ClaimRequest]) {
         let before = self.held.len();
-        let refused = wishes.iter().enumerate().find_map(|(index, wish)| {
-            let said = self.model.reserve(wish.request());
+        let refused = requests.iter().enumerate().find_map(|(index, request)| {
+            let said = self.model.reserve(request.oracle_request());
             match said {
                 Ok(model) => {
                     // The ledger's part is filled in below.
                     let ledger =
                         self.ledger.reserve(Claim::one(Kind::Data), nowhere(), Holder::Opening).unwrap().commit();
-                    self.held.push(Held { wish: wish.clone(), model, ledger });
+                    self.held.push(Held { request: request.clone(), model, ledger });
                     None
                 }
                 Err(refused) => Some((index, refused)),
             }
         });
-        let wanted = wishes.iter().map(|wish| (wish.claim(), wish.place(), Holder::Opening)).collect();
+        let wanted = requests.iter().map(|request| (request.claim(), request.place(), Holder::Opening)).collect();
         let granted = self.ledger.reserve_all(wanted);
         let granted = granted.map(|tokens| tokens.into_iter().map(|token| token.commit()).collect::<Vec<_>>());
         match (refused, granted) {
@@ -170,31 +170,31 @@ impl Beside {
                 }
             }
             (Some(said), Err((index, refused))) => {
-                assert_eq!(said, (index, plain(refused)), "{wishes:?}");
+                assert_eq!(said, (index, plain(refused)), "{requests:?}");
                 while self.held.len() > before {
                     self.release(self.held.len() - 1);
                 }
             }
-            answers => panic!("{wishes:?}: {answers:?}"),
+            answers => panic!("{requests:?}: {answers:?}"),
         }
     }
 
     /// Splits something that is held by CPUs.
     fn split(&mut self, index: usize) {
-        let Held { wish, model, ledger } = self.held.swap_remove(index);
+        let Held { request, model, ledger } = self.held.swap_remove(index);
         match self.ledger.split(ledger) {
             Err(ledger) => {
-                assert!(wish.cpus.is_none(), "{wish:?} could be split");
-                self.held.push(Held { wish, model, ledger });
+                assert!(request.cpus.is_none(), "{request:?} could be split");
+                self.held.push(Held { request, model, ledger });
             }
             Ok(parts) => {
                 let cpus: Vec<_> = parts.iter().map(|(cpu, _)| cpu.0).collect();
-                assert_eq!(wish.cpus.as_ref(), Some(&cpus));
+                assert_eq!(request.cpus.as_ref(), Some(&cpus));
                 assert!(self.model.release(model).is_ok());
                 for (CpuId(cpu), ledger) in parts {
-                    let wish = Wish { cpus: Some(vec![cpu]), ..wish.clone() };
-                    let model = self.model.reserve(wish.request()).unwrap();
-                    self.held.push(Held { wish, model, ledger });
+                    let request = ClaimRequest { cpus: Some(vec![cpu]), ..request.clone() };
+                    let model = self.model.reserve(request.oracle_request()).unwrap();
+                    self.held.push(Held { request, model, ledger });
                 }
             }
         }
@@ -205,14 +205,14 @@ impl Beside {
         for kind in [Kind::Execute, Kind::Data] {
             for (cpu, task) in (0..self.cpus).flat_map(|cpu| (0..tasks + 1).map(move |task| (cpu, task.checked_sub(1))))
             {
-                let wish = Wish { kind, weight: 1, task, cpus: Some(vec![cpu]) };
+                let request = ClaimRequest { kind, weight: 1, task, cpus: Some(vec![cpu]) };
                 let (cpu, task) = (CpuId(cpu), task.map(TaskId));
-                let said = self.model.in_use(&wish.request(), cpu);
-                assert_eq!(said, self.ledger.in_use(kind, cpu, task), "{wish:?}");
+                let said = self.model.in_use(&request.oracle_request(), cpu);
+                assert_eq!(said, self.ledger.in_use(kind, cpu, task), "{request:?}");
                 let full = Full { kind, task, cpu, in_use: said, total: 0 };
                 let holders = self.ledger.holders(&full);
                 let held: u32 = holders.iter().map(|held| u32::from(held.claim.weight.get())).sum();
-                assert_eq!(said, held, "{wish:?}: {holders:?}");
+                assert_eq!(said, held, "{request:?}: {holders:?}");
             }
         }
         assert_eq!(self.ledger.len(), self.held.len());
@@ -228,14 +228,14 @@ const TASKS: u64 = 3;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Reserve(Wish),
-    ReserveAll(Vec<Wish>),
+    Reserve(ClaimRequest),
+    ReserveAll(Vec<ClaimRequest>),
     Release(usize),
-    Modify(usize, Wish),
+    Modify(usize, ClaimRequest),
     Split(usize),
 }
 
-fn wishes() -> impl Strategy<Value = Wish> {
+fn requests() -> impl Strategy<Value = ClaimRequest> {
     let kinds = prop_oneof![Just(Kind::Execute), Just(Kind::Data)];
     let cpus = prop_oneof![
         1 => Just(None),
@@ -245,17 +245,17 @@ fn wishes() -> impl Strategy<Value = Wish> {
     (kinds, weight, proptest::option::weighted(0.8, 0..TASKS), cpus).prop_map(|(kind, weight, task, cpus)| {
         // A wish without a task always names its CPUs.
         let cpus = if task.is_none() { Some(cpus.unwrap_or_default()) } else { cpus };
-        Wish { kind, weight, task, cpus }
+        ClaimRequest { kind, weight, task, cpus }
     })
 }
 
 fn ops() -> impl Strategy<Value = Op> {
     let held = 0_usize..30;
     prop_oneof![
-        6 => wishes().prop_map(Op::Reserve),
-        1 => proptest::collection::vec(wishes(), 0..4).prop_map(Op::ReserveAll),
+        6 => requests().prop_map(Op::Reserve),
+        1 => proptest::collection::vec(requests(), 0..4).prop_map(Op::ReserveAll),
         3 => held.clone().prop_map(Op::Release),
-        3 => (held.clone(), wishes()).prop_map(|(held, wish)| Op::Modify(held, wish)),
+        3 => (held.clone(), requests()).prop_map(|(held, request)| Op::Modify(held, request)),
         1 => held.prop_map(Op::Split),
     ]
 }
@@ -277,19 +277,19 @@ proptest! {
         for op in ops {
             let held = beside.held.len();
             match op {
-                Op::Reserve(wish) => {
-                    beside.reserve(&wish);
+                Op::Reserve(request) => {
+                    beside.reserve(&request);
                 }
-                Op::ReserveAll(wishes) => beside.reserve_all(&wishes),
+                Op::ReserveAll(requests) => beside.reserve_all(&requests),
                 Op::Release(index) if held > 0 => {
                     beside.release(index % held);
                 }
-                Op::Modify(index, wish) if held > 0 => {
+                Op::Modify(index, request) if held > 0 => {
                     let index = index % held;
                     // A reservation stays with its owner.
-                    let task = beside.held[index].wish.task;
-                    let cpus = if task.is_none() { Some(wish.cpus.unwrap_or_default()) } else { wish.cpus };
-                    beside.modify(index, &Wish { task, cpus, ..wish });
+                    let task = beside.held[index].request.task;
+                    let cpus = if task.is_none() { Some(request.cpus.unwrap_or_default()) } else { request.cpus };
+                    beside.modify(index, &ClaimRequest { task, cpus, ..request });
                 }
                 Op::Split(index) if held > 0 => beside.split(index % held),
                 _ => {}
@@ -308,19 +308,19 @@ proptest! {
     #[test]
     fn the_list_says_what_the_rule_says(
         registers in registers(),
-        ops in proptest::collection::vec((wishes(), proptest::option::weighted(0.3, 0_usize..20)), 1..60),
+        ops in proptest::collection::vec((requests(), proptest::option::weighted(0.3, 0_usize..20)), 1..60),
     ) {
         let (mut model, list) = (model(registers, CPUS), List::<Plain>::new(registers, CPUS));
         let mut held = Vec::new();
-        for (wish, released) in ops {
+        for (request, released) in ops {
             if let Some(index) = released.filter(|_| !held.is_empty()) {
                 let (said, number) = held.swap_remove(index % held.len());
                 prop_assert!(model.release(said).is_ok() && list.release(number) && !list.release(number));
                 continue;
             }
-            match (model.reserve(wish.request()), list.reserve(wish.claim(), wish.place())) {
+            match (model.reserve(request.oracle_request()), list.reserve(request.claim(), request.place())) {
                 (Ok(said), Ok(number)) => held.push((said, number)),
-                (said, number) => prop_assert_eq!(said.err(), number.err().map(plain), "{:?}", wish),
+                (said, number) => prop_assert_eq!(said.err(), number.err().map(plain), "{:?}", request),
             }
         }
     }
@@ -329,21 +329,21 @@ proptest! {
 /// All sequences of so many steps on two CPUs with four registers each, for two tasks.
 struct Exhaustive {
     beside: Beside,
-    wishes: Vec<Wish>,
+    requests: Vec<ClaimRequest>,
     steps: Cell<u64>,
 }
 
 impl Exhaustive {
     fn step(&mut self, depth: usize) {
         let first = self.beside.held.is_empty();
-        for index in 0..self.wishes.len() {
-            let wish = self.wishes[index].clone();
+        for index in 0..self.requests.len() {
+            let request = self.requests[index].clone();
             // What one of the CPUs does first the other one need not.
-            if first && wish.task.is_none() && wish.cpus == Some(vec![1]) {
+            if first && request.task.is_none() && request.cpus == Some(vec![1]) {
                 continue;
             }
             self.steps.set(self.steps.get() + 1);
-            if self.beside.reserve(&wish) {
+            if self.beside.reserve(&request) {
                 if depth > 1 {
                     self.step(depth - 1);
                 }
@@ -352,22 +352,24 @@ impl Exhaustive {
         }
         for index in 0..self.beside.held.len() {
             self.steps.set(self.steps.get() + 1);
-            let wish = self.beside.release(index);
+            let request = self.beside.release(index);
             if depth > 1 {
                 self.step(depth - 1);
             }
-            assert!(self.beside.reserve(&wish), "what was held fits again");
+            assert!(self.beside.reserve(&request), "what was held fits again");
             let last = self.beside.held.len() - 1;
             self.beside.held.swap(index, last);
         }
         for index in 0..self.beside.held.len() {
-            let before = self.beside.held[index].wish.clone();
-            let narrow = Wish { cpus: Some(vec![0]), ..before.clone() };
-            let (wide, heavy) =
-                (Wish { cpus: Some(vec![0, 1]), ..before.clone() }, Wish { weight: 3, ..before.clone() });
-            for wish in [narrow, wide, heavy] {
+            let before = self.beside.held[index].request.clone();
+            let narrow = ClaimRequest { cpus: Some(vec![0]), ..before.clone() };
+            let (wide, heavy) = (
+                ClaimRequest { cpus: Some(vec![0, 1]), ..before.clone() },
+                ClaimRequest { weight: 3, ..before.clone() },
+            );
+            for request in [narrow, wide, heavy] {
                 self.steps.set(self.steps.get() + 1);
-                if self.beside.modify(index, &wish) {
+                if self.beside.modify(index, &request) {
                     if depth > 1 {
                         self.step(depth - 1);
                     }
@@ -386,14 +388,14 @@ fn all_short_sequences_on_two_cpus_and_four_registers() {
     let of_cpus = [(None, Some(vec![0])), (None, Some(vec![1])), (None, both())];
     let places = of_tasks.into_iter().chain(of_another).chain(of_cpus);
     // Heavy ones where they matter most: a task alone can fill a CPU, and CPUs can fill themselves.
-    let wish = |(task, cpus): (Option<u64>, Option<Vec<u32>>)| {
+    let request = |(task, cpus): (Option<u64>, Option<Vec<u32>>)| {
         let weights: &[u8] = if cpus.as_ref().is_none_or(|cpus| cpus.len() == 2) { &[1, 3] } else { &[1] };
-        let new = |&weight: &u8| Wish { kind: Kind::Data, weight, task, cpus: cpus.clone() };
+        let new = |&weight: &u8| ClaimRequest { kind: Kind::Data, weight, task, cpus: cpus.clone() };
         weights.iter().map(new).collect::<Vec<_>>()
     };
-    let wishes = places.flat_map(wish).collect();
+    let requests = places.flat_map(request).collect();
     let beside = Beside::new(Registers::Shared(4), 2);
-    let mut all = Exhaustive { beside, wishes, steps: Cell::new(0) };
+    let mut all = Exhaustive { beside, requests, steps: Cell::new(0) };
     all.step(5);
     println!("{} steps", all.steps.get());
     assert!(all.beside.ledger.is_empty());

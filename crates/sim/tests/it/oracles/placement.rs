@@ -5,30 +5,30 @@ use pmux_sim::oracle::placement::{fits, granted, is_moved_for_nothing, is_placem
 use proptest::prelude::*;
 
 /// One question to both; an error says what is wrong with the engine's answer.
-fn compare(wanted: &[SlotMask], used: SlotMask, count: u8, wishes: &[Slot]) -> Result<(), String> {
-    let mut out = wishes.to_vec();
+fn compare(wanted: &[SlotMask], used: SlotMask, count: u8, preferences: &[Slot]) -> Result<(), String> {
+    let mut out = preferences.to_vec();
     let placed = place_on_allowed(wanted, used, count, &mut out);
-    let question = || format!("{wanted:?} beside {used:?} on {count} slots, wishes {wishes:?}: {placed}, {out:?}");
+    let question = || format!("{wanted:?} beside {used:?} on {count} slots, wishes {preferences:?}: {placed}, {out:?}");
     if placed != fits(wanted, used, count) {
         return Err(format!("{} is not what can be", question()));
     }
     if !placed {
-        return if out == wishes { Ok(()) } else { Err(format!("{}: changed all the same", question())) };
+        return if out == preferences { Ok(()) } else { Err(format!("{}: changed all the same", question())) };
     }
     if !is_placement(wanted, used, count, &out) {
         return Err(format!("{} is no placement", question()));
     }
-    if are_homes(wanted, wishes) && is_moved_for_nothing(wanted, used, count, wishes, &out) {
-        return Err(format!("{}: somebody more could have had its wish", question()));
+    if are_homes(wanted, preferences) && is_moved_for_nothing(wanted, used, count, preferences, &out) {
+        return Err(format!("{}: one more event could have had the slot that it prefers", question()));
     }
     Ok(())
 }
 
 /// Whether the wishes are slots that the events may have been on: each allowed, no two the same.
-fn are_homes(wanted: &[SlotMask], wishes: &[Slot]) -> bool {
-    let homes = wishes.iter().zip(wanted).enumerate().filter(|(_, (wish, _))| **wish != Slot::NONE);
-    homes.clone().all(|(index, (wish, allowed))| {
-        allowed.with(*wish) == *allowed && homes.clone().all(|(other, (it, _))| index == other || it != wish)
+fn are_homes(wanted: &[SlotMask], preferences: &[Slot]) -> bool {
+    let homes = preferences.iter().zip(wanted).enumerate().filter(|(_, (preferred, _))| **preferred != Slot::NONE);
+    homes.clone().all(|(index, (preferred, allowed))| {
+        allowed.with(*preferred) == *allowed && homes.clone().all(|(other, (it, _))| index == other || it != preferred)
     })
 }
 
@@ -48,16 +48,16 @@ fn every_question_on_up_to_three_slots() {
                 let wanted: Vec<_> = masks.into_iter().map(SlotMask).collect();
                 for used in 0..1 << count {
                     // With four events there are too many wishes: none, or each the first slot that it allows.
-                    let wishes: Vec<Vec<Slot>> = if events < 4 {
+                    let preferences: Vec<Vec<Slot>> = if events < 4 {
                         lists(u64::from(count) + 1, events)
-                            .map(|slots| slots.into_iter().map(wish(count)).collect())
+                            .map(|slots| slots.into_iter().map(preferred(count)).collect())
                             .collect()
                     } else {
                         let first = |allowed: &SlotMask| Slot(allowed.0.trailing_zeros());
                         vec![vec![Slot::NONE; events], wanted.iter().map(first).collect()]
                     };
-                    for wishes in wishes {
-                        compare(&wanted, SlotMask(used), count, &wishes).unwrap();
+                    for preferences in preferences {
+                        compare(&wanted, SlotMask(used), count, &preferences).unwrap();
                         cases += 1;
                     }
                 }
@@ -68,7 +68,7 @@ fn every_question_on_up_to_three_slots() {
     assert!(cases > 300_000);
 }
 
-fn wish(count: u8) -> impl Fn(u64) -> Slot {
+fn preferred(count: u8) -> impl Fn(u64) -> Slot {
     move |number| if number < u64::from(count) { Slot(number as u32) } else { Slot::NONE }
 }
 
@@ -101,9 +101,9 @@ proptest! {
     ) {
         // Few bits in each mask, and slots that do not exist among them.
         let wanted: Vec<_> = events.iter().map(|&(one, other, _)| SlotMask(one & other & 0x1ff)).collect();
-        let wishes: Vec<_> = events.iter().map(|&(_, _, slot)| if slot < 8 { Slot(slot) } else { Slot::NONE }).collect();
+        let preferences: Vec<_> = events.iter().map(|&(_, _, slot)| if slot < 8 { Slot(slot) } else { Slot::NONE }).collect();
         let used = if crowded { SlotMask(used & (used >> 8) & (used >> 16) & 0xff) } else { SlotMask(0) };
-        let result = compare(&wanted, used, count, &wishes);
+        let result = compare(&wanted, used, count, &preferences);
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 

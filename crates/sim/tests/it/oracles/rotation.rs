@@ -6,7 +6,7 @@ use pmux_engine::engine::{Census, Opened};
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::{Count, Engine, EventId, EventState, Nanos, OpenError, Target, TaskId};
 use pmux_sim::oracle::placement::{fits, placements};
-use pmux_sim::oracle::rotation::{Company, Core, Fate, Group, Priority, Side};
+use pmux_sim::oracle::rotation::{Core, Group, PlannedState, PmuUse, Priority, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -66,33 +66,33 @@ impl Pair {
     /// Compares the states of all events with the model's plan, then lets some time pass.
     fn look(&mut self) -> Result<(), String> {
         let plan = self.model.plan();
-        for (index, (opened, &fate)) in self.opened.iter().zip(&plan).enumerate() {
+        for (index, (opened, &planned_state)) in self.opened.iter().zip(&plan).enumerate() {
             for &event in &opened.events {
                 let state = self.engine.state(event).unwrap();
-                let good = match fate {
-                    Fate::On => state == EventState::Active,
-                    Fate::Waits => state == EventState::Inactive,
-                    Fate::Error => state == EventState::Error,
-                    Fate::Off => state == EventState::Off,
-                    Fate::Away => matches!(state, EventState::Inactive | EventState::Error),
+                let good = match planned_state {
+                    PlannedState::On => state == EventState::Active,
+                    PlannedState::Waits => state == EventState::Inactive,
+                    PlannedState::Error => state == EventState::Error,
+                    PlannedState::Off => state == EventState::Off,
+                    PlannedState::Away => matches!(state, EventState::Inactive | EventState::Error),
                 };
                 if !good {
-                    return Err(format!("group {index} should be {fate:?} and is {state:?}"));
+                    return Err(format!("group {index} should be {planned_state:?} and is {state:?}"));
                 }
             }
         }
         let ns = 10;
         self.pass(ns);
-        for ((enabled, running), fate) in self.times.iter_mut().zip(plan) {
-            *enabled += if matches!(fate, Fate::On | Fate::Waits) { ns } else { 0 };
-            *running += if fate == Fate::On { ns } else { 0 };
+        for ((enabled, running), planned_state) in self.times.iter_mut().zip(plan) {
+            *enabled += if matches!(planned_state, PlannedState::On | PlannedState::Waits) { ns } else { 0 };
+            *running += if planned_state == PlannedState::On { ns } else { 0 };
         }
         Ok(())
     }
 
     /// What the engine has planned, by the states of the leaders. The task is here.
-    pub fn states(&self) -> Vec<Fate> {
-        self.opened.iter().map(|opened| fate(&self.engine, opened.events[0])).collect()
+    pub fn states(&self) -> Vec<PlannedState> {
+        self.opened.iter().map(|opened| planned_state(&self.engine, opened.events[0])).collect()
     }
 
     pub fn run(&mut self, steps: &[Step]) {
@@ -133,12 +133,12 @@ pub fn enable_in_order(engine: &Engine<Machine>, groups: &[Group], opened: &[Ope
     }
 }
 
-pub fn fate(engine: &Engine<Machine>, leader: EventId) -> Fate {
+pub fn planned_state(engine: &Engine<Machine>, leader: EventId) -> PlannedState {
     match engine.state(leader).unwrap() {
-        EventState::Active => Fate::On,
-        EventState::Inactive => Fate::Waits,
-        EventState::Off => Fate::Off,
-        EventState::Error | EventState::Dead => Fate::Error,
+        EventState::Active => PlannedState::On,
+        EventState::Inactive => PlannedState::Waits,
+        EventState::Off => PlannedState::Off,
+        EventState::Error | EventState::Dead => PlannedState::Error,
     }
 }
 
@@ -150,7 +150,7 @@ fn open(engine: &Engine<Machine>, wanted: &Group) -> Result<Opened, OpenError> {
 pub fn open_with(engine: &Engine<Machine>, wanted: &Group, more: AttrFlags) -> Result<Opened, OpenError> {
     let mut demand = more;
     demand.set(AttrFlags::PINNED, wanted.priority == Priority::Pinned);
-    demand.set(AttrFlags::EXCLUSIVE, wanted.company == Company::Exclusive);
+    demand.set(AttrFlags::EXCLUSIVE, wanted.pmu_use == PmuUse::Exclusive);
     let flags = |index| if index == 0 { demand } else { AttrFlags::empty() };
     let events = wanted.events.iter().enumerate();
     let events = events.map(|(index, allowed)| (SCARCE, event(rate(index), allowed.0, flags(index))));
@@ -270,11 +270,11 @@ impl Trial<'_> {
 
     /// One machine: which slots each group may have, its lane, and which groups are exclusive.
     fn on(&self, count: u8, shapes: &[Shape], way: &[Lane], alone: u32) {
-        let company = |index: usize| if alone & (1_u32 << index) != 0 { Company::Exclusive } else { Company::Shared };
+        let pmu_use = |index: usize| if alone & (1_u32 << index) != 0 { PmuUse::Exclusive } else { PmuUse::Shared };
         let group = |(index, (events, &(side, priority))): (usize, (&Shape, &Lane))| Group {
             side,
             priority,
-            company: company(index),
+            pmu_use: pmu_use(index),
             events: events.clone(),
         };
         let groups = shapes.iter().zip(way).enumerate().map(group).collect();

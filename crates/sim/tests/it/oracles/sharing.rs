@@ -9,10 +9,10 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, ReadFormat, Sampling};
 use pmux_engine::context::ContextKey;
 use pmux_engine::engine::{Census, Opened};
 use pmux_engine::share::question::canonical;
-use pmux_engine::share::{Domain, Sharing as Shares};
+use pmux_engine::share::{Sharing as Shares, SharingScope};
 use pmux_engine::{Engine, EventState, ModifyError, Target, TaskId};
 use pmux_sim::oracle::sharing::question::{only_counts, same};
-use pmux_sim::oracle::sharing::{Ask, GroupKey, Joinable, Part, Refusal, Sharing, Stance};
+use pmux_sim::oracle::sharing::{Ask, GroupKey, GroupPart, Joinable, ShareError, Sharing, SubscriptionState};
 
 const T: TaskId = TaskId(1);
 /// More than are wanted at once: nothing is multiplexed.
@@ -22,8 +22,8 @@ const COUNTERS: u8 = 48;
 enum Op {
     /// By number, of those of the theme.
     Open(usize),
-    Enable(usize, Part),
-    Disable(usize, Part),
+    Enable(usize, GroupPart),
+    Disable(usize, GroupPart),
     Reset(usize, usize),
     /// An event comes to count at another rate.
     Modify(usize, usize, u64),
@@ -66,7 +66,7 @@ impl Pair {
         }
         for (number, (_, opened)) in self.groups.iter().enumerate() {
             let events = opened.events.len();
-            let parts = (0..events).map(Part::Event).chain((events > 1).then_some(Part::Group));
+            let parts = (0..events).map(GroupPart::Event).chain((events > 1).then_some(GroupPart::Group));
             for part in parts {
                 ops.extend([Op::Enable(number, part), Op::Disable(number, part)]);
             }
@@ -99,7 +99,7 @@ impl Pair {
                     ContextKey::Cpu(cpu) => Target::cpu(cpu),
                 };
                 let spec = group(ask.attrs.iter().map(|&attr| (SCARCE, attr)));
-                let opened = engine.open_in(Domain::new(ask.circle), &spec, target);
+                let opened = engine.open_in(SharingScope::new(ask.circle), &spec, target);
                 match (opened, model.open(ask.clone())) {
                     (Ok(opened), Ok(key)) => groups.push((key, opened)),
                     (Err(_), Err(_)) => {}
@@ -110,10 +110,10 @@ impl Pair {
                 let (key, opened) = &groups[number];
                 let on = matches!(op, Op::Enable(..));
                 let result = match (part, on) {
-                    (Part::Event(event), true) => engine.enable(opened.events[event]),
-                    (Part::Event(event), false) => engine.disable(opened.events[event]),
-                    (Part::Group, true) => engine.enable_group(opened.group),
-                    (Part::Group, false) => engine.disable_group(opened.group),
+                    (GroupPart::Event(event), true) => engine.enable(opened.events[event]),
+                    (GroupPart::Event(event), false) => engine.disable(opened.events[event]),
+                    (GroupPart::Group, true) => engine.enable_group(opened.group),
+                    (GroupPart::Group, false) => engine.disable_group(opened.group),
                 };
                 result.map_err(|error| error.to_string())?;
                 if on { model.enable(*key, part) } else { model.disable(*key, part) }
@@ -130,9 +130,9 @@ impl Pair {
                 let expected = model.modify(*key, event, attr);
                 match (engine.modify(opened.events[event], &attr), expected) {
                     (Ok(()), Ok(()))
-                    | (Err(ModifyError::Inherited), Err(Refusal::HasChildren))
-                    | (Err(ModifyError::Bank(_)), Err(Refusal::Gone))
-                    | (Err(ModifyError::Shared), Err(Refusal::Shared)) => {}
+                    | (Err(ModifyError::Inherited), Err(ShareError::HasChildren))
+                    | (Err(ModifyError::Bank(_)), Err(ShareError::Gone))
+                    | (Err(ModifyError::Shared), Err(ShareError::Shared)) => {}
                     (changed, expected) => return Err(format!("changed {changed:?}, expected {expected:?}")),
                 }
             }
@@ -203,11 +203,11 @@ impl Pair {
                 let count = self.engine.read(event).map_err(|error| error.to_string())?;
                 same("by itself", &count, &counts[index])?;
                 let state = self.engine.state(event).map_err(|error| error.to_string())?;
-                let expected = match self.model.stance(*key, index) {
-                    Some(Stance::Off) => EventState::Off,
-                    Some(Stance::Waits) => EventState::Inactive,
-                    Some(Stance::Counts) => EventState::Active,
-                    Some(Stance::Dead) | None => EventState::Dead,
+                let expected = match self.model.state(*key, index) {
+                    Some(SubscriptionState::Off) => EventState::Off,
+                    Some(SubscriptionState::Waits) => EventState::Inactive,
+                    Some(SubscriptionState::Counts) => EventState::Active,
+                    Some(SubscriptionState::Dead) | None => EventState::Dead,
                 };
                 // Of a task that is away, nothing is on.
                 if self.online || state == EventState::Dead || expected == EventState::Dead {
@@ -326,9 +326,9 @@ fn themes() -> Vec<Theme> {
 }
 
 /// Does it all, and checks; what can be done next.
-fn told(theme: &Theme, story: &[Op]) -> Result<Vec<Op>, String> {
+fn run_ops(theme: &Theme, sequence: &[Op]) -> Result<Vec<Op>, String> {
     let mut pair = Pair::new();
-    for &op in story {
+    for &op in sequence {
         pair.step(op, &theme.asks)?;
     }
     pair.check()?;
@@ -338,15 +338,15 @@ fn told(theme: &Theme, story: &[Op]) -> Result<Vec<Op>, String> {
 }
 
 #[test]
-fn every_short_story_of_sharing() {
+fn every_short_sequence_of_sharing() {
     for theme in themes() {
         let mut cases = 0_u64;
         let mut left = vec![Vec::new()];
-        while let Some(story) = left.pop() {
+        while let Some(sequence) = left.pop() {
             cases += 1;
-            let next = told(&theme, &story).unwrap_or_else(|what| panic!("{}: {story:?}: {what}", theme.name));
-            if story.len() < theme.depth {
-                left.extend(next.into_iter().map(|op| [&story[..], &[op]].concat()));
+            let next = run_ops(&theme, &sequence).unwrap_or_else(|what| panic!("{}: {sequence:?}: {what}", theme.name));
+            if sequence.len() < theme.depth {
+                left.extend(next.into_iter().map(|op| [&sequence[..], &[op]].concat()));
             }
         }
         println!("{}: {cases} stories", theme.name);
@@ -372,7 +372,7 @@ fn long_stories_of_sharing_at_random() {
     let mut random = fastrand::Rng::with_seed(17);
     let (mut shared, mut steps) = (0, 0);
     for _ in 0..400 {
-        let (mut pair, mut story) = (Pair::new(), Vec::new());
+        let (mut pair, mut sequence) = (Pair::new(), Vec::new());
         for _ in 0..theme.depth {
             // One kind of step after the other: there are many more switches than openings.
             let ops = pair.possible(&theme);
@@ -380,15 +380,15 @@ fn long_stories_of_sharing_at_random() {
             let kinds: Vec<_> =
                 ops.into_iter().filter(|op| std::mem::discriminant(op) == kind || random.u8(..) < 16).collect();
             let op = kinds[random.usize(0..kinds.len())];
-            story.push(op);
+            sequence.push(op);
             let done = pair.step(op, &theme.asks).and_then(|()| pair.check());
-            done.unwrap_or_else(|what| panic!("{story:?}: {what}"));
+            done.unwrap_or_else(|what| panic!("{sequence:?}: {what}"));
             shared += usize::from(pair.model.joinable().iter().any(|it| it.users > 1));
             steps += 1;
         }
-        pair.end().unwrap_or_else(|what| panic!("{story:?}: {what}"));
+        pair.end().unwrap_or_else(|what| panic!("{sequence:?}: {what}"));
     }
-    println!("{steps} steps, after {shared} of them somebody shared");
+    println!("{steps} steps, after {shared} of them events were shared");
     assert!(shared * 4 > steps, "too little was shared: {shared} of {steps}");
 }
 

@@ -2,14 +2,14 @@
 //! of ticks and switches.
 
 use super::host::{CPU, Machine, Switching, switch};
-use super::rotation::{Pair, Step, TASK, enable_in_order, fate, open_with};
+use super::rotation::{Pair, Step, TASK, enable_in_order, open_with, planned_state};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::engine::{Census, Opened};
 use pmux_engine::inherit::{Attribution, Family};
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::{Engine, EventId, FamilyId, TaskId};
 use pmux_sim::oracle::placement::fits;
-use pmux_sim::oracle::rotation::{Company, Core, Fate, Group, Priority, Side};
+use pmux_sim::oracle::rotation::{Core, Group, PlannedState, PmuUse, Priority, Side};
 
 /// A machine of up to eight counters with up to eight groups of up to four events, all of which fit alone.
 fn random_machine(random: &mut fastrand::Rng) -> (u8, Vec<Group>) {
@@ -21,9 +21,9 @@ fn random_machine(random: &mut fastrand::Rng) -> (u8, Vec<Group>) {
         let events: Vec<_> = (0..random.usize(1..=4)).map(|_| SlotMask(mask(random))).collect();
         let side = if random.bool() { Side::Cpu } else { Side::Task };
         let priority = if random.u8(0..8) == 0 { Priority::Pinned } else { Priority::Flexible };
-        let company = if random.u8(0..10) == 0 { Company::Exclusive } else { Company::Shared };
+        let pmu_use = if random.u8(0..10) == 0 { PmuUse::Exclusive } else { PmuUse::Shared };
         if fits(&events, SlotMask(0), count) {
-            groups.push(Group { side, priority, company, events });
+            groups.push(Group { side, priority, pmu_use, events });
         }
     }
     (count, groups)
@@ -91,7 +91,7 @@ fn a_task_and_its_clone_take_turns_like_strangers() {
 
 /// Whatever the rhythm is in which the two change places between ticks, everybody has a turn.
 #[test]
-fn no_rhythm_of_clones_starves_anybody() {
+fn no_rhythm_of_clones_starves_a_group() {
     let rhythms: Vec<Vec<bool>> = (1..=6)
         .flat_map(|length| {
             (0..1_u32 << length).map(move |code| (0..length).map(|place| code & (1 << place) != 0).collect())
@@ -99,7 +99,7 @@ fn no_rhythm_of_clones_starves_anybody() {
         .collect();
     for (cpu, task) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
         let group =
-            |side| Group { side, priority: Priority::Flexible, company: Company::Shared, events: vec![SlotMask(1)] };
+            |side| Group { side, priority: Priority::Flexible, pmu_use: PmuUse::Shared, events: vec![SlotMask(1)] };
         let groups = [vec![group(Side::Cpu); cpu], vec![group(Side::Task); task]].concat();
         for rhythm in rhythms.iter().filter(|rhythm| rhythm.contains(&true)) {
             let pair = Clones::new(1, &groups);
@@ -112,7 +112,10 @@ fn no_rhythm_of_clones_starves_anybody() {
                     here = 1 - here;
                     switch(&pair.engine, Some(pair.tasks[here]));
                 }
-                pair.states(here).iter().zip(&mut had[here]).for_each(|(fate, had)| *had |= *fate == Fate::On);
+                pair.states(here)
+                    .iter()
+                    .zip(&mut had[here])
+                    .for_each(|(planned_state, had)| *had |= *planned_state == PlannedState::On);
             }
             let both = rhythm.contains(&false);
             let of_cpu = (0..cpu).all(|group| had[0][group] || had[1][group]);
@@ -146,8 +149,8 @@ impl Clones {
         enable_in_order(&engine, groups, &opened);
         engine.task_fork(tasks[0], tasks[1]).unwrap();
         let child = |family: &FamilyId| {
-            let kin = |family: &mut Family| family.relative(family.find(tasks[1])?)?.group();
-            engine.events(engine.with_family(*family, kin).flatten().unwrap()).unwrap()
+            let child_group = |family: &mut Family| family.task(family.find(tasks[1])?)?.group();
+            engine.events(engine.with_family(*family, child_group).flatten().unwrap()).unwrap()
         };
         let both = |(opened, family): (&Opened, &Option<FamilyId>)| {
             [opened.events.clone(), family.as_ref().map_or_else(|| opened.events.clone(), child)]
@@ -158,8 +161,8 @@ impl Clones {
     }
 
     /// What the engine has planned while the task `here`, or its child, is on the CPU.
-    fn states(&self, here: usize) -> Vec<Fate> {
-        self.events.iter().map(|events| fate(&self.engine, events[here][0])).collect()
+    fn states(&self, here: usize) -> Vec<PlannedState> {
+        self.events.iter().map(|events| planned_state(&self.engine, events[here][0])).collect()
     }
 
     fn end(self) {
@@ -170,7 +173,7 @@ impl Clones {
 
 /// Groups are switched on and off at random: every plan is lawful, and when that stops, each group has its turn.
 #[test]
-fn whoever_is_switched_on_has_its_turn() {
+fn a_group_that_is_enabled_has_its_turn() {
     let seed = 2;
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut plans, mut waited) = (0, 0);
@@ -203,7 +206,10 @@ fn whoever_is_switched_on_has_its_turn() {
         let mut had = vec![false; pair.opened.len()];
         // One turn more on each side: a cursor may have stayed at a group that was switched off.
         for _ in 0..pair.model.patience() + 2 {
-            pair.states().iter().zip(&mut had).for_each(|(fate, had)| *had |= *fate == Fate::On);
+            pair.states()
+                .iter()
+                .zip(&mut had)
+                .for_each(|(planned_state, had)| *had |= *planned_state == PlannedState::On);
             pair.pass(10);
             pair.step(Step::Tick);
         }
@@ -235,14 +241,14 @@ fn rhythms(longest: u32) -> Vec<Vec<Step>> {
 
 /// Whatever the rhythm is in which the task comes and goes between ticks, everybody has a turn.
 #[test]
-fn no_rhythm_starves_anybody() {
+fn no_rhythm_starves_a_group() {
     let rhythms = rhythms(6);
     let sizes = [(1, 1, 2), (1, 2, 1), (1, 2, 2), (1, 3, 2), (1, 2, 3), (2, 3, 3)];
     for (count, cpu, task) in sizes {
         let group = |side| Group {
             side,
             priority: Priority::Flexible,
-            company: Company::Shared,
+            pmu_use: PmuUse::Shared,
             events: vec![SlotMask::first(count)],
         };
         for rhythm in &rhythms {
@@ -252,7 +258,10 @@ fn no_rhythm_starves_anybody() {
             for &step in std::iter::repeat_n(rhythm, 12).flatten() {
                 pair.pass(10);
                 pair.step(step);
-                pair.states().iter().zip(&mut had).for_each(|(fate, had)| *had |= *fate == Fate::On);
+                pair.states()
+                    .iter()
+                    .zip(&mut had)
+                    .for_each(|(planned_state, had)| *had |= *planned_state == PlannedState::On);
             }
             assert!(had.iter().all(|had| *had), "{had:?}: {cpu} groups of the CPU, {task} of the task, in {rhythm:?}");
         }

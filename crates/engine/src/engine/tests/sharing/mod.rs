@@ -1,8 +1,8 @@
 //! Sharing: the rules, one by one; then everything at random, beside an engine that does not share.
 
+mod differential;
 mod ended;
 mod races;
-mod twins;
 
 use super::close_all;
 use crate::context::{ContextKey, Filter};
@@ -11,7 +11,7 @@ use crate::error::{ControlError, ModifyError, OpenError};
 use crate::hw_breakpoint::{Authority, Registers as PerCpu};
 use crate::inherit::Attribution;
 use crate::pmu::BankError;
-use crate::share::Domain;
+use crate::share::SharingScope;
 use crate::system_wide::{Absent, SetScope};
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, TAKEN, event, flagged, group, watch};
 use crate::{Count, CpuId, Engine, EventState, GroupSpec, Nanos, Target, TaskId};
@@ -40,7 +40,7 @@ fn sixteen_who_ask_the_same_share_one_counter() {
         engine.enable_group(opened.group).unwrap();
         assert_eq!(engine.host().leased(), 1);
         run(&engine, 10);
-        assert_eq!(engine.host().programs(), 1, "nobody who comes later disturbs the counter, not even number {late}");
+        assert_eq!(engine.host().programs(), 1, "no later client disturbs the counter, not even number {late}");
     }
     for (late, opened) in all.iter().enumerate() {
         let ns = 10 * (16 - late as u64);
@@ -54,7 +54,7 @@ fn sixteen_who_ask_the_same_share_one_counter() {
 }
 
 #[test]
-fn whoever_closes_stops_nobody_not_even_the_first() {
+fn a_close_stops_no_other_client_not_even_that_of_the_first() {
     let engine = Machine::sharing(1);
     let (first, second) = (on_cpu(&engine, &[event(5)]), on_cpu(&engine, &[event(5)]));
     engine.enable_group(first.group).unwrap();
@@ -91,7 +91,7 @@ fn what_one_does_never_shows_to_another() {
     );
     assert_eq!(engine.read(one.events[0]), Ok(count(20, 10).and_times(20)));
     engine.disable_group(other.group).unwrap();
-    assert_eq!(engine.host().leased(), 0, "nobody counts: the counter is free");
+    assert_eq!(engine.host().leased(), 0, "no event counts: the counter is free");
     run(&engine, 10);
     engine.enable_group(one.group).unwrap();
     run(&engine, 10);
@@ -114,7 +114,7 @@ fn groups_share_as_wholes_and_single_events_join_them() {
     assert_eq!(engine.census().masters, 1);
     engine.enable_group(single.group).unwrap();
     run(&engine, 10);
-    assert_eq!(engine.read(single.events[0]), Ok(count(20, 10)), "whoever leads goes along");
+    assert_eq!(engine.read(single.events[0]), Ok(count(20, 10)), "the leader goes along");
     engine.enable_group(one.group).unwrap();
     engine.enable_group(other.group).unwrap();
     run(&engine, 10);
@@ -144,7 +144,7 @@ fn a_group_joins_no_single_events_and_takes_none_along() {
     assert_eq!((engine.census().masters, engine.host().leased()), (3, 4), "four counters");
     run(&engine, 10);
     let later = open(&[event(2)]);
-    assert_eq!(engine.census().masters, 3, "with the counter that nobody else can take away");
+    assert_eq!(engine.census().masters, 3, "with the counter that no other client can take away");
     assert_eq!(engine.read_group(whole.group).unwrap(), [Ok(count(10, 10)), Ok(count(20, 10))]);
     assert_eq!(engine.read(singles[1].events[0]), Ok(count(40, 20)), "and it has missed nothing");
     [&singles[0], &singles[1], &later].iter().for_each(|single| engine.close(single.group));
@@ -182,7 +182,7 @@ fn the_same_question_of_another_context_or_filter_is_another() {
 }
 
 #[test]
-fn demands_do_not_mix_and_whoever_wants_to_be_alone_is() {
+fn demands_do_not_mix_and_an_exclusive_group_is_alone() {
     let engine = Machine::sharing(1);
     let open = |flags| on_cpu(&engine, &[flagged(1, flags)]);
     for _ in 0..2 {
@@ -204,7 +204,7 @@ fn demands_do_not_mix_and_whoever_wants_to_be_alone_is() {
 }
 
 #[test]
-fn who_does_more_than_count_shares_with_nobody() {
+fn an_event_that_does_more_than_count_shares_with_no_other() {
     let engine = Machine::sharing(1);
     let sampling = Attr { sampling: Sampling::Period(100), sample: SampleFormat::IP, ..event(1) };
     for attr in
@@ -244,7 +244,7 @@ fn pinned_ones_fail_together_and_come_back_together() {
 }
 
 #[test]
-fn whoever_enables_again_what_counts_already_brings_children_back_for_all() {
+fn enabling_again_what_counts_already_brings_children_back_for_all() {
     let engine = Machine::sharing(1);
     let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
     let (one, other) = (open(), open());
@@ -261,7 +261,7 @@ fn whoever_enables_again_what_counts_already_brings_children_back_for_all() {
 }
 
 #[test]
-fn who_ends_at_a_reading_that_is_refused_keeps_what_children_had_counted() {
+fn an_event_that_ends_at_a_refused_reading_keeps_what_children_had_counted() {
     let engine = Machine::sharing(1);
     let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
     let (one, other) = (open(), open());
@@ -277,7 +277,7 @@ fn who_ends_at_a_reading_that_is_refused_keeps_what_children_had_counted() {
 }
 
 #[test]
-fn who_joined_a_group_singly_brings_its_leader_back() {
+fn an_event_that_joined_a_group_singly_brings_its_leader_back() {
     let engine = Machine::sharing(1);
     let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
     let (whole, single) = (open(&[event(1), event(2)]), open(&[event(2)]));
@@ -334,13 +334,13 @@ fn an_inheriting_event_does_not_join_while_children_count() {
     engine.enable_group(one.group).unwrap();
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     let late = open(PLENTY);
-    assert_eq!(engine.census().masters, 2, "it follows nobody who was forked before");
+    assert_eq!(engine.census().masters, 2, "it follows no task that was forked before");
     engine.enable_group(late.group).unwrap();
     engine.host().run(&[ContextKey::Task(TaskId(1)), ContextKey::Task(TaskId(2))], 10);
     assert_eq!(engine.read(one.events[0]).map(|count| count.value), Ok(40));
     assert_eq!(engine.read(late.events[0]).map(|count| count.value), Ok(20));
     open(PLENTY);
-    assert_eq!(engine.census().masters, 2, "whoever comes now joins the younger one");
+    assert_eq!(engine.census().masters, 2, "a new client joins the younger one");
     // Where the counters follow forks by themselves, only they know.
     open(KERNEL);
     open(KERNEL);
@@ -351,10 +351,10 @@ fn an_inheriting_event_does_not_join_while_children_count() {
 fn domains_do_not_share_and_a_slot_can_be_read_by_oneself() {
     let engine = Machine::sharing(1);
     let open = |domain| {
-        engine.open_in(Domain::new(domain), &group(SCARCE, &[event(3), event(4)]), Target::cpu(CpuId(0))).unwrap()
+        engine.open_in(SharingScope::new(domain), &group(SCARCE, &[event(3), event(4)]), Target::cpu(CpuId(0))).unwrap()
     };
     let (one, other, third) = (open(0), open(0), open(1));
-    let single = engine.open_in(Domain::new(1), &group(SCARCE, &[event(4)]), Target::cpu(CpuId(0))).unwrap();
+    let single = engine.open_in(SharingScope::new(1), &group(SCARCE, &[event(4)]), Target::cpu(CpuId(0))).unwrap();
     assert_eq!(engine.census().masters, 2);
     engine.close(third.group);
     engine.close(single.group);
@@ -383,8 +383,8 @@ fn who_counted_what_is_asked_of_a_group_of_its_own() {
     assert_eq!((engine.census().masters, engine.census().families), (1, 1));
     engine.enable_group(one.group).unwrap();
     run(&engine, 10);
-    engine.relative_forked(family, TaskId(1), TaskId(2), Nanos(10)).unwrap();
-    engine.relative_reported(family, TaskId(2), 0, count(6, 3)).unwrap();
+    engine.child_forked(family, TaskId(1), TaskId(2), Nanos(10)).unwrap();
+    engine.child_reported(family, TaskId(2), 0, count(6, 3)).unwrap();
     let tally = engine.read_family(family).unwrap()[0];
     assert_eq!((tally.total.value, tally.retired.value), (20, 6));
     let third = kernel();
@@ -398,7 +398,7 @@ fn who_counted_what_is_asked_of_a_group_of_its_own() {
 }
 
 #[test]
-fn when_the_task_is_gone_whoever_comes_gets_what_the_counters_say() {
+fn when_the_task_is_gone_a_new_client_gets_what_the_counters_say() {
     let engine = Machine::sharing(1);
     let open = || engine.open(&GroupSpec::single(PLENTY, event(1)), Target::task(TaskId(1)));
     let one = open().unwrap();
@@ -416,7 +416,7 @@ fn when_the_task_is_gone_whoever_comes_gets_what_the_counters_say() {
 }
 
 #[test]
-fn who_asks_for_a_task_does_not_get_the_one_that_had_its_number() {
+fn a_target_task_is_not_the_one_that_had_its_number_before() {
     let engine = Machine::sharing(1);
     let open = || engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
     let before = open();
@@ -441,8 +441,8 @@ fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
     };
     let (one, other) = (open(), open());
     assert_eq!((engine.census().masters, engine.census().events), (3, 12));
-    engine.arm(one).unwrap();
-    engine.arm(other).unwrap();
+    engine.enable_set(one).unwrap();
+    engine.enable_set(other).unwrap();
     let cpus: Vec<_> = (0..3).map(|cpu| ContextKey::Cpu(CpuId(cpu))).collect();
     engine.host().run(&cpus, 10);
     engine.cpu_offline(CpuId(1));
@@ -461,7 +461,7 @@ fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
 }
 
 #[test]
-fn an_event_changes_where_nobody_shares_it_and_loses_nothing() {
+fn an_event_changes_where_no_other_shares_it_and_loses_nothing() {
     let engine = Machine::sharing(1);
     let (one, other) = (on_cpu(&engine, &[event(1), event(2)]), on_cpu(&engine, &[event(1), event(2)]));
     engine.enable_group(one.group).unwrap();
@@ -511,7 +511,7 @@ fn equal_breakpoints_take_one_register_and_the_last_gives_it_back() {
 }
 
 #[test]
-fn who_joins_a_group_singly_keeps_no_register_that_it_does_not_want() {
+fn an_event_that_joins_a_group_singly_keeps_no_register_that_it_does_not_want() {
     let engine = Machine::with_registers(PerCpu::Shared(1), Authority::Ledger).with_sharing(crate::Sharing::On);
     let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::task(TaskId(1)));
     let whole = open(&[event(3), watch(1, breakpoint::W)]).unwrap();
@@ -564,7 +564,7 @@ fn a_reading_that_is_refused_is_refused_to_those_who_count_only() {
 }
 
 #[test]
-fn who_can_t_know_where_he_begins_does_not_begin() {
+fn without_a_known_baseline_no_subscriber_begins() {
     let engine = Machine::sharing(1);
     let (one, other) = (on_cpu(&engine, &[event(1)]), on_cpu(&engine, &[event(1)]));
     engine.enable_group(one.group).unwrap();

@@ -98,7 +98,7 @@ fn read_cached(engine: &Racer, _: GroupId, events: &[EventId]) -> Vec<u64> {
 }
 
 #[test]
-fn whoever_reads_while_an_event_changes_reads_what_it_counted() {
+fn a_read_while_an_event_changes_returns_what_it_counted() {
     for read in [read_all, read_group, read_cached] {
         race(read);
     }
@@ -106,7 +106,7 @@ fn whoever_reads_while_an_event_changes_reads_what_it_counted() {
 
 /// An event that joins during a change counts what its open asked for, or the change is refused.
 #[test]
-fn nobody_joins_what_comes_to_count_something_else() {
+fn no_client_joins_what_comes_to_count_something_else() {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     let story = || {
@@ -136,7 +136,7 @@ fn nobody_joins_what_comes_to_count_something_else() {
 
 /// The bank of the machine panics when it is asked about a slot that it does not hold.
 #[test]
-fn who_joins_asks_only_about_slots_that_are_held() {
+fn a_join_asks_only_about_slots_that_are_held() {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     let story = || {

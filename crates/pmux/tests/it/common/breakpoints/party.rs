@@ -59,12 +59,12 @@ impl Names {
 
 /// A breakpoint, with what the children of its task hold by it.
 struct Family {
-    root: oracle::Token,
+    root: oracle::ReservationId,
     place: oracle::Request,
     heirs: Heirs,
     of: Option<TaskId>,
     /// Children that live, each by what it holds.
-    children: Vec<(TaskId, oracle::Token, oracle::Request)>,
+    children: Vec<(TaskId, oracle::ReservationId, oracle::Request)>,
 }
 
 impl Family {
@@ -75,7 +75,7 @@ impl Family {
     }
 
     /// A task is no more: gives back what it held as a child.
-    fn bury(&mut self, task: TaskId) -> Option<oracle::Token> {
+    fn bury(&mut self, task: TaskId) -> Option<oracle::ReservationId> {
         let at = self.children.iter().position(|(child, ..)| *child == task)?;
         Some(self.children.swap_remove(at).1)
     }
@@ -138,7 +138,7 @@ impl Party for Model {
                 self.ledger.release(token).unwrap();
                 Answer::Invalid
             }
-            Err(oracle::Refused::Full { .. }) => Answer::Full,
+            Err(oracle::RequestError::Full { .. }) => Answer::Full,
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -155,7 +155,7 @@ impl Party for Model {
         for (count, (token, place)) in all().enumerate() {
             match self.ledger.modify(token, wanted(place)) {
                 Ok(()) => {}
-                Err(oracle::Refused::Full { .. }) => {
+                Err(oracle::RequestError::Full { .. }) => {
                     all().take(count).for_each(|(token, place)| self.ledger.modify(token, place.clone()).unwrap());
                     return Answer::Full;
                 }

@@ -10,7 +10,7 @@ use std::fmt;
 
 /// Something that must not be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum Finding {
     /// A check has found something.
     Violation(Violation),
     /// A statement was refused though nothing had gone wrong.
@@ -30,14 +30,14 @@ pub enum Trouble {
         statement: String,
     },
     /// Where counters are shared, something is otherwise than where they are not.
-    Unlike(Unlike),
+    Divergence(Divergence),
     /// There was a panic, with this message.
     Panic(String),
     /// A statement or machine was made up that makes no sense: the fault is in the making.
     Senseless(String),
 }
 
-impl Trouble {
+impl Finding {
     /// Whether the same thing is wrong.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
@@ -48,7 +48,9 @@ impl Trouble {
             }
             (Self::Refused { errno: one, .. }, Self::Refused { errno: other, .. }) => one == other,
             (Self::NotRefused { expected: one, .. }, Self::NotRefused { expected: other, .. }) => one == other,
-            (Self::Unlike(one), Self::Unlike(other)) => std::mem::discriminant(one) == std::mem::discriminant(other),
+            (Self::Divergence(one), Self::Divergence(other)) => {
+                std::mem::discriminant(one) == std::mem::discriminant(other)
+            }
             (Self::Panic(one), Self::Panic(other)) | (Self::Senseless(one), Self::Senseless(other)) => {
                 without_numbers(one) == without_numbers(other)
             }
@@ -64,7 +66,7 @@ impl Trouble {
 
 /// What is otherwise where counters are shared.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unlike {
+pub enum Divergence {
     /// What an event has counted, or its times, though it was multiplexed on neither machine.
     Count {
         /// The event, and where.
@@ -85,7 +87,7 @@ pub enum Unlike {
     },
 }
 
-impl fmt::Display for Unlike {
+impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count { event, shared, alone } => {
@@ -104,13 +106,13 @@ fn without_numbers(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-impl From<Violation> for Trouble {
+impl From<Violation> for Finding {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Violation(violation) => violation.fmt(f),
@@ -120,11 +122,11 @@ impl fmt::Display for Trouble {
             Self::NotRefused { expected, statement } => {
                 write!(f, "`{statement}` must fail with {expected}, and did not fail")
             }
-            Self::Unlike(unlike) => unlike.fmt(f),
+            Self::Divergence(divergence) => divergence.fmt(f),
             Self::Panic(message) => write!(f, "panic: {message}"),
             Self::Senseless(why) => write!(f, "a statement was made up that makes no sense: {why}"),
         }
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for Finding {}

@@ -2,12 +2,12 @@
 //!
 //! What it is: an [`Execution`], with the checks after each statement and at the end. Both those who make statements up and
 //! those who try a recorded scenario again go this way, so that what is tried again is what was found.
-//! Read first: [`Course::step`].
+//! Read first: [`CheckedRun::step`].
 //!
 //! **Invariant:** what is done beside the statements follows from the statements alone.
 
 use super::shape::MOST_PER_NS;
-use super::{Conduct, Manner, Trouble, Zeal};
+use super::{CheckLevel, Conduct, Finding, RunMode};
 use crate::check::{Checker, Violation};
 use crate::machine::{Description, Event, Rates, World};
 use crate::scenario::ast::{Name, Scenario, Statement};
@@ -15,9 +15,9 @@ use crate::scenario::run::{Checks, Execution, Refused, RunOptions};
 use pmux_engine::Nanos;
 use pmux_engine::pmu::OverflowBy;
 
-pub(super) struct Course {
+pub(super) struct CheckedRun {
     execution: Execution,
-    manner: Manner,
+    mode: RunMode,
     since_full_check: u64,
 }
 
@@ -57,14 +57,14 @@ fn interrupts_often(machine: &Description) -> bool {
     })
 }
 
-impl Course {
+impl CheckedRun {
     /// A machine for a scenario, on which nothing has happened yet but the first statements that it needs.
-    pub(super) fn new(start: &Scenario, manner: Manner) -> Result<Self, Trouble> {
+    pub(super) fn new(start: &Scenario, mode: RunMode) -> Result<Self, Finding> {
         let options = RunOptions { checks: Checks::Nothing, ..RunOptions::default() };
         let mut execution =
-            Execution::new(start, &options).map_err(|unusable| Trouble::Senseless(unusable.to_string()))?;
-        execution.world_mut().plant(manner.planted);
-        Ok(Self { execution, manner, since_full_check: 0 })
+            Execution::new(start, &options).map_err(|unusable| Finding::Senseless(unusable.to_string()))?;
+        execution.world_mut().inject(mode.injected);
+        Ok(Self { execution, mode, since_full_check: 0 })
     }
 
     pub(super) fn world(&self) -> &World {
@@ -80,13 +80,13 @@ impl Course {
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Trouble> {
+    pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Finding> {
         let done = self.carry_out(statement)?;
-        if self.manner.conduct == Conduct::Rough {
+        if self.mode.conduct == Conduct::Rough {
             self.be_rough(statement);
         }
         self.execution.world_mut().check_step()?;
-        if self.manner.zeal == Zeal::Everything {
+        if self.mode.check_level == CheckLevel::Everything {
             self.check()?;
         }
         Ok(done)
@@ -96,7 +96,7 @@ impl Course {
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<Checked, Trouble> {
+    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<Checked, Finding> {
         self.since_full_check += 1;
         if self.since_full_check <= BETWEEN_FULL_CHECKS + size {
             return Ok(Checked::Nothing);
@@ -105,17 +105,17 @@ impl Course {
         self.check().map(|()| Checked::Everything)
     }
 
-    fn check(&mut self) -> Result<(), Trouble> {
+    fn check(&mut self) -> Result<(), Finding> {
         Ok(self.execution.world_mut().check()?)
     }
 
-    fn carry_out(&mut self, statement: &Statement) -> Result<Done, Trouble> {
-        if let (Statement::Wait { span }, Conduct::Rough) = (statement, self.manner.conduct) {
+    fn carry_out(&mut self, statement: &Statement) -> Result<Done, Finding> {
+        if let (Statement::Wait { span }, Conduct::Rough) = (statement, self.mode.conduct) {
             // A task that has stayed on its CPU goes on there.
             self.execution.world_mut().pass(*span);
             return Ok(Done::Carried);
         }
-        if let (Statement::Migrate { to, .. }, Conduct::Rough) = (statement, self.manner.conduct) {
+        if let (Statement::Migrate { to, .. }, Conduct::Rough) = (statement, self.mode.conduct) {
             // A task that has stayed there makes room, and waits for no turn: none are taken here. A CPU that is offline is
             // the statement's affair.
             let _ = self.execution.world_mut().place(*to, None);
@@ -130,7 +130,7 @@ impl Course {
             }
             Err(Refused::Unmet(sentence)) => {
                 let now = self.world().now();
-                Err(Trouble::Violation(Violation::new(Checker::Counts, now, sentence)))
+                Err(Finding::Violation(Violation::new(Checker::Counts, now, sentence)))
             }
             Err(Refused::Unusable(why)) => Ok(Done::Senseless(why)),
         }
@@ -168,7 +168,7 @@ impl Course {
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn finish(mut self) -> Result<(), Trouble> {
+    pub(super) fn finish(mut self) -> Result<(), Finding> {
         let world = self.execution.world_mut();
         world.check()?;
         if interrupts_often(world.description()) {

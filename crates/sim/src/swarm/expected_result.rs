@@ -11,14 +11,14 @@ use crate::scenario::ast::Errno;
 use pmux_engine::pmu::{SlotMask, Slots};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Outlook {
+pub(super) enum ExpectedResult {
     Succeeds,
     Fails(Vec<Errno>),
     /// It succeeds, or fails with one of these.
     Either(Vec<Errno>),
 }
 
-impl Outlook {
+impl ExpectedResult {
     pub(super) fn fails(names: &[&str]) -> Self {
         Self::Fails(errnos(names))
     }
@@ -79,19 +79,23 @@ fn errnos(names: &[&str]) -> Vec<Errno> {
 
 /// What comes of opening these and so many breakpoints as one group: it may need counters of one PMU at most, and must fit
 /// there alone. Debug registers are asked for first.
-pub(super) fn of_group(shape: &Shape, events: &[Known], breakpoints: usize) -> Outlook {
+pub(super) fn of_group(shape: &Shape, events: &[Known], breakpoints: usize) -> ExpectedResult {
     let scarce: Vec<&Known> = events.iter().filter(|event| event.is_scarce).collect();
     let Some(first) = scarce.first() else {
         // Who holds how many registers already, the ledger of the runner knows.
-        return if breakpoints > 0 { Outlook::either(&["ENOSPC"]) } else { Outlook::Succeeds };
+        return if breakpoints > 0 { ExpectedResult::either(&["ENOSPC"]) } else { ExpectedResult::Succeeds };
     };
     if breakpoints > 0 {
-        return Outlook::fails(&["EINVAL", "ENOSPC"]);
+        return ExpectedResult::fails(&["EINVAL", "ENOSPC"]);
     }
     let count = match shape.description.pmus.get(usize::from(first.pmu.0)).map(|pmu| pmu.slots) {
         Some(Slots::Scarce(count)) => count,
         _ => u8::MAX,
     };
     let wanted: Vec<SlotMask> = scarce.iter().map(|event| event.allowed).collect();
-    if placement::fits(&wanted, SlotMask::default(), count) { Outlook::Succeeds } else { Outlook::fails(&["EINVAL"]) }
+    if placement::fits(&wanted, SlotMask::default(), count) {
+        ExpectedResult::Succeeds
+    } else {
+        ExpectedResult::fails(&["EINVAL"])
+    }
 }

@@ -3,9 +3,9 @@
 //! **Invariant:** one seed gives one run of luck on every machine; nothing else is random.
 
 /// Something that is thrown.
-pub(super) struct Dice(fastrand::Rng);
+pub(super) struct Rng(fastrand::Rng);
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }

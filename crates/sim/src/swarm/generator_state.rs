@@ -1,11 +1,11 @@
 //! What there is by now: tasks, events, CPUs.
 //!
 //! What it is: what a maker of statements must know so that its statements make sense, and no more.
-//! Read first: [`Bag`], then [`Stock`].
+//! Read first: [`Bag`], then [`GeneratorState`].
 //!
 //! **Invariant:** nothing here costs more with more tasks and events: no code walks over all of them.
 
-use super::dice::Dice;
+use super::rng::Rng;
 use crate::scenario::ast::{Flag, Flags, Name, OpenForm, Samples, Target};
 use pmux_engine::CpuId;
 use std::collections::{HashMap, VecDeque};
@@ -55,20 +55,20 @@ impl<T> Bag<T> {
         self.at.get(&key).map(|&at| &mut self.all[at].1)
     }
 
-    pub(super) fn draw(&self, dice: &mut Dice) -> Option<(Key, &T)> {
-        dice.pick_any(&self.all).map(|(key, thing)| (*key, thing))
+    pub(super) fn draw(&self, rng: &mut Rng) -> Option<(Key, &T)> {
+        rng.pick_any(&self.all).map(|(key, thing)| (*key, thing))
     }
 }
 
-pub(super) struct Task {
+pub(super) struct LiveTask {
     pub(super) name: Name,
     thread_of: Option<Key>,
     threads: u32,
     /// The first of its line.
-    clan: Option<Key>,
+    family: Option<Key>,
 }
 
-impl Task {
+impl LiveTask {
     /// Whether an exec of it would end other tasks.
     pub(super) const fn can_exec(&self) -> bool {
         self.thread_of.is_none() && self.threads == 0
@@ -107,25 +107,25 @@ impl Opened {
 }
 
 /// So many tasks of one line live at most: what a statement costs that concerns all of a family is bounded, too.
-const CLAN: u32 = 24;
+const FAMILY_MAX: u32 = 24;
 /// So many names that stand for nothing any more are remembered.
 const GONE: usize = 8;
 
-pub(super) struct Stock {
-    pub(super) tasks: Bag<Task>,
+pub(super) struct GeneratorState {
+    pub(super) tasks: Bag<LiveTask>,
     pub(super) opened: Bag<Opened>,
     /// How many of these are on CPUs, whatever runs there.
     pub(super) on_cpus: u64,
     pub(super) online: Vec<CpuId>,
     pub(super) offline: Vec<CpuId>,
     /// How many of each line live, by its first.
-    clans: HashMap<Key, u32>,
+    families: HashMap<Key, u32>,
     pub(super) exited: VecDeque<Name>,
     pub(super) closed: VecDeque<Name>,
     names: u64,
 }
 
-impl Stock {
+impl GeneratorState {
     pub(super) fn new(cpus: u32) -> Self {
         Self {
             tasks: Bag::new(),
@@ -133,7 +133,7 @@ impl Stock {
             on_cpus: 0,
             online: (0..cpus).map(CpuId).collect(),
             offline: Vec::new(),
-            clans: HashMap::new(),
+            families: HashMap::new(),
             exited: VecDeque::new(),
             closed: VecDeque::new(),
             names: 0,
@@ -146,26 +146,26 @@ impl Stock {
     }
 
     pub(super) fn add_task(&mut self, name: Name) {
-        let key = self.tasks.insert(Task { name, thread_of: None, threads: 0, clan: None });
-        self.clans.insert(key, 1);
+        let key = self.tasks.insert(LiveTask { name, thread_of: None, threads: 0, family: None });
+        self.families.insert(key, 1);
         if let Some(task) = self.tasks.get_mut(key) {
-            task.clan = Some(key);
+            task.family = Some(key);
         }
     }
 
-    pub(super) fn may_fork(&self, task: &Task) -> bool {
-        task.clan.and_then(|clan| self.clans.get(&clan)).is_none_or(|&living| living < CLAN)
+    pub(super) fn may_fork(&self, task: &LiveTask) -> bool {
+        task.family.and_then(|family| self.families.get(&family)).is_none_or(|&living| living < FAMILY_MAX)
     }
 
     pub(super) fn add_child(&mut self, parent: Key, name: Name, is_thread: bool) {
-        let clan = self.tasks.get(parent).and_then(|parent| parent.clan);
-        if let Some(living) = clan.and_then(|clan| self.clans.get_mut(&clan)) {
+        let family = self.tasks.get(parent).and_then(|parent| parent.family);
+        if let Some(living) = family.and_then(|family| self.families.get_mut(&family)) {
             *living += 1;
         }
         if let Some(parent) = self.tasks.get_mut(parent).filter(|_| is_thread) {
             parent.threads += 1;
         }
-        self.tasks.insert(Task { name, thread_of: is_thread.then_some(parent), threads: 0, clan });
+        self.tasks.insert(LiveTask { name, thread_of: is_thread.then_some(parent), threads: 0, family });
     }
 
     pub(super) fn remove_task(&mut self, key: Key) {
@@ -173,12 +173,12 @@ impl Stock {
         if let Some(process) = task.thread_of.and_then(|process| self.tasks.get_mut(process)) {
             process.threads -= 1;
         }
-        if let Some(clan) = task.clan
-            && let Some(living) = self.clans.get_mut(&clan)
+        if let Some(family) = task.family
+            && let Some(living) = self.families.get_mut(&family)
         {
             *living -= 1;
             if *living == 0 {
-                self.clans.remove(&clan);
+                self.families.remove(&family);
             }
         }
         remember(&mut self.exited, task.name);
@@ -240,24 +240,27 @@ mod tests {
         assert_eq!(bag.remove(keys[1]), None);
         let left: Vec<_> = keys.iter().filter_map(|&key| bag.get(key).copied()).collect();
         assert_eq!(left, [0, 2, 3, 4]);
-        assert_eq!(bag.draw(&mut Dice::new(1)).map(|(key, &n)| bag.get(key) == Some(&n)), Some(true));
+        assert_eq!(bag.draw(&mut Rng::new(1)).map(|(key, &n)| bag.get(key) == Some(&n)), Some(true));
     }
 
     #[test]
-    fn who_has_threads_or_is_one_does_not_exec() {
-        let mut stock = Stock::new(1);
-        stock.add_task(Name::new("A"));
-        let key =
-            |stock: &Stock, name: &str| stock.tasks.all.iter().find(|(_, it)| it.name.text == name).map(|it| it.0);
-        let Some(process) = key(&stock, "A") else { panic!("it was added") };
-        stock.add_child(process, Name::new("T"), true);
-        stock.add_child(process, Name::new("C"), false);
-        let can = |stock: &Stock, name| key(stock, name).and_then(|key| stock.tasks.get(key)).map(Task::can_exec);
-        assert_eq!((can(&stock, "A"), can(&stock, "T"), can(&stock, "C")), (Some(false), Some(false), Some(true)));
-        let Some(thread) = key(&stock, "T") else { panic!("it was added") };
-        stock.remove_task(thread);
-        assert_eq!(can(&stock, "A"), Some(true));
-        stock.remove_task(process);
-        assert_eq!((stock.tasks.len(), stock.clans.values().sum::<u32>()), (1, 1));
+    fn a_task_that_has_threads_or_is_one_does_not_exec() {
+        let mut state = GeneratorState::new(1);
+        state.add_task(Name::new("A"));
+        let key = |state: &GeneratorState, name: &str| {
+            state.tasks.all.iter().find(|(_, it)| it.name.text == name).map(|it| it.0)
+        };
+        let Some(process) = key(&state, "A") else { panic!("it was added") };
+        state.add_child(process, Name::new("T"), true);
+        state.add_child(process, Name::new("C"), false);
+        let can = |state: &GeneratorState, name| {
+            key(state, name).and_then(|key| state.tasks.get(key)).map(LiveTask::can_exec)
+        };
+        assert_eq!((can(&state, "A"), can(&state, "T"), can(&state, "C")), (Some(false), Some(false), Some(true)));
+        let Some(thread) = key(&state, "T") else { panic!("it was added") };
+        state.remove_task(thread);
+        assert_eq!(can(&state, "A"), Some(true));
+        state.remove_task(process);
+        assert_eq!((state.tasks.len(), state.families.values().sum::<u32>()), (1, 1));
     }
 }

@@ -59,7 +59,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-struct Twin {
+struct Variant {
     engine: Engine<Machine>,
     pmu: PmuId,
     groups: Vec<Opened>,
@@ -67,13 +67,13 @@ struct Twin {
 }
 
 /// What both are told.
-struct Story {
+struct Case {
     alive: Vec<u64>,
     next_task: u64,
     online: [bool; CPUS as usize],
 }
 
-impl Twin {
+impl Variant {
     fn new(engine: Engine<Machine>, pmu: PmuId) -> Self {
         for task in [1, 2] {
             engine.host().place(ContextKey::Task(TaskId(task)), Presence::In);
@@ -90,9 +90,9 @@ impl Twin {
     }
 
     /// Does it; whether it worked, in words, so that the two can be compared.
-    fn step(&mut self, op: &Op, story: &Story) -> String {
+    fn step(&mut self, op: &Op, case: &Case) -> String {
         let (engine, pmu) = (&self.engine, self.pmu);
-        let task = |index: usize| story.alive.get(index % story.alive.len().max(1)).copied();
+        let task = |index: usize| case.alive.get(index % case.alive.len().max(1)).copied();
         match *op {
             Op::Open { ref rates, place, inherit } => {
                 let flags = if inherit { AttrFlags::INHERIT } else { AttrFlags::empty() };
@@ -146,11 +146,11 @@ impl Twin {
                 format!("{:?}", engine.modify(event, &attr))
             }
             Op::Run(ns, who) => {
-                let tasks = story.alive.iter().filter(|&&task| who >> (task % 32) & 1 == 1);
-                let cpus = (0..CPUS).filter(|&cpu| story.online[cpu as usize]).map(|cpu| ContextKey::Cpu(CpuId(cpu)));
+                let tasks = case.alive.iter().filter(|&&task| who >> (task % 32) & 1 == 1);
+                let cpus = (0..CPUS).filter(|&cpu| case.online[cpu as usize]).map(|cpu| ContextKey::Cpu(CpuId(cpu)));
                 let all: Vec<_> = cpus.chain(tasks.map(|&task| ContextKey::Task(TaskId(task)))).collect();
                 // Those who do not run now are away meanwhile.
-                let away: Vec<_> = story.alive.iter().filter(|&&task| who >> (task % 32) & 1 == 0).collect();
+                let away: Vec<_> = case.alive.iter().filter(|&&task| who >> (task % 32) & 1 == 0).collect();
                 away.iter().for_each(|&&task| engine.switch_out(TaskId(task)));
                 engine.host().run(&all, ns);
                 away.iter().for_each(|&&task| engine.switch_in(TaskId(task), CpuId(0)));
@@ -158,8 +158,8 @@ impl Twin {
             }
             Op::Fork(index) => match task(index) {
                 Some(parent) => {
-                    engine.host().place(ContextKey::Task(TaskId(story.next_task)), Presence::In);
-                    format!("{:?}", engine.task_fork(TaskId(parent), TaskId(story.next_task)))
+                    engine.host().place(ContextKey::Task(TaskId(case.next_task)), Presence::In);
+                    format!("{:?}", engine.task_fork(TaskId(parent), TaskId(case.next_task)))
                 }
                 None => String::new(),
             },
@@ -184,8 +184,10 @@ impl Twin {
                     Err(error) => format!("{error:?}"),
                 }
             }
-            Op::Arm(index) => self.set(index).map(|set| format!("{:?}", engine.arm(set))).unwrap_or_default(),
-            Op::Disarm(index) => self.set(index).map(|set| format!("{:?}", engine.disarm(set))).unwrap_or_default(),
+            Op::Arm(index) => self.set(index).map(|set| format!("{:?}", engine.enable_set(set))).unwrap_or_default(),
+            Op::Disarm(index) => {
+                self.set(index).map(|set| format!("{:?}", engine.disable_set(set))).unwrap_or_default()
+            }
             Op::ResetSet(index) => {
                 self.set(index).map(|set| format!("{:?}", engine.reset_set(set))).unwrap_or_default()
             }
@@ -197,7 +199,7 @@ impl Twin {
                 String::new()
             }
             Op::Hotplug(cpu) => {
-                match story.online[cpu as usize] {
+                match case.online[cpu as usize] {
                     true => engine.cpu_offline(CpuId(cpu)),
                     false => engine.cpu_online(CpuId(cpu)),
                 }
@@ -224,7 +226,7 @@ impl Twin {
     }
 }
 
-impl Story {
+impl Case {
     fn goes_on(&mut self, op: &Op) {
         let pick = |index: usize, alive: &[u64]| (!alive.is_empty()).then(|| index % alive.len());
         match *op {
@@ -247,30 +249,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
     fn an_engine_that_shares_says_what_one_says_that_does_not(ops in prop::collection::vec((op(), any::<bool>()), 1..60)) {
-        let mut twins = [Twin::new(Machine::sharing(CPUS), WIDE), Twin::new(Machine::engine(CPUS), PLENTY)];
-        let mut story = Story { alive: vec![1, 2], next_task: 3, online: [true; CPUS as usize] };
+        let mut variants = [Variant::new(Machine::sharing(CPUS), WIDE), Variant::new(Machine::engine(CPUS), PLENTY)];
+        let mut case = Case { alive: vec![1, 2], next_task: 3, online: [true; CPUS as usize] };
         let refused = format!("{:?}", Err::<(), _>(ModifyError::Shared));
         for (op, look) in ops {
-            let [shares, alone] = &mut twins;
-            let one = shares.step(&op, &story);
+            let [shares, alone] = &mut variants;
+            let one = shares.step(&op, &case);
             // What others see, too, stays as it is.
             if one != refused {
-                prop_assert_eq!(one, alone.step(&op, &story), "{:?}", op);
+                prop_assert_eq!(one, alone.step(&op, &case), "{:?}", op);
             }
-            story.goes_on(&op);
+            case.goes_on(&op);
             if look {
-                let [one, other] = twins.each_ref().map(Twin::say);
+                let [one, other] = variants.each_ref().map(Variant::say);
                 prop_assert_eq!(one, other, "after {:?}", op);
             }
         }
-        let [one, other] = twins.each_ref().map(Twin::say);
+        let [one, other] = variants.each_ref().map(Variant::say);
         prop_assert_eq!(one, other);
-        for twin in twins {
-            twin.groups.iter().for_each(|opened| twin.engine.close(opened.group));
-            twin.sets.iter().for_each(|&set| twin.engine.close_set(set));
-            prop_assert_eq!(twin.engine.census(), Census::default());
-            prop_assert_eq!(twin.engine.host().leased(), 0);
-            prop_assert!(twin.engine.shares().is_empty());
+        for variant in variants {
+            variant.groups.iter().for_each(|opened| variant.engine.close(opened.group));
+            variant.sets.iter().for_each(|&set| variant.engine.close_set(set));
+            prop_assert_eq!(variant.engine.census(), Census::default());
+            prop_assert_eq!(variant.engine.host().leased(), 0);
+            prop_assert!(variant.engine.shares().is_empty());
         }
     }
 }

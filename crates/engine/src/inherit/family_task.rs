@@ -8,15 +8,15 @@ use crate::id::{GroupId, Nanos, TaskId};
 use alloc::boxed::Box;
 
 /// Names a relative.
-pub type KinId = Id<Relative>;
+pub type FamilyTaskId = Id<FamilyTask>;
 
 /// A task of a family.
 #[derive(Clone, Debug)]
-pub struct Relative {
+pub struct FamilyTask {
     /// The task's number; another relative may have the same one later.
     pub task: TaskId,
     /// Whose fork it is; `None` for the root.
-    pub parent: Option<KinId>,
+    pub parent: Option<FamilyTaskId>,
     /// When it was forked (the root: when the family was founded).
     pub born: Nanos,
     /// When it exited, if it has.
@@ -30,9 +30,9 @@ pub struct Relative {
     counts: Box<[Count]>,
 }
 
-impl Relative {
+impl FamilyTask {
     /// `kept` is how many of its counts are kept: all, or none.
-    pub(super) fn new(task: TaskId, parent: Option<KinId>, kept: usize, born: Nanos) -> Self {
+    pub(super) fn new(task: TaskId, parent: Option<FamilyTaskId>, kept: usize, born: Nanos) -> Self {
         let counts = alloc::vec![Count::default(); kept].into_boxed_slice();
         Self { task, parent, born, exited: None, reports: 0, group: None, counted_at: None, counts }
     }

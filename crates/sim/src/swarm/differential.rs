@@ -3,39 +3,39 @@
 //! What it is: the courses of a run, one or two. Both machines are told the same. Where an event was multiplexed on neither, its
 //! count and its times are the same on both, to the digit; what is granted where counters are not shared is granted where they
 //! are.
-//! Read first: [`Courses::step`], then [`Twin::compare`].
+//! Read first: [`DifferentialRun::step`], then [`Unshared::compare`].
 //!
 //! **Invariant:** an event is compared as long as the same has happened to it on both machines. Where one machine refuses what the
 //! other grants (there are debug registers for this one only), it is compared no more.
 
-use super::course::{Checked, Course, Done};
-use super::trouble::Unlike;
-use super::{Machines, Manner, Trouble, Zeal};
+use super::checked_run::{Checked, CheckedRun, Done};
+use super::finding::Divergence;
+use super::{CheckLevel, Finding, Machines, RunMode};
 use crate::check::is_doubtful;
 use crate::machine::{Event, World};
-use crate::scenario::ast::{ControlTarget, Name, OpenForm, Scenario, Statement, Target, Verb};
+use crate::scenario::ast::{ControlOp, ControlTarget, Name, OpenForm, Scenario, Statement, Target};
 use pmux_engine::context::ContextKey;
 use pmux_engine::{Count, CpuId};
 
-pub(super) struct Courses {
+pub(super) struct DifferentialRun {
     /// On the machine that the scenario describes.
-    shared: Course,
-    twin: Option<Twin>,
-    zeal: Zeal,
+    shared: CheckedRun,
+    unshared: Option<Unshared>,
+    check_level: CheckLevel,
 }
 
 /// The same on a machine that shares nothing.
-struct Twin {
-    alone: Course,
+struct Unshared {
+    alone: CheckedRun,
     /// What was opened on both: by each statement so many names.
     opened: Vec<Vec<Name>>,
     /// Whether debug registers may be held by other events than there.
-    registers: Registers,
+    registers: RegisterUse,
     compared: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Registers {
+enum RegisterUse {
     Alike,
     /// Something was refused on one of the machines only.
     Apart,
@@ -47,22 +47,22 @@ struct Reading {
     count: Count,
 }
 
-impl Courses {
+impl DifferentialRun {
     /// Machines for a scenario, on which nothing has happened yet.
     ///
     /// # Errors
     /// There can't be such a machine.
-    pub(super) fn new(start: &Scenario, manner: Manner) -> Result<Self, Trouble> {
-        let twin = match manner.machines {
+    pub(super) fn new(start: &Scenario, mode: RunMode) -> Result<Self, Finding> {
+        let unshared = match mode.machines {
             Machines::One => None,
             Machines::Two => {
                 let mut start = start.clone();
                 start.header.machine.sharing = None;
-                let alone = Course::new(&start, manner)?;
-                Some(Twin { alone, opened: Vec::new(), registers: Registers::Alike, compared: 0 })
+                let alone = CheckedRun::new(&start, mode)?;
+                Some(Unshared { alone, opened: Vec::new(), registers: RegisterUse::Alike, compared: 0 })
             }
         };
-        Ok(Self { shared: Course::new(start, manner)?, twin, zeal: manner.zeal })
+        Ok(Self { shared: CheckedRun::new(start, mode)?, unshared, check_level: mode.check_level })
     }
 
     pub(super) fn world(&self) -> &World {
@@ -70,27 +70,27 @@ impl Courses {
     }
 
     pub(super) fn compared(&self) -> u64 {
-        self.twin.as_ref().map_or(0, |twin| twin.compared)
+        self.unshared.as_ref().map_or(0, |unshared| unshared.compared)
     }
 
     /// Carries out a statement on all machines. What one of them refuses counts as refused.
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Trouble> {
+    pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Finding> {
         let done = self.shared.step(statement)?;
-        let Some(twin) = self.twin.as_mut().filter(|_| !matches!(done, Done::LeftOut)) else { return Ok(done) };
-        let alone = twin.alone.step(statement)?;
-        let done = twin.agree(&mut self.shared, statement, done, alone)?;
+        let Some(unshared) = self.unshared.as_mut().filter(|_| !matches!(done, Done::LeftOut)) else { return Ok(done) };
+        let alone = unshared.alone.step(statement)?;
+        let done = unshared.agree(&mut self.shared, statement, done, alone)?;
         match statement {
             // Where a CPU comes, there may be counters on one machine only.
-            _ if self.zeal == Zeal::Everything => twin.compare(&self.shared)?,
+            _ if self.check_level == CheckLevel::Everything => unshared.compare(&self.shared)?,
             Statement::Online { .. } | Statement::Offline { .. } | Statement::Modify { .. } => {
-                twin.compare(&self.shared)?;
+                unshared.compare(&self.shared)?;
             }
             Statement::Control { targets, .. } => {
                 let mut names = targets.iter().map(ControlTarget::name);
-                names.try_for_each(|name| twin.compare_one(&self.shared, name))?;
+                names.try_for_each(|name| unshared.compare_one(&self.shared, name))?;
             }
             _ => {}
         }
@@ -101,12 +101,12 @@ impl Courses {
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<(), Trouble> {
+    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<(), Finding> {
         let checked = self.shared.check_now_and_then(size)?;
-        if let Some(twin) = &mut self.twin {
-            twin.alone.check_now_and_then(size)?;
+        if let Some(unshared) = &mut self.unshared {
+            unshared.alone.check_now_and_then(size)?;
             if checked == Checked::Everything {
-                twin.compare(&self.shared)?;
+                unshared.compare(&self.shared)?;
             }
         }
         Ok(())
@@ -116,16 +116,16 @@ impl Courses {
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn finish(mut self) -> Result<u64, Trouble> {
-        let compared = match &mut self.twin {
-            Some(twin) => {
-                twin.compare(&self.shared)?;
-                twin.compared
+    pub(super) fn finish(mut self) -> Result<u64, Finding> {
+        let compared = match &mut self.unshared {
+            Some(unshared) => {
+                unshared.compare(&self.shared)?;
+                unshared.compared
             }
             None => 0,
         };
         self.shared.finish()?;
-        self.twin.map_or(Ok(()), |twin| twin.alone.finish())?;
+        self.unshared.map_or(Ok(()), |unshared| unshared.alone.finish())?;
         Ok(compared)
     }
 }
@@ -133,15 +133,15 @@ impl Courses {
 /// The errors of those who find others on what they want.
 const TAKEN: [&str; 2] = ["ENOSPC", "ENODATA"];
 
-impl Twin {
+impl Unshared {
     /// What came of a statement on both machines, as one.
     fn agree(
         &mut self,
-        course: &mut Course,
+        checked_run: &mut CheckedRun,
         statement: &Statement,
         shared: Done,
         alone: Done,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, Finding> {
         if let (Done::Carried, Done::Carried, Statement::Open(open)) = (&shared, &alone, statement) {
             self.opened.push(open.events.iter().map(|new| new.name.clone()).collect());
         }
@@ -164,7 +164,7 @@ impl Twin {
         // What others see, too, stays as it is where it is shared.
         let more = if matches!(statement, Statement::Modify { .. }) { &["EBUSY"][..] } else { &[] };
         let is_taken = |done: &Done| match done {
-            Done::Refused { errno, .. } => TAKEN.iter().chain(more).any(|name| super::story::is(*errno, name)),
+            Done::Refused { errno, .. } => TAKEN.iter().chain(more).any(|name| super::case::is(*errno, name)),
             _ => true,
         };
         let is_due = is_taken(&shared) && is_taken(&alone);
@@ -174,10 +174,11 @@ impl Twin {
                 _ => "it succeeds".to_owned(),
             };
             let (statement, shared, alone) = (statement.to_string(), say(&shared), say(&alone));
-            return Err(Trouble::Unlike(Unlike::Outcome { statement, shared, alone }));
+            return Err(Finding::Divergence(Divergence::Outcome { statement, shared, alone }));
         }
-        self.registers = Registers::Apart;
-        let (carried, refused) = if refused_only_where_shared { (&mut self.alone, shared) } else { (course, alone) };
+        self.registers = RegisterUse::Apart;
+        let (carried, refused) =
+            if refused_only_where_shared { (&mut self.alone, shared) } else { (checked_run, alone) };
         if let Statement::Open(open) = statement {
             // What is open on one machine only has no name.
             let whole = open.form == OpenForm::Group || matches!(open.target, Target::SystemWide(_));
@@ -186,7 +187,7 @@ impl Twin {
                 OpenForm::Group if !matches!(open.target, Target::SystemWide(_)) => ControlTarget::Group(name),
                 _ => ControlTarget::Event(name),
             };
-            carried.step(&Statement::Control { verb: Verb::Close, targets: names.map(target).collect() })?;
+            carried.step(&Statement::Control { verb: ControlOp::Close, targets: names.map(target).collect() })?;
         } else {
             self.lose_sight(statement);
         }
@@ -196,8 +197,8 @@ impl Twin {
     /// Whether a machine that shares has no right to refuse what the other one grants: it needs no more debug registers, and
     /// no other holder has them.
     fn is_unfair(&self, refused: &Done) -> bool {
-        let registers = matches!(refused, Done::Refused { errno, .. } if super::story::is(*errno, "ENOSPC"));
-        registers && self.registers == Registers::Alike
+        let registers = matches!(refused, Done::Refused { errno, .. } if super::case::is(*errno, "ENOSPC"));
+        registers && self.registers == RegisterUse::Alike
     }
 
     /// What a statement is about is compared no more.
@@ -210,7 +211,7 @@ impl Twin {
         self.opened.retain(|together| !together.iter().any(|name| names.contains(&name)));
     }
 
-    fn compare(&mut self, shared: &Course) -> Result<(), Trouble> {
+    fn compare(&mut self, shared: &CheckedRun) -> Result<(), Finding> {
         let mut opened = std::mem::take(&mut self.opened);
         opened.retain(|names| names.iter().any(|name| !shared.events_of(name).is_empty()));
         opened.retain(|names| !names.iter().any(|name| differs_in_places(shared, &self.alone, name)));
@@ -220,12 +221,12 @@ impl Twin {
     }
 
     /// Compares one event, if it is still compared.
-    fn compare_one(&mut self, shared: &Course, name: &Name) -> Result<(), Trouble> {
+    fn compare_one(&mut self, shared: &CheckedRun, name: &Name) -> Result<(), Finding> {
         let known = self.opened.iter().any(|names| names.contains(name));
         if known && !differs_in_places(shared, &self.alone, name) { self.compare_events(shared, name) } else { Ok(()) }
     }
 
-    fn compare_events(&mut self, shared: &Course, name: &Name) -> Result<(), Trouble> {
+    fn compare_events(&mut self, shared: &CheckedRun, name: &Name) -> Result<(), Finding> {
         for (&one, &other) in shared.events_of(name).iter().zip(&self.alone.events_of(name)) {
             let (ones, others) = (readings(shared.world(), one), readings(self.alone.world(), other));
             for reading in ones {
@@ -239,7 +240,7 @@ impl Twin {
                 if reading.count != other.count {
                     let on = reading.on.map(|cpu| format!(" on CPU {cpu}")).unwrap_or_default();
                     let (shared, alone) = (reading.count, other.count);
-                    return Err(Trouble::Unlike(Unlike::Count { event: format!("{name}{on}"), shared, alone }));
+                    return Err(Finding::Divergence(Divergence::Count { event: format!("{name}{on}"), shared, alone }));
                 }
             }
         }
@@ -262,10 +263,10 @@ fn readings(world: &World, event: Event) -> Vec<Reading> {
 }
 
 /// Whether an event of a set was refused counters on one machine, on some CPU, and not on the other.
-fn differs_in_places(shared: &Course, alone: &Course, name: &Name) -> bool {
-    let refused = |course: &Course| -> Vec<CpuId> {
-        let sets = course.events_of(name).into_iter().filter_map(|event| course.world().set_of(event));
-        let on = sets.flat_map(|(set, _)| course.world().look_at_set(set));
+fn differs_in_places(shared: &CheckedRun, alone: &CheckedRun, name: &Name) -> bool {
+    let refused = |checked_run: &CheckedRun| -> Vec<CpuId> {
+        let sets = checked_run.events_of(name).into_iter().filter_map(|event| checked_run.world().set_of(event));
+        let on = sets.flat_map(|(set, _)| checked_run.world().look_at_set(set));
         on.filter(|cpu| cpu.refused.is_some()).map(|cpu| cpu.cpu).collect()
     };
     refused(shared) != refused(alone)

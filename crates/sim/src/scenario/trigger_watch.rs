@@ -5,19 +5,19 @@
 //! **Invariant:** an event that has not run since the last look has no rate, which is neither high nor low.
 
 use super::ast::Trigger;
-use pmux_engine::event_set::{self, Happening, Lasting, Place, Reach, Repeat, Term, TriggerSpec, Verdict};
+use pmux_engine::event_set::{self, Happening, Lasting, Reach, Repeat, Term, TermValue, TriggerSpec, TriggerTarget};
 use pmux_engine::{Count, Nanos};
 use std::num::NonZeroU32;
 
 /// A trigger that is waited for.
 #[derive(Clone, Debug)]
-pub struct Lookout {
+pub struct TriggerWatch {
     trigger: Trigger,
     machine: event_set::Trigger,
     last: Option<(Nanos, Count)>,
 }
 
-impl Lookout {
+impl TriggerWatch {
     /// Begins to wait; `count` is what its event has counted by now, where that is known.
     #[must_use]
     pub fn new(trigger: &Trigger, now: Nanos, count: Option<Count>) -> Self {
@@ -47,19 +47,19 @@ impl Lookout {
         if now <= then {
             return false;
         }
-        let verdict = match count.map(|count| count.less(&before)) {
-            None => Verdict::Unknown,
-            Some(since) if since.running == Nanos::ZERO && since.enabled > Nanos::ZERO => Verdict::Unknown,
+        let value = match count.map(|count| count.less(&before)) {
+            None => TermValue::Unknown,
+            Some(since) if since.running == Nanos::ZERO && since.enabled > Nanos::ZERO => TermValue::Unknown,
             Some(since) => {
                 let seen = u128::from(since.value) * u128::from(self.trigger.per.0);
-                Verdict::from(seen > u128::from(self.trigger.amount) * u128::from(now.since(then).0))
+                TermValue::from(seen > u128::from(self.trigger.amount) * u128::from(now.since(then).0))
             }
         };
         if let Some(count) = count {
             self.last = Some((now, count));
         }
         let mut said = Vec::new();
-        self.machine.observe(0, Place::All, verdict, now, &mut said);
+        self.machine.observe(0, TriggerTarget::All, value, now, &mut said);
         said.iter().any(|happening| matches!(happening, Happening::Fired { .. }))
     }
 
@@ -83,15 +83,15 @@ mod tests {
         let (name, event) = (Name::new("t"), Name::new("e"));
         let trigger = Trigger { name, event, amount: 10, per, held, every: 1, rounds: Rounds::Always, switches };
         let count = |value, enabled, running| Some(Count { value, enabled: Nanos(enabled), running: Nanos(running) });
-        let mut lookout = Lookout::new(&trigger, Nanos(0), count(0, 0, 0));
-        assert!(!lookout.look(Nanos(1_000), count(10, 1_000, 1_000)), "ten are not more than ten");
-        assert!(lookout.look(Nanos(2_000), count(21, 2_000, 2_000)));
-        assert!(!lookout.look(Nanos(2_000), count(99, 2_000, 2_000)), "no time has passed");
+        let mut trigger_watch = TriggerWatch::new(&trigger, Nanos(0), count(0, 0, 0));
+        assert!(!trigger_watch.look(Nanos(1_000), count(10, 1_000, 1_000)), "ten are not more than ten");
+        assert!(trigger_watch.look(Nanos(2_000), count(21, 2_000, 2_000)));
+        assert!(!trigger_watch.look(Nanos(2_000), count(99, 2_000, 2_000)), "no time has passed");
         // It has not run: that is no end.
-        assert!(!lookout.look(Nanos(3_000), count(21, 3_000, 2_000)));
-        assert!(!lookout.look(Nanos(4_000), count(40, 4_000, 3_000)));
-        assert!(!lookout.look(Nanos(5_000), count(40, 5_000, 4_000)));
-        assert!(lookout.look(Nanos(6_000), count(60, 6_000, 5_000)));
-        assert_eq!(lookout.fired(), 2);
+        assert!(!trigger_watch.look(Nanos(3_000), count(21, 3_000, 2_000)));
+        assert!(!trigger_watch.look(Nanos(4_000), count(40, 4_000, 3_000)));
+        assert!(!trigger_watch.look(Nanos(5_000), count(40, 5_000, 4_000)));
+        assert!(trigger_watch.look(Nanos(6_000), count(60, 6_000, 5_000)));
+        assert_eq!(trigger_watch.fired(), 2);
     }
 }
