@@ -10,7 +10,7 @@ mod common;
 
 use common::records::{Reading, clock, on_cpus, subscribe};
 use common::role;
-use common::service::{Asker, Service, on_cpu, on_task};
+use common::service::{Service, ServiceClient, on_cpu, on_task};
 use pmux::Sharing;
 use pmux::exact::{Manner, Place};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
@@ -53,9 +53,9 @@ enum Then {
 }
 
 /// Opens and closes `count` times through the service; microseconds for each.
-fn through(client: &mut Asker, open: &Open, count: usize, then: Then) -> (f64, f64) {
+fn through(client: &mut ServiceClient, open: &Open, count: usize, then: Then) -> (f64, f64) {
     let started = Instant::now();
-    let one = |client: &mut Asker| {
+    let one = |client: &mut ServiceClient| {
         let handle = client.open(open.clone()).handles[0];
         if then == Then::GoesOn {
             client.does(handle, Verb::Enable);
@@ -92,7 +92,7 @@ fn directly(event: &pmux::Event, place: Place, count: usize, then: Then) -> f64 
 /// Opens as a client that connects to a socket; with `whose` in what is printed.
 fn opening(socket: &Path, whose: &str, count: usize, rounds: usize) {
     let connect = || {
-        let mut client = Asker::connect(socket);
+        let mut client = ServiceClient::connect(socket);
         client.greet();
         client
     };
@@ -162,7 +162,7 @@ fn tracepoints(service: &Service, count: usize) {
     let mut client = service.client();
     // The others are not the last ones of their tracepoint.
     client.open(on_cpu(0, &[own]));
-    let open = |client: &mut Asker| {
+    let open = |client: &mut ServiceClient| {
         let started = Instant::now();
         let handles = client.open(on_task(std::process::id().cast_signed(), &[own])).handles;
         let took = micros(started.elapsed(), 1) / 1000.0;
@@ -173,7 +173,7 @@ fn tracepoints(service: &Service, count: usize) {
     let mut leaves = client_of(folder.path());
     leaves.arg(LEAVES).arg(format!("{},{}", service.socket().display(), list.display()));
     assert!(leaves.status().unwrap().success());
-    let left = |client: &mut Asker| client.status()["events"]["kernel"].as_u64().unwrap();
+    let left = |client: &mut ServiceClient| client.status()["events"]["kernel"].as_u64().unwrap();
     let (before, started) = (left(&mut client), Instant::now());
     let mut meanwhile = Vec::new();
     while left(&mut client) > 2 {
@@ -192,17 +192,17 @@ fn tracepoints(service: &Service, count: usize) {
 /// From many clients at once, each of which waits for its answer.
 fn rate(service: &Service, clients: usize, each: usize) {
     let own = std::process::id().cast_signed();
-    let mut askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let mut conns: Vec<_> = (0..clients).map(|_| service.client()).collect();
     let before = cpu_time(service);
     let started = Instant::now();
     let request = Request::Open(on_task(own, &[faults()]));
     // One thread plays all of them: with one for each, their switches would be measured.
     for _ in 0..each {
-        for asker in &askers {
-            assert!(asker.send(&encode_request(1, &request).unwrap()));
+        for conn in &conns {
+            assert!(conn.send(&encode_request(1, &request).unwrap()));
         }
-        for asker in &mut askers {
-            let answer = asker.receive().unwrap();
+        for conn in &mut conns {
+            let answer = conn.receive().unwrap();
             assert!(matches!(answer.reply, Reply::Opened(_)), "{:?}", answer.reply);
         }
     }
@@ -220,7 +220,7 @@ fn rate(service: &Service, clients: usize, each: usize) {
 fn many_on_all_cpus(service: &Service, steps: &[usize]) {
     let cpus: Vec<u32> = pmux::Session::new().unwrap().online().iter().collect();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let mut clients: Vec<Asker> = Vec::new();
+    let mut clients: Vec<ServiceClient> = Vec::new();
     for &step in steps {
         let mut times = Vec::new();
         while clients.len() < step {
@@ -337,7 +337,7 @@ fn memory_kib(service: &Service) -> u64 {
 fn idle(service: &Service, clients: usize, time: Duration) {
     let before = memory_kib(service);
     let started = Instant::now();
-    let askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let conns: Vec<_> = (0..clients).map(|_| service.client()).collect();
     let joining = micros(started.elapsed(), clients);
     let used = cpu_time(service);
     std::thread::sleep(time);
@@ -348,22 +348,22 @@ fn idle(service: &Service, clients: usize, time: Duration) {
         memory_kib(service).saturating_sub(before) as f64 / 1024.0,
         before as f64 / 1024.0
     );
-    drop(askers);
+    drop(conns);
 }
 
 /// So many clients ask one question and have it shown in their pages: what the service takes for that, while it stands and while it
 /// counts.
 fn pages(service: &Service, clients: usize, time: Duration) {
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    let mut askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
-    let handles: Vec<Handle> = askers.iter_mut().map(|asker| asker.open(on_cpu(0, &[clock])).handles[0]).collect();
+    let mut conns: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let handles: Vec<Handle> = conns.iter_mut().map(|conn| conn.open(on_cpu(0, &[clock])).handles[0]).collect();
     let share = || {
         let used = cpu_time(service);
         std::thread::sleep(time);
         (cpu_time(service) - used).as_secs_f64() / time.as_secs_f64() * 100.0
     };
     let standing = share();
-    askers.iter_mut().zip(&handles).for_each(|(asker, &handle)| asker.does(handle, Verb::Enable));
+    conns.iter_mut().zip(&handles).for_each(|(conn, &handle)| conn.does(handle, Verb::Enable));
     println!(
         "{clients} clients have one question shown: {standing:.2} % of a core while it stands, {:.2} % while it counts",
         share()

@@ -1,7 +1,7 @@
 //! What ends a command: a text for the user, and the exit status.
 
 use crate::options::exit_status;
-use crate::stat::error_words;
+use crate::stat::error_message;
 use pmux::Error;
 
 /// A text for the user, and the exit status.
@@ -18,5 +18,5 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Spawn(error) => error.exit_code(),
         _ => exit_status::FAILED,
     };
-    (error_words(error), status)
+    (error_message(error), status)
 }

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the command is told of a signal once, by the terminal or by us.
 
-use crate::say::visible;
+use crate::stderr::visible;
 use pmux::Running;
 pub(crate) use signal_hook::consts::SIGTERM;
 use signal_hook::consts::{SIGINT, SIGQUIT};
@@ -30,14 +30,14 @@ pub(crate) fn pass_on(signal: i32, child: Option<&mut Running>) {
 
 /// The line on the standard error that is written over and over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Line {
+pub(crate) enum StatusLine {
     /// There is a terminal, and the line is wanted.
     Shown,
     /// There is no terminal, or the line is not wanted.
     Hidden,
 }
 
-impl Line {
+impl StatusLine {
     /// It is shown if all of it is wanted.
     pub(crate) const fn when(shown: bool) -> Self {
         if shown { Self::Shown } else { Self::Hidden }

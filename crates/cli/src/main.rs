@@ -33,7 +33,7 @@ mod view;
 mod watch;
 
 use options::{Invocation, Parsed};
-use pmux_ui::{say, style};
+use pmux_ui::{stderr, style};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@
 
 use crate::failure::{Failure, failed, failure};
 use crate::options::sampling::{Frequency, Sampling};
-use crate::options::target::Whom;
+use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
 use pmux::record::{Keep, Rate, RecordOptions};
@@ -20,19 +20,23 @@ pub(crate) fn events(typed: &Sampling, session: &Session) -> Result<EventList, F
 }
 
 /// The target; `held` is the command, where there is one.
-pub(crate) fn target<'c>(typed: &Sampling, whom: &Whom, held: Option<&'c Command>) -> Result<Target<'c>, Failure> {
-    Ok(match (whom, held) {
-        (Whom::Pids(pids), _) => Target::Processes(pids.clone()),
-        (Whom::Tids(tids), _) => Target::Threads(tids.clone()),
-        (Whom::Cpus(list), _) => {
+pub(crate) fn target<'c>(
+    typed: &Sampling,
+    target_spec: &TargetSpec,
+    held: Option<&'c Command>,
+) -> Result<Target<'c>, Failure> {
+    Ok(match (target_spec, held) {
+        (TargetSpec::Pids(pids), _) => Target::Processes(pids.clone()),
+        (TargetSpec::Tids(tids), _) => Target::Threads(tids.clone()),
+        (TargetSpec::Cpus(list), _) => {
             let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
             match &typed.cgroups[..] {
                 [] => Target::Cpus(cpus),
                 names => Target::Cgroups { names: names.to_vec(), cpus },
             }
         }
-        (Whom::Command, Some(command)) => Target::Command(command),
-        (Whom::Command, None) => return Err(failed("no command to record")),
+        (TargetSpec::Command, Some(command)) => Target::Command(command),
+        (TargetSpec::Command, None) => return Err(failed("no command to record")),
     })
 }
 
@@ -40,14 +44,16 @@ pub(crate) fn target<'c>(typed: &Sampling, whom: &Whom, held: Option<&'c Command
 ///
 /// # Errors
 /// Nothing of the target is there.
-pub(crate) fn must_live(target: &Target<'_>, whom: &Whom) -> Result<(), Failure> {
+pub(crate) fn check_target_alive(target: &Target<'_>, target_spec: &TargetSpec) -> Result<(), Failure> {
     if target.is_alive() {
         return Ok(());
     }
-    let (one, several, ids) = match whom {
-        Whom::Pids(pids) => ("process", "processes", &pids[..]),
-        Whom::Tids(tids) => ("thread", "threads", &tids[..]),
-        Whom::Command | Whom::Cpus(_) => return Err(failed("what was to be recorded is not there (any more)")),
+    let (one, several, ids) = match target_spec {
+        TargetSpec::Pids(pids) => ("process", "processes", &pids[..]),
+        TargetSpec::Tids(tids) => ("thread", "threads", &tids[..]),
+        TargetSpec::Command | TargetSpec::Cpus(_) => {
+            return Err(failed("what was to be recorded is not there (any more)"));
+        }
     };
     let (what, are) = if ids.len() == 1 { (one, "is") } else { (several, "are") };
     let ids = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -55,22 +61,22 @@ pub(crate) fn must_live(target: &Target<'_>, whom: &Whom) -> Result<(), Failure>
 }
 
 /// The tasks whose end is the end of the recording; none where CPUs or a command are recorded.
-pub(crate) fn whose_end(whom: &Whom) -> Option<Target<'static>> {
-    match whom {
-        Whom::Pids(pids) => Some(Target::Processes(pids.clone())),
-        Whom::Tids(tids) => Some(Target::Threads(tids.clone())),
-        Whom::Command | Whom::Cpus(_) => None,
+pub(crate) fn awaited_target(target_spec: &TargetSpec) -> Option<Target<'static>> {
+    match target_spec {
+        TargetSpec::Pids(pids) => Some(Target::Processes(pids.clone())),
+        TargetSpec::Tids(tids) => Some(Target::Threads(tids.clone())),
+        TargetSpec::Command | TargetSpec::Cpus(_) => None,
     }
 }
 
 /// How to record, with what both commands understand; a command is recorded from its first instruction on.
-pub(crate) fn how(typed: &Sampling, whom: &Whom) -> Result<RecordOptions, Failure> {
+pub(crate) fn record_options(typed: &Sampling, target_spec: &TargetSpec) -> Result<RecordOptions, Failure> {
     Ok(RecordOptions {
         rate: rate(typed)?,
         call_chain: typed.call_chain(),
         addresses: Keep::when(typed.data),
         inherit: if typed.no_inherit { Inherit::Nobody } else { Inherit::Children },
-        start: if matches!(whom, Whom::Command) { Start::OnExec } else { Start::Later },
+        start: if matches!(target_spec, TargetSpec::Command) { Start::OnExec } else { Start::Later },
         ..RecordOptions::default()
     })
 }
@@ -88,26 +94,26 @@ fn rate(typed: &Sampling) -> Result<Rate, Failure> {
 }
 
 /// What tells that an exec has ended the events of what is recorded.
-pub(crate) struct Ends {
+pub(crate) struct EventEndWatch {
     ends: EventEnds,
-    whom: Whom,
+    target_spec: TargetSpec,
     token: Token,
 }
 
-impl Ends {
+impl EventEndWatch {
     /// Watches a command that is held, or what is recorded otherwise. What may end wakes the waiter with this token.
     pub(crate) fn watch(
         session: &Session,
-        whom: &Whom,
+        target_spec: &TargetSpec,
         held: Option<&Command>,
         (waiter, token): (&mut Waiter, Token),
     ) -> Self {
-        let ends = match (whom, held) {
-            (Whom::Command, Some(command)) => session.watch_event_ends_of(command),
-            (Whom::Pids(tasks) | Whom::Tids(tasks), _) => session.watch_event_ends(tasks),
+        let ends = match (target_spec, held) {
+            (TargetSpec::Command, Some(command)) => session.watch_event_ends_of(command),
+            (TargetSpec::Pids(tasks) | TargetSpec::Tids(tasks), _) => session.watch_event_ends(tasks),
             _ => session.watch_event_ends(&[]),
         };
-        let mut ends = Self { ends, whom: whom.clone(), token };
+        let mut ends = Self { ends, target_spec: target_spec.clone(), token };
         ends.look(waiter);
         ends
     }
@@ -138,13 +144,13 @@ impl Ends {
     }
 
     /// What has ended, in a sentence.
-    pub(crate) fn told(&self) -> Option<String> {
+    pub(crate) fn message(&self) -> Option<String> {
         let ended: Vec<_> = self.ends.ended().iter().map(ToString::to_string).collect();
-        let what = match self.whom {
+        let what = match self.target_spec {
             _ if ended.is_empty() => return None,
-            Whom::Command => "the command".to_owned(),
-            Whom::Tids(_) => format!("thread {}", ended.join(", ")),
-            Whom::Pids(_) | Whom::Cpus(_) => format!("process {}", ended.join(", ")),
+            TargetSpec::Command => "the command".to_owned(),
+            TargetSpec::Tids(_) => format!("thread {}", ended.join(", ")),
+            TargetSpec::Pids(_) | TargetSpec::Cpus(_) => format!("process {}", ended.join(", ")),
         };
         Some(format!("{}; {EXEC_HELP}", ended_by_exec("recording", &what)))
     }

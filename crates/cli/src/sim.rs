@@ -3,7 +3,7 @@
 //! **Invariant:** the options were understood here, and mean the same there.
 
 use crate::options::exit_status;
-use crate::say::complain;
+use crate::stderr::report_error;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ pub(crate) fn sim(words: impl Iterator<Item = OsString>) -> u8 {
         }
         _ => format!("{NAME}: {error}"),
     };
-    complain(&why, exit_status::FAILED)
+    report_error(&why, exit_status::FAILED)
 }
 
 /// The one beside this program, which is of the same build; or that of `PATH`.

@@ -7,7 +7,7 @@
 //! [`crate::rights`] lets a group of the configuration have.
 
 use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, PmuKind, allowed_by};
-use crate::service::{Asks, Counting, Published, Refused, Target, Who};
+use crate::service::{Counting, Published, ReadWhen, Refused, Requester, Target};
 use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
 use pmux::serving::shared::wire::{CgroupName, Handle, PassedFile, TimedTotals, Totals, ValueIndex};
@@ -67,7 +67,7 @@ enum Moved {
     No,
     Yes,
     /// And the client knows.
-    Told,
+    Reported,
 }
 
 impl Counters {
@@ -205,7 +205,7 @@ impl Counters {
     /// allows that.
     fn grant(
         &self,
-        Who { peer, membership }: Who<'_>,
+        Requester { peer, membership }: Requester<'_>,
         attrs: &[Attr],
         target: Target,
     ) -> Result<(Acting, Grant), Refused> {
@@ -296,7 +296,7 @@ impl Counting for Counters {
     type Group = OpenGroup;
     type Page = PageWriter;
 
-    fn may_count_cpus(&mut self, Who { peer, membership }: Who<'_>) -> bool {
+    fn may_count_cpus(&mut self, Requester { peer, membership }: Requester<'_>) -> bool {
         // Of what counts least.
         let attr = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
         let named = membership == Membership::Named;
@@ -311,13 +311,13 @@ impl Counting for Counters {
 
     fn open(
         &mut self,
-        who: Who<'_>,
+        requester: Requester<'_>,
         target: Target,
         cgroup: Option<(&CgroupName, &Peer)>,
         attrs: &[Attr],
     ) -> Result<(OpenGroup, Grant), Refused> {
-        self.may_count(who.peer, attrs, target)?;
-        let (acting, grant) = self.grant(who, attrs, target)?;
+        self.may_count(requester.peer, attrs, target)?;
+        let (acting, grant) = self.grant(requester, attrs, target)?;
         let id = |tid: u32| i32::try_from(tid).unwrap_or(-1);
         let place = match (target, cgroup) {
             (Target::Task(tid), _) => Place::Task(id(tid)),
@@ -351,10 +351,16 @@ impl Counting for Counters {
         Ok((group, grant))
     }
 
-    fn modify(&mut self, who: Who<'_>, group: &mut OpenGroup, index: usize, attr: &Attr) -> Result<(), Refused> {
+    fn modify(
+        &mut self,
+        requester: Requester<'_>,
+        group: &mut OpenGroup,
+        index: usize,
+        attr: &Attr,
+    ) -> Result<(), Refused> {
         let target = group.target;
-        self.may_count(who.peer, std::slice::from_ref(attr), target)?;
-        let (acting, _) = self.grant(who, std::slice::from_ref(attr), target)?;
+        self.may_count(requester.peer, std::slice::from_ref(attr), target)?;
+        let (acting, _) = self.grant(requester, std::slice::from_ref(attr), target)?;
         let served = &mut group.served;
         if !acting.is_like(served.acting()) {
             return Err(Refused::Denied(0, Denied::Changed));
@@ -406,7 +412,7 @@ impl Counting for Counters {
     fn has_moved(&mut self, group: &mut OpenGroup) -> bool {
         let moved = group.moved == Moved::Yes;
         if moved {
-            group.moved = Moved::Told;
+            group.moved = Moved::Reported;
         }
         moved
     }
@@ -426,7 +432,8 @@ impl Counting for Counters {
     fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &mut OpenGroup) {
         let OpenGroup { served, passed, moved, .. } = group;
         let find = |at| served.find(at).ok();
-        let is_old = |seen: Option<Seen>| seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.asks == Asks::Now);
+        let is_old =
+            |seen: Option<Seen>| seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.read_when == ReadWhen::Now);
         // What stands still was read when it stopped.
         let stands = |seen: Option<Seen>| seen.is_some_and(|seen| matches!(seen.found, Found::Standing(_)));
         self.seen.clear();

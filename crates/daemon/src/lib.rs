@@ -11,8 +11,8 @@
 pub mod config;
 pub mod counters;
 pub mod flight;
-mod flood;
 pub mod log;
+mod log_limiter;
 pub mod metrics;
 mod notify;
 pub mod payer;

@@ -48,18 +48,18 @@ enum Style {
 /// The variable names the device and the number of the journal's stream. A process that is started from a terminal that a service
 /// runs has it as well. Source: `systemd.exec(5)`.
 fn style_of(journal_stream: Option<&str>, stderr: Option<(u64, u64)>) -> Style {
-    let told = journal_stream.and_then(|told| told.split_once(':'));
-    let told = told.and_then(|(device, number)| Some((device.parse().ok()?, number.parse().ok()?)));
-    if told.is_some() && told == stderr { Style::Journal } else { Style::Plain }
+    let journal = journal_stream.and_then(|journal| journal.split_once(':'));
+    let journal = journal.and_then(|(device, number)| Some((device.parse().ok()?, number.parse().ok()?)));
+    if journal.is_some() && journal == stderr { Style::Journal } else { Style::Plain }
 }
 
 impl Log {
     /// Lines to standard error, from this level up.
     #[must_use]
     pub fn to_stderr(least: Level) -> Self {
-        let told = std::env::var("JOURNAL_STREAM").ok();
+        let journal = std::env::var("JOURNAL_STREAM").ok();
         let stderr = std::fs::metadata("/proc/self/fd/2").ok().map(|file| (file.dev(), file.ino()));
-        Self::to(std::io::stderr(), least, style_of(told.as_deref(), stderr))
+        Self::to(std::io::stderr(), least, style_of(journal.as_deref(), stderr))
     }
 
     fn to(mut sink: impl Write + Send + 'static, least: Level, style: Style) -> Self {
@@ -114,7 +114,7 @@ impl Log {
     }
 
     /// Says something.
-    pub fn say(&self, level: Level, text: impl fmt::Display) {
+    pub fn write(&self, level: Level, text: impl fmt::Display) {
         if !self.wants(level) {
             return;
         }
@@ -164,9 +164,9 @@ mod tests {
     use std::sync::mpsc::Sender;
 
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Page {
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -178,29 +178,30 @@ mod tests {
     }
 
     #[test]
-    fn only_the_journal_is_told_levels() {
+    fn only_the_journal_gets_levels() {
         assert_eq!(style_of(Some("8:77"), Some((8, 77))), Style::Journal);
-        for (told, stderr) in [(Some("8:77"), Some((8, 78))), (None, Some((8, 77))), (Some("x"), None), (None, None)] {
-            assert_eq!(style_of(told, stderr), Style::Plain, "{told:?}");
+        for (journal, stderr) in [(Some("8:77"), Some((8, 78))), (None, Some((8, 77))), (Some("x"), None), (None, None)]
+        {
+            assert_eq!(style_of(journal, stderr), Style::Plain, "{journal:?}");
         }
     }
 
     #[test]
     fn lines_have_a_level_and_no_control_characters() {
-        let page = Page::default();
+        let page = SharedBuffer::default();
         let log = Log::to(page.clone(), Level::Info, Style::Journal);
-        log.say(Level::Info, "client `a\nb\u{1b}[31m` is here");
-        log.say(Level::Debug, "not this");
+        log.write(Level::Info, "client `a\nb\u{1b}[31m` is here");
+        log.write(Level::Debug, "not this");
         log.set_level(Level::Debug);
-        log.say(Level::Debug, "this");
-        log.say(Level::Error, "bad");
+        log.write(Level::Debug, "this");
+        log.write(Level::Error, "bad");
         drop(log);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text, "<6>client `a\\nb\\u{1b}[31m` is here\n<7>this\n<3>bad\n");
     }
 
     /// A disk that is full until space is freed.
-    struct Disk(Page, Receiver<bool>);
+    struct Disk(SharedBuffer, Receiver<bool>);
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -217,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_swallowed_is_told_when_there_is_room() {
-        let (page, (rooms, room)) = (Page::default(), channel());
+    fn lines_lost_to_a_full_disk_are_reported_later() {
+        let (page, (rooms, room)) = (SharedBuffer::default(), channel());
         let log = Log::to(Disk(page.clone(), room), Level::Info, Style::Plain);
         for there_is_room in [true, false, false] {
             rooms.send(there_is_room).unwrap();
         }
-        ["one", "two", "three", "four"].iter().for_each(|text| log.say(Level::Info, text));
+        ["one", "two", "three", "four"].iter().for_each(|text| log.write(Level::Info, text));
         drop(rooms);
         drop(log);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
@@ -249,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_stops_nobody() {
+    fn a_blocked_log_reader_blocks_no_caller() {
         let ((go, gate), (written, sizes)) = (channel(), channel());
         let log = Log::to(Stuck(gate, written), Level::Info, Style::Plain);
         for number in 0..WAITING + 100 {
-            log.say(Level::Info, number);
+            log.write(Level::Info, number);
         }
         assert!(log.inner.left_out.load(Ordering::Relaxed) >= 99);
         drop(go);
@@ -266,7 +267,7 @@ mod tests {
     fn a_reader_that_takes_nothing_does_not_hold_up_the_end() {
         let ((go, gate), (written, _sizes)) = (channel(), channel());
         let log = Log::to(Stuck(gate, written), Level::Info, Style::Plain);
-        log.say(Level::Info, "the last line");
+        log.write(Level::Info, "the last line");
         // Without an end of the wait this would not come back.
         drop(log);
         drop(go);

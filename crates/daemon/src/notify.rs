@@ -41,7 +41,7 @@ impl Manager {
     }
 
     /// Says something, as `READY=1`.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
@@ -55,7 +55,7 @@ impl Manager {
     /// The loop has come round.
     pub(crate) fn goes_round(&mut self, now_ns: u64) {
         if let (Some(every), true) = (self.every_ns, now_ns >= self.next_ns) {
-            self.say("WATCHDOG=1");
+            self.send("WATCHDOG=1");
             self.next_ns = now_ns + every;
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manager_hears_of_each_round_in_time() {
+    fn watchdog_datagrams_are_sent_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let heard = UnixDatagram::bind(&path).unwrap();
@@ -75,7 +75,7 @@ mod tests {
         let mut room = [0; 64];
         let mut next = || heard.recv(&mut room).ok().map(|bytes| String::from_utf8_lossy(&room[..bytes]).into_owned());
         let mut manager = Manager::new(Some(path.into()), Some(2_000_000));
-        manager.say("READY=1");
+        manager.send("READY=1");
         assert_eq!(next().as_deref(), Some("READY=1"));
         manager.goes_round(5);
         assert_eq!((next().as_deref(), manager.next_ns()), (Some("WATCHDOG=1"), 1_000_000_005));
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn without_a_manager_nothing_is_waited_for() {
         let mut silent = Manager::new(None, Some(1));
-        silent.say("READY=1");
+        silent.send("READY=1");
         silent.goes_round(7);
         assert_eq!(silent.next_ns(), u64::MAX);
         assert_eq!(Manager::new(Some("/nowhere/at/all".into()), None).next_ns(), u64::MAX);

@@ -3,7 +3,7 @@
 //! **Invariant:** plain functions of a description.
 
 use crate::machine::{Counts, Description, Kind, PmuDescription};
-use crate::{Room, Source};
+use crate::{Capacity, Source};
 use pmux_engine::pmu::{OverflowBy, Slot, SlotMask, Slots};
 use std::fmt;
 
@@ -21,11 +21,11 @@ pub(super) fn is_hardware(pmu: &PmuDescription) -> bool {
 
 /// How many events a PMU has room for.
 #[must_use]
-pub fn describe(pmu: &PmuDescription) -> Room {
+pub fn describe(pmu: &PmuDescription) -> Capacity {
     match (&pmu.counts, pmu.slots) {
-        (_, Slots::Plenty) => Room::Plenty,
+        (_, Slots::Plenty) => Capacity::Plenty,
         (Counts::Accesses { execute, data }, Slots::Scarce(total)) => {
-            Room::Registers { total: total.into(), execute: execute.len(), data: data.len() }
+            Capacity::Registers { total: total.into(), execute: execute.len(), data: data.len() }
         }
         (Counts::Kinds(kinds), Slots::Scarce(total)) => {
             let general = general_counters(pmu);
@@ -35,7 +35,7 @@ pub fn describe(pmu: &PmuDescription) -> Room {
                 (general.0 & bit.0 == 0).then_some(kind)
             };
             let fixed: Vec<Kind> = (0..total.min(64)).filter_map(owner).collect();
-            Room::Counters { general: u32::from(total) - fixed.len() as u32, fixed }
+            Capacity::Counters { general: u32::from(total) - fixed.len() as u32, fixed }
         }
     }
 }
@@ -98,7 +98,7 @@ pub fn with_general_counters(machine: &Description, counters: u8) -> Result<Desc
 
 /// An event of a PMU whose counters were tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tried {
+pub struct TriedEvent {
     /// What it is, if it is one of the generic events.
     pub kind: Option<Kind>,
     /// How many copies of it run at once.
@@ -112,7 +112,7 @@ pub struct Tried {
 ///
 /// It is not asked how wide its counters are, or how they overflow: a plan does not depend on it.
 #[must_use]
-pub fn tried_pmu(name: &str, shared: u8, events: &[Tried]) -> (PmuDescription, Vec<Source>) {
+pub fn tried_pmu(name: &str, shared: u8, events: &[TriedEvent]) -> (PmuDescription, Vec<Source>) {
     let mut pmu = PmuDescription::hardware(name, shared, 64, OverflowBy::Interrupt);
     let sources = events.iter().map(|event| {
         let on_shared = SlotMask::first(event.alone.saturating_sub(event.own).min(shared)).0;
@@ -141,21 +141,21 @@ mod tests {
     use super::*;
     use crate::machine::profiles;
 
-    fn room(machine: &Description) -> (u32, Vec<&'static str>) {
+    fn capacity(machine: &Description) -> (u32, Vec<&'static str>) {
         match describe(&machine.pmus[0]) {
-            Room::Counters { general, fixed } => (general, fixed.iter().map(|kind| kind.name()).collect()),
+            Capacity::Counters { general, fixed } => (general, fixed.iter().map(|kind| kind.name()).collect()),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn profiles_are_described() {
-        assert_eq!(room(&profiles::minimal(1)), (2, vec![]));
-        assert_eq!(room(&profiles::intel_skylake(1)), (4, vec!["instructions", "cpu-cycles", "ref-cycles"]));
-        assert_eq!(room(&profiles::arm_neoverse(1)), (6, vec!["cpu-cycles"]));
+        assert_eq!(capacity(&profiles::minimal(1)), (2, vec![]));
+        assert_eq!(capacity(&profiles::intel_skylake(1)), (4, vec!["instructions", "cpu-cycles", "ref-cycles"]));
+        assert_eq!(capacity(&profiles::arm_neoverse(1)), (6, vec!["cpu-cycles"]));
         let registers = describe(&profiles::arm_neoverse(1).pmus[2]);
-        assert_eq!(registers, Room::Registers { total: 10, execute: 6, data: 4 });
-        assert_eq!(describe(&profiles::minimal(1).pmus[1]), Room::Plenty);
+        assert_eq!(registers, Capacity::Registers { total: 10, execute: 6, data: 4 });
+        assert_eq!(describe(&profiles::minimal(1).pmus[1]), Capacity::Plenty);
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         for counters in [0, 1, 8, 61] {
             let other = with_general_counters(&skylake, counters).unwrap();
             assert_eq!(other.check(), Ok(()));
-            assert_eq!(room(&other), (u32::from(counters), vec!["instructions", "cpu-cycles", "ref-cycles"]));
+            assert_eq!(capacity(&other), (u32::from(counters), vec!["instructions", "cpu-cycles", "ref-cycles"]));
         }
         assert_eq!(with_general_counters(&skylake, 4), Ok(skylake.clone()));
         assert_eq!(with_general_counters(&skylake, 62), Err(CounterCountError::TooMany { most: 61 }));
@@ -175,15 +175,15 @@ mod tests {
 
     #[test]
     fn what_was_tried_is_planned_with() {
-        let cycles = Tried { kind: Some(Kind::CYCLES), alone: 7, own: 1 };
-        let other = Tried { kind: None, alone: 6, own: 0 };
-        let narrow = Tried { kind: None, alone: 2, own: 1 };
+        let cycles = TriedEvent { kind: Some(Kind::CYCLES), alone: 7, own: 1 };
+        let other = TriedEvent { kind: None, alone: 6, own: 0 };
+        let narrow = TriedEvent { kind: None, alone: 2, own: 1 };
         let (pmu, sources) = tried_pmu("core", 6, &[cycles, other, narrow]);
         let mask = |source: &Source| if let Source::Counters(_, slots) = source { slots.0 } else { 0 };
         assert_eq!(sources.iter().map(mask).collect::<Vec<_>>(), [0x7f, 0x3f, 0x81]);
         let machine = Description { pmus: vec![pmu], ..profiles::minimal(1) };
         assert_eq!(machine.check(), Ok(()));
-        assert_eq!(room(&machine), (7, vec!["cpu-cycles"]));
+        assert_eq!(capacity(&machine), (7, vec!["cpu-cycles"]));
     }
 
     #[test]

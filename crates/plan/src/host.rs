@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** what an event may use was settled before: see `needs`. The engine gets events by number.
 
-use crate::Room;
+use crate::Capacity;
 use crate::needs::{Need, PlannedPmu};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::context::{ContextKey, Presence};
@@ -86,8 +86,8 @@ impl PlanHost {
             };
             Model { caps, allowed: Arc::clone(&allowed) }
         };
-        let registers = |pmu: &PlannedPmu| match pmu.room {
-            Room::Registers { total, .. } => Some(Registers { total: total.min(64) as u8, held: Vec::new() }),
+        let registers = |pmu: &PlannedPmu| match pmu.capacity {
+            Capacity::Registers { total, .. } => Some(Registers { total: total.min(64) as u8, held: Vec::new() }),
             _ => None,
         };
         Self {

@@ -18,9 +18,9 @@ mod needs;
 mod reason;
 mod turns;
 
-pub use capacity::{CounterCountError, Tried, describe, tried_pmu, with_general_counters};
+pub use capacity::{CounterCountError, TriedEvent, describe, tried_pmu, with_general_counters};
 pub use pmux_engine::group::Demand;
-pub use reason::Why;
+pub use reason::NeverReason;
 
 use crate::machine::{Description, DescriptionError, Kind};
 use pmux_abi::attr::Attr;
@@ -111,7 +111,7 @@ pub struct PmuPlan {
     /// Its name.
     pub name: String,
     /// How many events it has room for.
-    pub room: Room,
+    pub capacity: Capacity,
     /// How many events ask for it.
     pub events: usize,
     /// How many of them ask different questions: so many counters would do, if events that count the same shared one.
@@ -126,7 +126,7 @@ pub struct PmuPlan {
 
 /// How many events a PMU has room for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum Capacity {
     /// So many counters.
     Counters {
         /// Those that take more than one kind of event.
@@ -149,7 +149,7 @@ pub enum Room {
     Unknown,
 }
 
-impl Room {
+impl Capacity {
     /// How many events there is room for, where that is known and limited.
     #[must_use]
     pub fn total(&self) -> Option<u32> {
@@ -171,7 +171,7 @@ pub struct GroupPlan {
     /// What it demands; where it was broken up, its first event.
     pub demand: Demand,
     /// Why it was broken up, if it was.
-    pub broken: Option<Why>,
+    pub broken: Option<NeverReason>,
 }
 
 /// An event.
@@ -186,7 +186,7 @@ pub struct EventPlan {
     /// Events with the same number count the same.
     pub question: usize,
     /// What becomes of it.
-    pub fate: Fate,
+    pub fit: EventFit,
     /// The PMU whose turns it takes.
     pace: Option<usize>,
     /// Whether it is on, turn by turn, for the lead-in and one period of that PMU.
@@ -195,18 +195,18 @@ pub struct EventPlan {
 
 /// What becomes of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum EventFit {
     /// It is on all the time.
     Always,
     /// It takes turns.
     InTurns(Share),
     /// It is never on.
-    Never(Why),
+    Never(NeverReason),
     /// It is not known how many counters its PMU has.
     Unknown,
 }
 
-impl Fate {
+impl EventFit {
     /// The share of the time that it is seen; `None` where that is not known.
     #[must_use]
     pub fn share(&self) -> Option<Share> {
@@ -242,11 +242,11 @@ impl Plan {
     pub fn is_on(&self, event: usize, turn: usize) -> Option<bool> {
         let event = self.events.get(event)?;
         let pmu = event.pace.and_then(|pmu| self.pmus.get(pmu));
-        match (&event.fate, pmu) {
-            (Fate::Unknown, _) => None,
-            (Fate::Always, _) => Some(true),
-            (Fate::Never(_), _) | (_, None) => Some(false),
-            (Fate::InTurns(_), Some(pmu)) => {
+        match (&event.fit, pmu) {
+            (EventFit::Unknown, _) => None,
+            (EventFit::Always, _) => Some(true),
+            (EventFit::Never(_), _) | (_, None) => Some(false),
+            (EventFit::InTurns(_), Some(pmu)) => {
                 let at = if turn < pmu.lead_in { turn } else { pmu.lead_in + (turn - pmu.lead_in) % pmu.period.max(1) };
                 event.on.get(at).copied()
             }
@@ -265,7 +265,7 @@ impl Plan {
     /// How many kernel events are opened for what is counted at all.
     #[must_use]
     pub fn kernel_events(&self) -> u64 {
-        let opened = self.events.iter().filter(|event| !matches!(&event.fate, Fate::Never(why) if why.is_refusal()));
+        let opened = self.events.iter().filter(|event| !matches!(&event.fit, EventFit::Never(why) if why.is_refusal()));
         let copies = if self.scope == Scope::EveryCpu { u64::from(self.cpus) } else { 1 };
         opened.count() as u64 * copies
     }
@@ -273,7 +273,7 @@ impl Plan {
     /// Whether an event can never be counted.
     #[must_use]
     pub fn has_never(&self) -> bool {
-        self.events.iter().any(|event| matches!(event.fate, Fate::Never(_)))
+        self.events.iter().any(|event| matches!(event.fit, EventFit::Never(_)))
     }
 }
 

@@ -4,24 +4,24 @@
 
 use crate::capacity::{describe, general_counters, is_hardware};
 use crate::machine::{Counts, Description, Kind, PmuDescription};
-use crate::{EventRequest, Request, Room, Source};
+use crate::{Capacity, EventRequest, Request, Source};
 use pmux_abi::attr::{EventType, breakpoint};
 use pmux_engine::pmu::{SlotMask, Slots};
 
 /// A PMU as it is planned with.
 pub(super) struct PlannedPmu {
     pub(super) name: String,
-    pub(super) room: Room,
+    pub(super) capacity: Capacity,
 }
 
 impl PlannedPmu {
     /// How many counters it has, as the engine sees it. Of a PMU about which nothing is known, no less than there can be.
     pub(super) fn slots(&self) -> Slots {
-        match self.room {
-            Room::Counters { .. } => Slots::Scarce(self.room.total().map_or(64, |total| total.min(64) as u8)),
-            Room::Unknown => Slots::Scarce(64),
+        match self.capacity {
+            Capacity::Counters { .. } => Slots::Scarce(self.capacity.total().map_or(64, |total| total.min(64) as u8)),
+            Capacity::Unknown => Slots::Scarce(64),
             // Debug registers are held from open to close.
-            Room::Registers { .. } | Room::Plenty => Slots::Plenty,
+            Capacity::Registers { .. } | Capacity::Plenty => Slots::Plenty,
         }
     }
 }
@@ -43,7 +43,8 @@ pub(super) struct Pmus<'a> {
 
 impl<'a> Pmus<'a> {
     pub(super) fn new(machine: &'a Description) -> Self {
-        let all = machine.pmus.iter().map(|pmu| PlannedPmu { name: pmu.name.clone(), room: describe(pmu) }).collect();
+        let all =
+            machine.pmus.iter().map(|pmu| PlannedPmu { name: pmu.name.clone(), capacity: describe(pmu) }).collect();
         Self { machine: &machine.pmus, all }
     }
 
@@ -59,7 +60,7 @@ impl<'a> Pmus<'a> {
                 let pmu = self.machine.iter().position(|pmu| pmu.name == *name)?;
                 Some(Need { pmu, allowed: *slots })
             }
-            Source::Unknown(name) => Some(Need { pmu: self.made_up(name, Room::Unknown), allowed: SlotMask::ALL }),
+            Source::Unknown(name) => Some(Need { pmu: self.made_up(name, Capacity::Unknown), allowed: SlotMask::ALL }),
             Source::Machine(kind) => match event.attr.kind {
                 EventType::BREAKPOINT => self.register(event.attr.bp_type),
                 EventType::SOFTWARE | EventType::TRACEPOINT => Some(self.kernel()),
@@ -70,16 +71,16 @@ impl<'a> Pmus<'a> {
 
     /// What the kernel counts itself.
     fn kernel(&mut self) -> Need {
-        let there = self.all.iter().position(|pmu| pmu.room == Room::Plenty);
-        let pmu = there.unwrap_or_else(|| self.made_up("software", Room::Plenty));
+        let there = self.all.iter().position(|pmu| pmu.capacity == Capacity::Plenty);
+        let pmu = there.unwrap_or_else(|| self.made_up("software", Capacity::Plenty));
         Need { pmu, allowed: SlotMask::ALL }
     }
 
-    fn made_up(&mut self, name: &str, room: Room) -> usize {
+    fn made_up(&mut self, name: &str, capacity: Capacity) -> usize {
         let known = self.all.iter().skip(self.machine.len()).position(|pmu| pmu.name == name);
         known.map_or_else(
             || {
-                self.all.push(PlannedPmu { name: name.to_owned(), room });
+                self.all.push(PlannedPmu { name: name.to_owned(), capacity });
                 self.all.len() - 1
             },
             |index| self.machine.len() + index,

@@ -2,14 +2,14 @@
 //!
 //! **Invariant:** the engine has said so already; here it is only found out whose fault it is.
 
-use crate::Room;
+use crate::Capacity;
 use crate::needs::{Need, PlannedPmu};
 use pmux_engine::OpenError;
 use pmux_engine::pmu::{BankError, Slot, SlotMask, place_on_allowed};
 
 /// Why an event is never on a counter. Events and groups are indices into the plan's.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum NeverReason {
     /// The machine has no PMU for this event of its group.
     NoPmu {
         /// The event.
@@ -47,7 +47,7 @@ pub enum Why {
     Refused(OpenError),
 }
 
-impl Why {
+impl NeverReason {
     /// Whether the event is not even opened.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
@@ -71,34 +71,35 @@ pub(super) struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    pub(super) fn explain(&self, error: OpenError) -> Why {
+    pub(super) fn explain(&self, error: OpenError) -> NeverReason {
         let at = |index: usize| self.members.get(index).copied();
         match error {
-            OpenError::NoSuchPmu { index } => at(index).map(|event| Why::NoPmu { event }),
-            OpenError::Parse { index, .. } => at(index).map(|event| Why::NotCounted { event }),
+            OpenError::NoSuchPmu { index } => at(index).map(|event| NeverReason::NoPmu { event }),
+            OpenError::Parse { index, .. } => at(index).map(|event| NeverReason::NotCounted { event }),
             OpenError::MixedPmus { index } => at(index).and_then(|second| self.mixed(second)),
             OpenError::NeverFits { pmu, .. } => self.too_few(usize::from(pmu.0)),
             OpenError::Bank { index, error: BankError::SlotsExhausted } => at(index).and_then(|event| {
                 let need = self.needs[event]?;
-                self.too_few(need.pmu).or_else(|| Some(Why::RegistersTaken { by: self.rivals(need) }))
+                self.too_few(need.pmu).or_else(|| Some(NeverReason::RegistersTaken { by: self.rivals(need) }))
             }),
             _ => None,
         }
-        .unwrap_or(Why::Refused(error))
+        .unwrap_or(NeverReason::Refused(error))
     }
 
-    fn mixed(&self, second: usize) -> Option<Why> {
+    fn mixed(&self, second: usize) -> Option<NeverReason> {
         let pmu = self.needs[second]?.pmu;
         let first = self.members.iter().copied().find(|&event| {
-            let scarce = |need: Need| matches!(self.pmus[need.pmu].room, Room::Counters { .. } | Room::Unknown);
+            let scarce =
+                |need: Need| matches!(self.pmus[need.pmu].capacity, Capacity::Counters { .. } | Capacity::Unknown);
             self.needs[event].is_some_and(|need| need.pmu != pmu && scarce(need))
         })?;
-        Some(Why::MixedPmus { events: [first, second] })
+        Some(NeverReason::MixedPmus { events: [first, second] })
     }
 
     /// The fewest events of the group that don't fit on a PMU together.
-    fn too_few(&self, pmu: usize) -> Option<Why> {
-        let total = self.pmus.get(pmu)?.room.total()?.min(64) as u8;
+    fn too_few(&self, pmu: usize) -> Option<NeverReason> {
+        let total = self.pmus.get(pmu)?.capacity.total()?.min(64) as u8;
         let need = |event: usize| self.needs[event].filter(|need| need.pmu == pmu);
         let mask = |event: usize| need(event).map_or_else(SlotMask::default, |need| need.allowed);
         let fit = |events: &[usize]| {
@@ -117,7 +118,7 @@ impl Refusal<'_> {
             }
         }
         let counters = SlotMask(events.iter().fold(0, |all, &event| all | mask(event).0) & SlotMask::first(total).0);
-        Some(Why::TooFew { events, counters: counters.len() })
+        Some(NeverReason::TooFew { events, counters: counters.len() })
     }
 
     /// The open events that hold what this one could have.

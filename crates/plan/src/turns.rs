@@ -11,9 +11,10 @@
 use crate::host::{NO_PMU, PlanHost, numbered};
 use crate::machine::Description;
 use crate::needs::{Need, PlannedPmu, Pmus};
-use crate::reason::{Refusal, Why, fits};
+use crate::reason::{NeverReason, Refusal, fits};
 use crate::{
-    Demand, EventPlan, EventRequest, Fate, GroupPlan, Plan, PlanError, PmuPlan, Request, Room, Scope, Share, Strength,
+    Capacity, Demand, EventFit, EventPlan, EventRequest, GroupPlan, Plan, PlanError, PmuPlan, Request, Scope, Share,
+    Strength,
 };
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::pmu::SlotMask;
@@ -25,7 +26,7 @@ const TASK: TaskId = TaskId(1);
 /// The CPU whose events they are: one stands for all, for all go in step.
 const CPU: CpuId = CpuId(0);
 
-struct Watched<'a> {
+struct PlanRun<'a> {
     request: &'a Request,
     events: Vec<&'a EventRequest>,
     pmus: Vec<PlannedPmu>,
@@ -33,7 +34,7 @@ struct Watched<'a> {
     engine: Engine<PlanHost>,
     groups: Vec<GroupPlan>,
     /// By event: its id, or why it has none.
-    ids: Vec<Result<EventId, Why>>,
+    ids: Vec<Result<EventId, NeverReason>>,
     /// By event: the PMU whose turns it takes. In a group that is the one whose counters are few.
     pace: Vec<Option<usize>>,
 }
@@ -54,13 +55,13 @@ pub(super) fn watch(machine: &Description, request: &Request) -> Result<Plan, Pl
     let engine = Engine::new(PlanHost::new(&pmus.all, &needs), [CPU].into_iter().collect::<CpuMask>());
     let events = request.groups.iter().flat_map(|group| &group.events).collect();
     let (groups, ids, pace) = Default::default();
-    let mut watched = Watched { request, events, pmus: pmus.all, needs, engine, groups, ids, pace };
+    let mut watched = PlanRun { request, events, pmus: pmus.all, needs, engine, groups, ids, pace };
     watched.start();
     let rows = watched.rotate();
     watched.report(machine.cpus, &rows)
 }
 
-impl Watched<'_> {
+impl PlanRun<'_> {
     fn start(&mut self) {
         let mut opened = Vec::new();
         for group in &self.request.groups {
@@ -89,7 +90,7 @@ impl Watched<'_> {
         }
     }
 
-    fn open(&self, members: &[usize]) -> Result<Opened, Why> {
+    fn open(&self, members: &[usize]) -> Result<Opened, NeverReason> {
         let event = |&event: &usize| {
             let pmu = self.needs[event].map_or(NO_PMU, |need| PmuId(need.pmu as u16));
             (pmu, numbered(event, self.events[event].attr.flags))
@@ -105,9 +106,10 @@ impl Watched<'_> {
     }
 
     /// Notes what became of the next events.
-    fn enter(&mut self, members: &[usize], result: Result<Opened, Why>) -> Option<Opened> {
+    fn enter(&mut self, members: &[usize], result: Result<Opened, NeverReason>) -> Option<Opened> {
         let pmus = || members.iter().filter_map(|&event| self.needs[event]).map(|need| need.pmu);
-        let scarce = pmus().find(|&pmu| matches!(self.pmus[pmu].room, Room::Counters { .. } | Room::Unknown));
+        let scarce =
+            pmus().find(|&pmu| matches!(self.pmus[pmu].capacity, Capacity::Counters { .. } | Capacity::Unknown));
         let pace = members.iter().map(|&event| scarce.or_else(|| Some(self.needs[event]?.pmu)));
         self.pace.extend(pace);
         match result {
@@ -188,7 +190,7 @@ impl Watched<'_> {
         // Only what is asked for is told.
         let asks = |pmu: usize| self.needs.iter().flatten().any(|need| need.pmu == pmu);
         let asked: Vec<usize> = (0..self.pmus.len()).filter(|&pmu| asks(pmu)).collect();
-        let told = |pmu: usize| asked.iter().position(|&other| other == pmu);
+        let place = |pmu: usize| asked.iter().position(|&other| other == pmu);
         let mut questions = Vec::new();
         let mut events = Vec::new();
         let numbers = self.groups.iter().enumerate();
@@ -205,10 +207,10 @@ impl Watched<'_> {
             events.push(EventPlan {
                 name: self.events[event].name.clone(),
                 group,
-                pmu: pmu.and_then(told),
+                pmu: pmu.and_then(place),
                 question,
-                fate: self.fate(event, on.get(turns.lead_in..).unwrap_or_default()),
-                pace: self.pace[event].and_then(told),
+                fit: self.fit(event, on.get(turns.lead_in..).unwrap_or_default()),
+                pace: self.pace[event].and_then(place),
                 on,
             });
         }
@@ -217,7 +219,7 @@ impl Watched<'_> {
     }
 
     fn pmu(&self, pmu: usize, Rotation { lead_in, period }: Rotation, events: &[EventPlan]) -> PmuPlan {
-        let PlannedPmu { name, room } = &self.pmus[pmu];
+        let PlannedPmu { name, capacity } = &self.pmus[pmu];
         let asks = |event: &usize| self.needs[*event].is_some_and(|need| need.pmu == pmu);
         let own: Vec<usize> = (0..events.len()).filter(asks).collect();
         let mut questions: Vec<(usize, usize)> = own.iter().map(|&event| (events[event].question, event)).collect();
@@ -227,28 +229,28 @@ impl Watched<'_> {
         let wanted: Vec<_> = needs.map(|need| need.allowed).filter(|allowed| !allowed.is_empty()).collect();
         PmuPlan {
             name: name.clone(),
-            room: room.clone(),
+            capacity: capacity.clone(),
             events: own.len(),
             questions: questions.len(),
-            fits_if_shared: room.total().is_none_or(|total| fits(&wanted, total.min(64) as u8)),
+            fits_if_shared: capacity.total().is_none_or(|total| fits(&wanted, total.min(64) as u8)),
             lead_in,
             period,
         }
     }
 
     /// What becomes of an event that is on like this in each period.
-    fn fate(&self, event: usize, on: &[bool]) -> Fate {
+    fn fit(&self, event: usize, on: &[bool]) -> EventFit {
         if let Err(why) = &self.ids[event] {
-            return Fate::Never(why.clone());
+            return EventFit::Never(why.clone());
         }
-        if self.pace[event].is_some_and(|pmu| self.pmus[pmu].room == Room::Unknown) {
-            return Fate::Unknown;
+        if self.pace[event].is_some_and(|pmu| self.pmus[pmu].capacity == Capacity::Unknown) {
+            return EventFit::Unknown;
         }
         let share = Share { on: on.iter().filter(|&&on| on).count(), of: on.len() };
         match share.on {
-            0 => Fate::Never(Why::PinnedFirst { groups: self.pinned_beside(event) }),
-            all if all == share.of => Fate::Always,
-            _ => Fate::InTurns(share),
+            0 => EventFit::Never(NeverReason::PinnedFirst { groups: self.pinned_beside(event) }),
+            all if all == share.of => EventFit::Always,
+            _ => EventFit::InTurns(share),
         }
     }
 

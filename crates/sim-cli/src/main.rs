@@ -17,8 +17,8 @@ use clap::Parser;
 use outcome::{Outcome, Ran};
 use pmux_sim::scenario::{self, Bearing, Problem};
 use pmux_ui::exit_status;
-use pmux_ui::say::complain;
 use pmux_ui::sim_options::{On, SimOptions};
+use pmux_ui::stderr::report_error;
 use report::Printer;
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     };
     ExitCode::from(match options.check() {
         Ok(()) => sim(&options),
-        Err(message) => complain(&message, exit_status::FAILED),
+        Err(message) => report_error(&message, exit_status::FAILED),
     })
 }
 
@@ -53,11 +53,11 @@ fn main() -> ExitCode {
 fn sim(options: &SimOptions) -> u8 {
     let files = match files::find(&options.files) {
         Ok(files) => files,
-        Err(message) => return complain(&message, exit_status::FAILED),
+        Err(message) => return report_error(&message, exit_status::FAILED),
     };
     let mut machine = match Machine::new(options) {
         Ok(machine) => machine,
-        Err(message) => return complain(&message, exit_status::FAILED),
+        Err(message) => return report_error(&message, exit_status::FAILED),
     };
     let mut printer = Printer::new(options, files.len());
     for file in &files {

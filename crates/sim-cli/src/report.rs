@@ -4,8 +4,8 @@
 
 use crate::outcome::{Failure, Outcome, Ran, is_required};
 use pmux_ui::exit_status;
-use pmux_ui::say::{say, visible};
 use pmux_ui::sim_options::{On, SimOptions};
+use pmux_ui::stderr::{visible, write_stderr};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -49,7 +49,7 @@ impl Printer {
         }
         *self.sum.entry(result(&ran.outcome).0).or_default() += 1;
         if let Some(remarks) = &ran.remarks {
-            say(remarks.trim_end());
+            write_stderr(remarks.trim_end());
         }
         if self.json {
             self.rows.push(row(&ran));
@@ -76,8 +76,10 @@ impl Printer {
         line.push('\n');
         put(&line);
         match &ran.outcome {
-            Outcome::Broken(text) => say(text.trim_end()),
-            Outcome::Failed(failures) => failures.iter().for_each(|failure| say(&failure_text(&ran.file, failure))),
+            Outcome::Broken(text) => write_stderr(text.trim_end()),
+            Outcome::Failed(failures) => {
+                failures.iter().for_each(|failure| write_stderr(&failure_text(&ran.file, failure)))
+            }
             _ => {}
         }
     }

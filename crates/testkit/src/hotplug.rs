@@ -10,11 +10,11 @@ use std::time::Duration;
 pub const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
 
 /// CPU 1, which is online again when this is dropped, also by a panic.
-pub struct Switch {
+pub struct CpuSwitch {
     _lock: File,
 }
 
-impl Switch {
+impl CpuSwitch {
     /// `None`, and a skip, where it was not asked for or cannot be.
     pub fn take() -> Option<Self> {
         let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
@@ -39,7 +39,7 @@ impl Switch {
     }
 }
 
-impl Drop for Switch {
+impl Drop for CpuSwitch {
     fn drop(&mut self) {
         for _ in 0..100 {
             if std::fs::write(SWITCH, "1").is_ok() {

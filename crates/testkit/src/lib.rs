@@ -1,14 +1,13 @@
 //! What the integration tests of several crates share.
 //!
 //! Read first: [`needs`], by which a test skips; [`lock`], by which it has a part of the machine for itself; [`own_process`] and
-//! [`role`], by which it runs in a process of its own; [`Door`], through which it and its programs wait for each other.
+//! [`role`], by which it runs in a process of its own; [`SyncDir`], through which it and its programs wait for each other.
 //!
 //! **Invariant:** nothing here waits for a time to pass, but for an event.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod cgroup;
-mod door;
 pub mod hotplug;
 mod own_process;
 mod programs;
@@ -16,16 +15,17 @@ mod reaper;
 pub mod role;
 mod run;
 mod signals;
+mod sync_dir;
 
 pub use cgroup::Cgroup;
-pub use door::Door;
 pub use own_process::{own_process, own_process_with};
 pub use programs::{
     commands_are_programs, copy_of, eventually, in_path, is_installed, lives, program, signal, state_of,
     with_environment,
 };
 pub use reaper::marked;
-pub use run::{Ran, Running, Start, start};
+pub use run::{CommandResult, Running, Start, start};
+pub use sync_dir::SyncDir;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -93,8 +93,8 @@ mod test_roles {
         match name {
             // leaves-a-sleeper:DOOR, by a shell that stays; and stays itself
             "leaves-a-sleeper" => {
-                let door = Door::at(arguments);
-                let line = format!("sleep 1000 & echo $! >'{}'; wait", door.text("sleeper"));
+                let sync_dir = SyncDir::at(arguments);
+                let line = format!("sleep 1000 & echo $! >'{}'; wait", sync_dir.text("sleeper"));
                 marked(&mut Command::new("sh")).args(["-c", &line]).status().unwrap();
             }
             // interrupts-itself: a shell that sends itself $SIGNAL

@@ -48,16 +48,16 @@ pub(crate) fn play(harness: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Door, eventually, lives, role};
+    use crate::{SyncDir, eventually, lives, role};
     use std::process::Command;
 
     #[test]
     fn what_a_killed_harness_has_started_ends() {
-        let door = Door::new();
-        let words = role::words(&format!("leaves-a-sleeper:{}", door.text("")));
+        let sync_dir = SyncDir::new();
+        let words = role::words(&format!("leaves-a-sleeper:{}", sync_dir.text("")));
         let mut harness = Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
         // The shell's child, which the harness does not know of.
-        let sleeper: i32 = door.read("sleeper").parse().unwrap();
+        let sleeper: i32 = sync_dir.read("sleeper").parse().unwrap();
         assert!(lives(sleeper));
         harness.kill().unwrap();
         harness.wait().unwrap();

@@ -8,7 +8,7 @@
 //!
 //! **Invariant:** without `role=` it does nothing, so it passes as a test.
 
-use crate::Door;
+use crate::SyncDir;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -147,9 +147,9 @@ fn play(name: &str, arguments: &str) -> bool {
         }
         // named-behind:NAME,DOOR: a second thread with this name, until told to leave
         "named-behind" => {
-            let (name, door) = arguments.split_once(',').unwrap();
-            let door = Door::at(door);
-            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || behind(&door, 100));
+            let (name, sync_dir) = arguments.split_once(',').unwrap();
+            let sync_dir = SyncDir::at(sync_dir);
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || behind(&sync_dir, 100));
             thread.unwrap().join().unwrap();
         }
         // killed:PAGES, by itself
@@ -161,22 +161,22 @@ fn play(name: &str, arguments: &str) -> bool {
         }
         // behind:PAGES,DOOR: touches when the door is opened, and says so on it
         "behind" => {
-            let (pages, door) = arguments.split_once(',').unwrap();
-            behind(&Door::at(door), numbers(pages)[0]);
+            let (pages, sync_dir) = arguments.split_once(',').unwrap();
+            behind(&SyncDir::at(sync_dir), numbers(pages)[0]);
         }
         // later-threads:PAGES,DOOR: two threads now, two more with PAGES each when the door is opened
         "later-threads" => {
-            let (pages, door) = arguments.split_once(',').unwrap();
-            let (pages, door) = (numbers(pages)[0], Door::at(door));
+            let (pages, sync_dir) = arguments.split_once(',').unwrap();
+            let (pages, sync_dir) = (numbers(pages)[0], SyncDir::at(sync_dir));
             std::thread::scope(|scope| {
-                let waiting = &door;
+                let waiting = &sync_dir;
                 scope.spawn(|| waiting.wait_for("go"));
-                door.arrive();
-                door.wait_for("go");
+                sync_dir.arrive();
+                sync_dir.wait_for("go");
                 let threads = [0, 1].map(|thread| scope.spawn(move || touch(thread * pages, pages)));
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
-                door.say("done");
-                door.wait_for("leave");
+                sync_dir.post("done");
+                sync_dir.wait_for("leave");
             });
         }
         _ => return false,
@@ -184,10 +184,10 @@ fn play(name: &str, arguments: &str) -> bool {
     true
 }
 
-fn behind(door: &Door, pages: usize) {
-    door.arrive();
-    door.wait_for("go");
+fn behind(sync_dir: &SyncDir, pages: usize) {
+    sync_dir.arrive();
+    sync_dir.wait_for("go");
     touch(0, pages);
-    door.say("done");
-    door.wait_for("leave");
+    sync_dir.post("done");
+    sync_dir.wait_for("leave");
 }

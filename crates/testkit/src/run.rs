@@ -66,7 +66,7 @@ impl Start {
     }
 
     /// Runs it to its end.
-    pub fn run(self) -> Ran {
+    pub fn run(self) -> CommandResult {
         self.spawn().wait()
     }
 }
@@ -105,7 +105,7 @@ impl Running {
     /// # Panics
     ///
     /// After [`PATIENCE`], when it was killed.
-    pub fn wait(mut self) -> Ran {
+    pub fn wait(mut self) -> CommandResult {
         let text = |bytes: &mut Option<JoinHandle<Vec<u8>>>| {
             bytes.take().map(|bytes| bytes.join().unwrap()).unwrap_or_default()
         };
@@ -122,7 +122,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         let (out, err) = (text(&mut self.out), text(&mut self.err));
-        Ran { status, err: String::from_utf8_lossy(&err).into_owned(), out }
+        CommandResult { status, err: String::from_utf8_lossy(&err).into_owned(), out }
     }
 }
 
@@ -137,7 +137,7 @@ impl Drop for Running {
 
 /// What a command did.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandResult {
     /// How it ended.
     pub status: ExitStatus,
     /// Its standard output.
@@ -146,7 +146,7 @@ pub struct Ran {
     pub err: String,
 }
 
-impl Ran {
+impl CommandResult {
     /// The exit status as a shell would show it.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap())

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod exit_status;
-pub mod say;
 pub mod sim_options;
+pub mod stderr;
 pub mod style;
 pub mod text;

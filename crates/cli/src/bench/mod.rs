@@ -10,10 +10,10 @@ mod report;
 use crate::inspect::{print, print_page};
 use crate::options::bench::{Accountant, BenchOptions, Benchmark, Collection, EnableOptions, ThreadOptions};
 use crate::options::exit_status;
-use crate::say::complain;
+use crate::stderr::report_error;
 use pmux::Session;
 use pmux::bench::{Accounts, Allowance, BenchError, EnableLoad, ThreadLoad};
-use report::{Beside, Measured, Report};
+use report::{BenchReport, Beside, MeasuredOn};
 use std::time::Duration;
 
 /// How long a baseline may take where nothing is said.
@@ -29,28 +29,28 @@ pub(crate) fn bench(options: &BenchOptions) -> u8 {
     match report {
         Ok(report) if options.json => print(&report.json()),
         Ok(report) => print_page(report.text()),
-        Err(message) => complain(&message, exit_status::FAILED),
+        Err(message) => report_error(&message, exit_status::FAILED),
     }
 }
 
 fn session() -> Result<Session, String> {
-    Session::new().map_err(|error| crate::stat::error_words(&error))
+    Session::new().map_err(|error| crate::stat::error_message(&error))
 }
 
 fn words(error: BenchError) -> String {
     match error {
-        BenchError::Session(error) => crate::stat::error_words(&error),
+        BenchError::Session(error) => crate::stat::error_message(&error),
         other => other.to_string(),
     }
 }
 
-fn threads(options: &ThreadOptions, repeat: u32) -> Result<Report, String> {
+fn threads(options: &ThreadOptions, repeat: u32) -> Result<BenchReport, String> {
     let ThreadOptions { breakpoints, parallelism, threads, .. } = *options;
     let load = ThreadLoad { breakpoints, parallelism, threads, repeat };
     let measured = match options.engine {
         Accountant::Kernel => {
             let cost = pmux::bench::threads(&session()?, load).map_err(words)?;
-            Measured::Kernel(cost)
+            MeasuredOn::Kernel(cost)
         }
         Accountant::Ledger => {
             let cpus = match options.cpus {
@@ -61,15 +61,15 @@ fn threads(options: &ThreadOptions, repeat: u32) -> Result<Report, String> {
             let ledger = ask(Accounts::Ledger, Allowance::Whole)?;
             let limit = options.limit.map_or(PATIENCE, Duration::from_secs);
             let list = options.baseline.map(|_| ask(Accounts::List, Allowance::UpTo(limit))).transpose()?;
-            Measured::Ledger { cpus, found: ledger, list: list.map(|found| Beside { found, limit }) }
+            MeasuredOn::Ledger { cpus, found: ledger, list: list.map(|found| Beside { found, limit }) }
         }
     };
-    Ok(Report::Threads { load, measured })
+    Ok(BenchReport::Threads { load, measured })
 }
 
-fn switching(options: EnableOptions, repeat: u32) -> Result<Report, String> {
+fn switching(options: EnableOptions, repeat: u32) -> Result<BenchReport, String> {
     let EnableOptions { passive, active } = options;
     let load = EnableLoad { passive, active, repeat };
     let cost = pmux::bench::enable(&session()?, load).map_err(words)?;
-    Ok(Report::Switching { load, cost })
+    Ok(BenchReport::Switching { load, cost })
 }

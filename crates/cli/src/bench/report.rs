@@ -1,6 +1,6 @@
 //! What a benchmark found, for people and for programs.
 //!
-//! What it is: [`Report`], with the text of `perf bench` and one JSON object.
+//! What it is: [`BenchReport`], with the text of `perf bench` and one JSON object.
 //!
 //! **Invariant:** pure.
 
@@ -10,15 +10,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// What a benchmark found.
-pub(super) enum Report {
+pub(super) enum BenchReport {
     /// Threads start and end.
-    Threads { load: ThreadLoad, measured: Measured },
+    Threads { load: ThreadLoad, measured: MeasuredOn },
     /// A breakpoint is switched off and on.
     Switching { load: EnableLoad, cost: Cost },
 }
 
 /// On what the load of threads was measured.
-pub(super) enum Measured {
+pub(super) enum MeasuredOn {
     /// This kernel.
     Kernel(Cost),
     /// The ledger of a machine with so many CPUs; and the list, where it was to be compared with that.
@@ -32,7 +32,7 @@ pub(super) struct Beside {
     pub(super) limit: Duration,
 }
 
-impl Measured {
+impl MeasuredOn {
     fn cost(&self) -> Cost {
         match self {
             Self::Kernel(cost) => *cost,
@@ -56,7 +56,7 @@ fn both(out: &mut String, cost: Cost) {
     let _ = writeln!(out, " {:14.6} usecs/op/cpu", cost.usecs_per_op_per_cpu());
 }
 
-impl Report {
+impl BenchReport {
     /// The text for people.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
@@ -68,11 +68,11 @@ impl Report {
                     out,
                     "# Created/joined {repeat} threads with {breakpoints} breakpoints and {parallelism} parallelism"
                 );
-                if let Measured::Ledger { cpus, found: BooksCost { runs, .. }, .. } = measured {
+                if let MeasuredOn::Ledger { cpus, found: BooksCost { runs, .. }, .. } = measured {
                     let _ = writeln!(out, "# In the ledger of a machine with {cpus} CPUs; median of {runs} runs");
                 }
                 both(&mut out, measured.cost());
-                if let Measured::Ledger { found, list: Some(list), .. } = measured {
+                if let MeasuredOn::Ledger { found, list: Some(list), .. } = measured {
                     compared(&mut out, found.cost, list);
                 }
             }
@@ -103,7 +103,7 @@ impl Report {
                     "threads": threads,
                     "repeat": repeat,
                 });
-                if let Measured::Ledger { cpus, found: ledger, list } = measured {
+                if let MeasuredOn::Ledger { cpus, found: ledger, list } = measured {
                     object["engine"] = json!("ledger");
                     object["cpus"] = json!(cpus);
                     object["runs"] = json!(ledger.runs);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_perf() {
-        let report = Report::Threads { load: LOAD, measured: Measured::Kernel(COST) };
+        let report = BenchReport::Threads { load: LOAD, measured: MeasuredOn::Kernel(COST) };
         let expected = "\
 # Running 'breakpoint/thread' benchmark:
 # Created/joined 10 threads with 2 breakpoints and 4 parallelism
@@ -185,7 +185,7 @@ mod tests {
 
     1500.000000 usecs/op
 ";
-        assert_eq!(Report::Switching { load, cost: COST }.text(), expected);
+        assert_eq!(BenchReport::Switching { load, cost: COST }.text(), expected);
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         let found = BooksCost { cost: slow, wanted: 1000, runs: 1 };
         let list = Some(Beside { found, limit: Duration::from_secs(60) });
         let found = BooksCost { cost: COST, wanted: 1000, runs: 7 };
-        let report = Report::Threads { load: LOAD, measured: Measured::Ledger { cpus: 256, found, list } };
+        let report = BenchReport::Threads { load: LOAD, measured: MeasuredOn::Ledger { cpus: 256, found, list } };
         let text = report.text();
         assert!(text.contains("# In the ledger of a machine with 256 CPUs; median of 7 runs\n"), "{text}");
         assert!(text.contains("# Ended after 60 s (--limit): 10 of 1000 operations were done\n"), "{text}");

@@ -39,9 +39,9 @@ impl Events<'_> {
         time_ns.saturating_sub(self.begin_ns) as f64 / 1e3
     }
 
-    fn slice(&mut self, name: &str, category: &str, who: (i64, i64), (from_ns, to_ns): (u64, u64)) -> io::Result<()> {
+    fn slice(&mut self, name: &str, category: &str, ids: (i64, i64), (from_ns, to_ns): (u64, u64)) -> io::Result<()> {
         let (ts, dur) = (self.us(from_ns), to_ns.saturating_sub(from_ns) as f64 / 1e3);
-        let (pid, tid) = who;
+        let (pid, tid) = ids;
         self.put(&json!({
             "ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "ts": ts, "dur": dur,
         }))
@@ -64,7 +64,7 @@ pub(crate) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
     for note in &drawn.kept.notes {
         let Some(name) = happening(profile, note.what) else { continue };
         let (pid, tid) = match (note.thread, note.cpu) {
-            (Some(thread), _) => who(drawn, thread),
+            (Some(thread), _) => ids(drawn, thread),
             (None, Some(cpu)) => (CPUS, cpu.into()),
             (None, None) => continue,
         };
@@ -81,7 +81,7 @@ pub(crate) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
     write!(events.out, "\n], \"displayTimeUnit\": \"ns\", \"otherData\": {other}}}")
 }
 
-fn who(drawn: &Drawn<Whole>, id: ThreadId) -> (i64, i64) {
+fn ids(drawn: &Drawn<Whole>, id: ThreadId) -> (i64, i64) {
     let tasks = &drawn.profile.tasks;
     (tasks.process_of(id).pid.into(), tasks.thread(id).tid.into())
 }
@@ -94,7 +94,7 @@ fn name_all(drawn: &Drawn<Whole>, events: &mut Events<'_>) -> io::Result<()> {
     };
     let mut processes = BTreeSet::new();
     for id in threads {
-        let (pid, tid) = who(drawn, id);
+        let (pid, tid) = ids(drawn, id);
         let process = profile.tasks.process_of(id);
         if processes.insert(pid) {
             let main = process.main.unwrap_or(id);
@@ -120,13 +120,13 @@ fn slices(drawn: &Drawn<Whole>, events: &mut Events<'_>) -> io::Result<()> {
         threads.entry(sample.thread).or_default().push(sample);
     }
     for (thread, samples) in threads {
-        let who = who(drawn, thread);
+        let ids = ids(drawn, thread);
         // What is open, the outermost first, each with its beginning.
         let mut open: Vec<(PlaceId, u64)> = Vec::new();
         let mut close = |open: &mut Vec<(PlaceId, u64)>, keep: usize, at_ns: u64| -> io::Result<()> {
             while open.len() > keep {
                 let Some((place, from_ns)) = open.pop() else { break };
-                events.slice(&drawn.places.get(place).function, name, who, (from_ns, at_ns))?;
+                events.slice(&drawn.places.get(place).function, name, ids, (from_ns, at_ns))?;
             }
             Ok(())
         };

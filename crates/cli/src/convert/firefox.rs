@@ -236,9 +236,9 @@ impl Maker<'_> {
             let name = &drawn.profile.events[sample.event as usize].name;
             self.add_note(sample.thread, timing, name, &sample.period.to_string(), Some(sample.stack));
         }
-        let anybody = drawn.kept.samples.first().map(|sample| sample.thread);
+        let first_thread = drawn.kept.samples.first().map(|sample| sample.thread);
         for note in &drawn.kept.notes {
-            let Some(thread) = note.thread.or(anybody) else { continue };
+            let Some(thread) = note.thread.or(first_thread) else { continue };
             let timing = MarkerTiming::Instant(self.time(note.time_ns));
             match note.what {
                 What::Lost(count) => self.add_note(thread, timing, "lost", &format!("{count} records"), None),

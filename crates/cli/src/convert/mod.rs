@@ -18,14 +18,14 @@ use crate::options::convert::{ConvertOptions, Format};
 use crate::options::exit_status;
 use crate::picture;
 use crate::picture::output::{self, Kind, Packing};
-use crate::say::complain;
+use crate::stderr::report_error;
 use pmux::profile::{Apart, Look, Profile, What};
 
 /// Runs `pmux convert` and returns the exit status.
 pub(crate) fn convert(options: &ConvertOptions) -> u8 {
     match run(options) {
         Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
@@ -69,7 +69,7 @@ fn kind(format: Format) -> Kind {
 }
 
 fn run(options: &ConvertOptions) -> Result<(), Failure> {
-    let input = &input::asked(&options.input)?;
+    let input = &input::spec(&options.input)?;
     let format = options.format().ok_or_else(|| failed("no format"))?;
     let (to, kind) = (output::place(options.output.as_deref(), file_name(format)), kind(format));
     output::check(&to, kind)?;

@@ -12,7 +12,7 @@ use crate::input;
 use crate::inspect::{print, print_page};
 use crate::options::diff::DiffOptions;
 use crate::options::exit_status;
-use crate::say::{complain, say, visible};
+use crate::stderr::{report_error, visible, write_stderr};
 use crate::style::{ColorChoice, Style};
 use pmux::profile::{Input, recordings_apart};
 use pmux_ui::text::{cut, wrap};
@@ -28,7 +28,7 @@ pub(crate) fn diff(options: &DiffOptions) -> u8 {
     match run(options) {
         Ok(text) if options.json => print(&text),
         Ok(text) => print_page(text),
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
@@ -55,10 +55,14 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
             // Of a pipe, and in words for what is not there.
             let input = if path.is_dir() { Input::of_files(files) } else { Input::open(path) };
             let shares = input.and_then(|input| {
-                shares::of(input::progress::shown(input.with_sources(sources.clone())), options.part.wanted(), scope)
+                shares::of(
+                    input::progress::on_stderr(input.with_sources(sources.clone())),
+                    options.part.wanted(),
+                    scope,
+                )
             });
             let shares = shares.map_err(|error| input::about(&name, &error))?;
-            shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
+            shares.remarks.iter().for_each(|remark| write_stderr(&format!("{name}: {remark}")));
             if shares.events.is_empty() {
                 return Err(failed(format!("{name}: there is no sample in it that could be compared")));
             }
@@ -81,11 +85,11 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
     fn of<'a>(side: &'a [Shares], event: &'a str) -> impl Iterator<Item = &'a EventShares> {
         side.iter().filter_map(move |shares| shares.events.get(event))
     }
-    let side = |shares: &[Shares], measure: &dyn Fn(&EventShares) -> statistics::Measured| {
+    let side = |shares: &[Shares], measure: &dyn Fn(&EventShares) -> statistics::Quantity| {
         Side::of(&of(shares, event).map(measure).collect::<Vec<_>>())
     };
     let both =
-        |measure: &dyn Fn(&EventShares) -> statistics::Measured| compare(side(before, measure), side(after, measure));
+        |measure: &dyn Fn(&EventShares) -> statistics::Quantity| compare(side(before, measure), side(after, measure));
     let names: BTreeSet<&Name> = of(before, event).chain(of(after, event)).flat_map(EventShares::functions).collect();
     let mut functions: Vec<(Name, Change)> =
         names.into_iter().map(|name| (name.clone(), both(&|shares| shares.share(name)))).collect();

@@ -2,20 +2,20 @@
 //!
 //! **Invariant:** functions are the same in two recordings if their names and those of their programs are.
 
-use super::statistics::Measured;
+use super::statistics::Quantity;
 use pmux::profile::{Chosen, Input, Profile, ProfileError, Sample, Sink, StackId, Symbols, Wanted, read};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 /// What some samples weigh, and the sum of the squares, which their uncertainty depends on.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
-struct Sum {
+struct WeightSum {
     samples: u64,
     weight: f64,
     squares: f64,
 }
 
-impl Sum {
+impl WeightSum {
     fn add(&mut self, other: Self) {
         self.samples += other.samples;
         self.weight += other.weight;
@@ -24,12 +24,12 @@ impl Sum {
 }
 
 #[derive(Default)]
-struct Sums(HashMap<(usize, StackId), Sum>);
+struct StackSums(HashMap<(usize, StackId), WeightSum>);
 
-impl Sink for Sums {
+impl Sink for StackSums {
     fn sample(&mut self, _profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let weight = sample.period as f64;
-        let sum = Sum { samples: 1, weight, squares: weight * weight };
+        let sum = WeightSum { samples: 1, weight, squares: weight * weight };
         self.0.entry((sample.event, sample.stack)).or_default().add(sum);
         ControlFlow::Continue(())
     }
@@ -50,24 +50,24 @@ pub(super) type Name = (String, String);
 /// An event of a recording.
 #[derive(Default)]
 pub(super) struct EventShares {
-    all: Sum,
-    functions: BTreeMap<Name, Sum>,
+    all: WeightSum,
+    functions: BTreeMap<Name, WeightSum>,
 }
 
 impl EventShares {
     /// The share of a function, with its uncertainty.
-    pub(super) fn share(&self, function: &Name) -> Measured {
+    pub(super) fn share(&self, function: &Name) -> Quantity {
         let own = self.functions.get(function).copied().unwrap_or_default();
         let all = self.all;
         if all.weight == 0.0 {
-            return Measured { value: 0.0, variance: None };
+            return Quantity { value: 0.0, variance: None };
         }
         let share = own.weight / all.weight;
         // A function that was not met could have been: by one sample of the usual weight.
         let one = (all.weight / all.samples.max(1) as f64).powi(2);
         let (inside, outside) = (own.squares.max(one), (all.squares - own.squares).max(0.0));
         let variance = ((1.0 - share).powi(2) * inside + share.powi(2) * outside) / (all.weight * all.weight);
-        Measured { value: share, variance: Some(variance) }
+        Quantity { value: share, variance: Some(variance) }
     }
 
     /// All functions that were met.
@@ -76,8 +76,8 @@ impl EventShares {
     }
 
     /// How much was counted. One recording doesn't tell how much that varies.
-    pub(super) fn count(&self) -> Measured {
-        Measured { value: self.all.weight, variance: None }
+    pub(super) fn count(&self) -> Quantity {
+        Quantity { value: self.all.weight, variance: None }
     }
 
     /// How many samples there are.
@@ -99,7 +99,7 @@ pub(super) struct Shares {
 /// # Errors
 /// It can't be read.
 pub(super) fn of(input: Input, wanted: Wanted, scope: Scope) -> Result<Shares, ProfileError> {
-    let mut sums = Chosen::new(wanted, Sums::default());
+    let mut sums = Chosen::new(wanted, StackSums::default());
     let profile = read(input, &mut sums)?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
@@ -139,10 +139,10 @@ mod tests {
     #[test]
     fn equal_weights_have_the_error_of_a_count() {
         let name = |text: &str| (text.to_owned(), String::new());
-        let sum = |samples: u64| Sum { samples, weight: samples as f64 * 3.0, squares: samples as f64 * 9.0 };
+        let sum = |samples: u64| WeightSum { samples, weight: samples as f64 * 3.0, squares: samples as f64 * 9.0 };
         let shares =
             EventShares { all: sum(100), functions: BTreeMap::from([(name("a"), sum(25)), (name("b"), sum(75))]) };
-        let Measured { value, variance } = shares.share(&name("a"));
+        let Quantity { value, variance } = shares.share(&name("a"));
         assert!((value - 0.25).abs() < 1e-12);
         // p (1 - p) / n
         assert!((variance.unwrap_or(0.0) - 0.25 * 0.75 / 100.0).abs() < 1e-12);

@@ -10,7 +10,7 @@ use libm::{exp, lgamma, log};
 
 /// One quantity in one recording.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Measured {
+pub(super) struct Quantity {
     pub(super) value: f64,
     /// The square of its standard error, as far as one recording tells it.
     pub(super) variance: Option<f64>,
@@ -28,7 +28,7 @@ pub(super) struct Side {
 
 impl Side {
     /// Of one or more recordings.
-    pub(super) fn of(measured: &[Measured]) -> Self {
+    pub(super) fn of(measured: &[Quantity]) -> Self {
         let count = measured.len().max(1) as f64;
         let mean = measured.iter().map(|one| one.value).sum::<f64>() / count;
         let counting: Option<f64> = measured.iter().map(|one| one.variance).sum();
@@ -174,14 +174,14 @@ mod tests {
         for (freedom, distance) in [(f64::INFINITY, 1.959_964), (1.0, 12.7062), (4.0, 2.776_45), (10.0, 2.228_14)] {
             assert!((distance_of_level(freedom) - distance).abs() < 1e-3, "{freedom}");
         }
-        let two = |values: [f64; 2]| Side::of(&values.map(|value| Measured { value, variance: Some(0.0) }));
+        let two = |values: [f64; 2]| Side::of(&values.map(|value| Quantity { value, variance: Some(0.0) }));
         let change = compare(two([1.0, 3.0]), two([2.0, 4.0]));
         let (error, noise) = (change.error.unwrap(), change.noise.unwrap());
         assert!(noise > 4.0 * error && noise < 4.4 * error, "two degrees of freedom: {}", noise / error);
     }
 
     fn one(value: f64, variance: f64) -> Side {
-        Side::of(&[Measured { value, variance: Some(variance) }])
+        Side::of(&[Quantity { value, variance: Some(variance) }])
     }
 
     #[test]
@@ -199,16 +199,16 @@ mod tests {
     #[test]
     fn runs_that_differ_count_more_than_samples() {
         let runs = |values: &[f64]| {
-            Side::of(&values.iter().map(|&value| Measured { value, variance: Some(1e-8) }).collect::<Vec<_>>())
+            Side::of(&values.iter().map(|&value| Quantity { value, variance: Some(1e-8) }).collect::<Vec<_>>())
         };
         let wild = compare(runs(&[0.1, 0.3, 0.2]), runs(&[0.2, 0.4, 0.3]));
         assert_eq!(wild.is_beyond_noise(1), Some(false));
         let tame = compare(runs(&[0.199, 0.2, 0.201]), runs(&[0.299, 0.3, 0.301]));
         assert_eq!(tame.is_beyond_noise(1), Some(true));
         // One run of which nothing is known but its value.
-        let unknown = Side::of(&[Measured { value: 5.0, variance: None }]);
+        let unknown = Side::of(&[Quantity { value: 5.0, variance: None }]);
         assert_eq!(compare(unknown, unknown).is_beyond_noise(1), None);
-        let several = Side::of(&[Measured { value: 5.0, variance: None }, Measured { value: 5.5, variance: None }]);
+        let several = Side::of(&[Quantity { value: 5.0, variance: None }, Quantity { value: 5.5, variance: None }]);
         assert!(compare(several, several).chance.is_some());
     }
 }

@@ -7,14 +7,14 @@
 mod colours;
 
 use crate::failure::{Failure, failed};
-use crate::input::{self, Asked};
+use crate::input::{self, InputSpec};
 use crate::options::exit_status;
-use crate::options::flame::{By, FlameOptions};
+use crate::options::flame::{FlameOptions, GroupStacksBy};
 use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
 use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self, Drawn, Unit, base_name, unit};
-use crate::say::{complain, visible};
+use crate::stderr::{report_error, visible};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 use pmux::profile::{Apart, EventInfo, Look, Tally};
 use std::collections::BTreeMap;
@@ -32,14 +32,14 @@ const KIND: Kind = Kind {
 pub(crate) fn flame(options: &FlameOptions) -> u8 {
     match run(options) {
         Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "flame.svg");
     output::check(&to, KIND)?;
-    let asked = input::asked(&options.input)?;
+    let asked = input::spec(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {
         Some([before, after]) => difference(options, &asked.at(before), &asked.at(after))?,
         _ => {
@@ -54,11 +54,11 @@ fn run(options: &FlameOptions) -> Result<(), Failure> {
     draw(options, &after, &stacks, &title, &to)
 }
 
-fn read(options: &FlameOptions, asked: &Asked) -> Result<Drawn<Tally>, Failure> {
+fn read(options: &FlameOptions, asked: &InputSpec) -> Result<Drawn<Tally>, Failure> {
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
     let apart = Apart {
-        threads: matches!(options.by, By::Thread | By::Process),
-        cpus: options.by == By::Cpu,
+        threads: matches!(options.by, GroupStacksBy::Thread | GroupStacksBy::Process),
+        cpus: options.by == GroupStacksBy::Cpu,
         ..Apart::default()
     };
     picture::sums(asked, &options.part.wanted(), apart, look)
@@ -67,8 +67,8 @@ fn read(options: &FlameOptions, asked: &Asked) -> Result<Drawn<Tally>, Failure> 
 /// The stacks of two recordings, each with both weights. Those of the first are scaled, so that both come to the same.
 fn difference(
     options: &FlameOptions,
-    before: &Asked,
-    after: &Asked,
+    before: &InputSpec,
+    after: &InputSpec,
 ) -> Result<(Drawn<Tally>, Vec<String>, String), Failure> {
     let (old, new) = (read(options, before)?, read(options, after)?);
     let event = new.one_event();

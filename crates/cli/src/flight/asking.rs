@@ -5,13 +5,13 @@
 //! **Invariant:** what a recorder says reaches the terminal without control characters. The recorders of other users are not asked,
 //! but it is said that they are there.
 
-use super::words;
+use super::messages;
 use crate::failure::{Failure, failed};
 use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::flight::{DumpOptions, DumpTo, FlightAsk, ListOptions};
-use crate::say::{say, visible};
-use pmux_daemon::flight::{AskError, Called, Folder, Question, ask};
+use crate::stderr::{visible, write_stderr};
+use pmux_daemon::flight::{AskError, ControlCommand, RecorderId, SocketDir, ask};
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A recorder that has a socket.
-struct Recorder {
-    called: Called,
+struct FoundRecorder {
+    id: RecorderId,
     socket: PathBuf,
     /// Whether it is this user's or root's.
     is_trusted: bool,
@@ -47,9 +47,9 @@ fn dump(options: &DumpOptions) -> Result<u8, Failure> {
     let patience = options.timeout.unwrap_or(SNAPSHOT_PATIENCE);
     // All at once: what one of them writes is no reason for another one to be late.
     let answers: Vec<_> = std::thread::scope(|scope| {
-        let asked = chosen.iter().map(|of| scope.spawn(move || ask(&of.socket, Question::Dump, patience)));
+        let asked = chosen.iter().map(|of| scope.spawn(move || ask(&of.socket, ControlCommand::Dump, patience)));
         let asked: Vec<_> = asked.collect();
-        asked.into_iter().map(|thread| thread.join().unwrap_or(Err(AskError::Nonsense))).collect()
+        asked.into_iter().map(|thread| thread.join().unwrap_or(Err(AskError::BadAnswer))).collect()
     });
     let (mut out, mut code) = (String::new(), exit_status::SUCCESS);
     for (recorder, answer) in chosen.iter().zip(answers) {
@@ -59,14 +59,14 @@ fn dump(options: &DumpOptions) -> Result<u8, Failure> {
                 let path = answer["snapshot"].as_str().unwrap_or_default();
                 out.push_str(&format!("{}\n", visible(path)));
                 if several {
-                    say(&format!("pmux flight: {}: {}", recorder.called, words::snapshot(&answer)));
+                    write_stderr(&format!("pmux flight: {}: {}", recorder.id, messages::snapshot(&answer)));
                 } else {
-                    say(&format!("pmux flight: {}", words::snapshot(&answer)));
+                    write_stderr(&format!("pmux flight: {}", messages::snapshot(&answer)));
                 }
             }
             Err(error) => {
-                let too_late = if error == AskError::TooLate { "; --timeout waits longer" } else { "" };
-                say(&format!("pmux: recorder {}: {error}{too_late}", recorder.called));
+                let too_late = if error == AskError::TimedOut { "; --timeout waits longer" } else { "" };
+                write_stderr(&format!("pmux: recorder {}: {error}{too_late}", recorder.id));
                 code = exit_status::FAILED;
             }
         }
@@ -81,12 +81,12 @@ fn list(options: &ListOptions) -> Result<u8, Failure> {
         return Ok(print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>()));
     }
     if all.is_empty() {
-        say("pmux flight: no recorder runs");
+        write_stderr("pmux flight: no recorder runs");
         return Ok(exit_status::SUCCESS);
     }
     let lines = all.iter().map(|of| match &of.status {
-        Ok(status) => format!("{:<12} {}", of.called.to_string(), words::in_a_line(status)),
-        Err(error) => format!("{:<12} {error}", of.called.to_string()),
+        Ok(status) => format!("{:<12} {}", of.id.to_string(), messages::in_a_line(status)),
+        Err(error) => format!("{:<12} {error}", of.id.to_string()),
     });
     Ok(print(&lines.map(|line| visible(&line) + "\n").collect::<String>()))
 }
@@ -98,13 +98,12 @@ fn status(options: &DumpTo) -> Result<u8, Failure> {
     };
     let mut out = String::new();
     for (index, recorder) in all.iter().enumerate() {
-        let status =
-            recorder.status.as_ref().map_err(|error| failed(format!("recorder {}: {error}", recorder.called)))?;
+        let status = recorder.status.as_ref().map_err(|error| failed(format!("recorder {}: {error}", recorder.id)))?;
         if options.json {
             out.push_str(&format!("{status}\n"));
         } else {
             let gap = if index > 0 { "\n" } else { "" };
-            let page = words::page(&recorder.called.to_string(), status);
+            let page = messages::page(&recorder.id.to_string(), status);
             out.push_str(&format!("{gap}{}", page.iter().map(|line| visible(line) + "\n").collect::<String>()));
         }
     }
@@ -112,24 +111,24 @@ fn status(options: &DumpTo) -> Result<u8, Failure> {
 }
 
 /// All that have a socket in these folders and may have a process; those of others too.
-fn recorders(folders: &[Folder]) -> Vec<Recorder> {
-    let found = folders.iter().flat_map(Folder::recorders);
-    let asked = found.map(|(called, socket)| {
-        let status = ask(&socket, Question::Status, PATIENCE);
+fn recorders(folders: &[SocketDir]) -> Vec<FoundRecorder> {
+    let found = folders.iter().flat_map(SocketDir::recorders);
+    let asked = found.map(|(id, socket)| {
+        let status = ask(&socket, ControlCommand::Status, PATIENCE);
         let owner = |path: &Path| std::fs::metadata(path).ok().map(|seen| seen.uid());
         let is_trusted = owner(&socket).is_some_and(|user| user == 0 || Some(user) == owner(Path::new("/proc/self")));
-        Recorder { called, socket, is_trusted, status }
+        FoundRecorder { id, socket, is_trusted, status }
     });
     // What a recorder that was killed has left is none; the next one that starts takes it away.
-    asked.filter(|of| !matches!(of.status, Err(AskError::NobodyListens | AskError::NotThere))).collect()
+    asked.filter(|of| !matches!(of.status, Err(AskError::NotListening | AskError::NoSocket))).collect()
 }
 
 /// The recorders that are meant.
-fn find(to: &DumpTo) -> Result<Vec<Recorder>, Failure> {
+fn find(to: &DumpTo) -> Result<Vec<FoundRecorder>, Failure> {
     let all = recorders(&folders(to.socket.as_deref()));
     if let Some(name) = &to.recorder {
         let none = || format!("there is no recorder `{name}` of a service; what helps: pmux flight list, pmux status");
-        return one(all, |of| of.called == Called::Name(name.clone()), none);
+        return one(all, |of| of.id == RecorderId::Name(name.clone()), none);
     }
     let Some(text) = to.to.as_deref().filter(|text| *text != "all") else {
         return yours(all, if to.to.is_some() { Meant::All } else { Meant::One });
@@ -138,15 +137,15 @@ fn find(to: &DumpTo) -> Result<Vec<Recorder>, Failure> {
         [] => "no recorder runs".to_owned(),
         names => format!("these run: {}", names.join(", ")),
     };
-    match Called::parse(text) {
-        called @ Called::Process(pid) => {
-            let fits = |of: &Recorder| of.called == called || process(of) == Some(u64::from(pid));
+    match RecorderId::parse(text) {
+        id @ RecorderId::Process(pid) => {
+            let fits = |of: &FoundRecorder| of.id == id || process(of) == Some(u64::from(pid));
             one(all, fits, || format!("process {pid} is no recorder that you may ask; {known}"))
         }
-        Called::Name(_) => {
+        RecorderId::Name(_) => {
             let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let wanted = real(Path::new(text));
-            let fits = |of: &Recorder| directory(of).is_some_and(|directory| real(&directory) == wanted);
+            let fits = |of: &FoundRecorder| directory(of).is_some_and(|directory| real(&directory) == wanted);
             one(all, fits, || format!("no recorder writes into {}; {known}", wanted.display()))
         }
     }
@@ -160,10 +159,11 @@ enum Meant {
 }
 
 /// Those that this user may ask.
-fn yours(all: Vec<Recorder>, meant: Meant) -> Result<Vec<Recorder>, Failure> {
+fn yours(all: Vec<FoundRecorder>, meant: Meant) -> Result<Vec<FoundRecorder>, Failure> {
     // Where root names no recorder, what root is told must not come from a recorder of just any user.
-    let trusts = |of: &Recorder| meant == Meant::All || of.is_trusted;
-    let is_not = |of: &Recorder| matches!(of.status, Err(AskError::NotYours | AskError::Refused(_))) || !trusts(of);
+    let trusts = |of: &FoundRecorder| meant == Meant::All || of.is_trusted;
+    let is_not =
+        |of: &FoundRecorder| matches!(of.status, Err(AskError::NotPermitted | AskError::Refused(_))) || !trusts(of);
     let (others, yours): (Vec<_>, Vec<_>) = all.into_iter().partition(is_not);
     match (yours.len(), others.is_empty()) {
         (0, true) => Err(failed("no recorder runs: start one with pmux flight")),
@@ -184,37 +184,37 @@ fn yours(all: Vec<Recorder>, meant: Meant) -> Result<Vec<Recorder>, Failure> {
 
 /// The one that fits, which may be asked.
 fn one(
-    all: Vec<Recorder>,
-    fits: impl Fn(&Recorder) -> bool,
+    all: Vec<FoundRecorder>,
+    fits: impl Fn(&FoundRecorder) -> bool,
     none: impl FnOnce() -> String,
-) -> Result<Vec<Recorder>, Failure> {
-    let chosen: Vec<Recorder> = all.into_iter().filter(fits).collect();
+) -> Result<Vec<FoundRecorder>, Failure> {
+    let chosen: Vec<FoundRecorder> = all.into_iter().filter(fits).collect();
     match chosen.first() {
         None => Err(failed(none())),
-        Some(Recorder { called, status: Err(error @ (AskError::NotYours | AskError::Refused(_))), .. }) => {
-            Err(failed(format!("recorder {called}: {error}")))
+        Some(FoundRecorder { id, status: Err(error @ (AskError::NotPermitted | AskError::Refused(_))), .. }) => {
+            Err(failed(format!("recorder {id}: {error}")))
         }
         Some(_) => Ok(chosen),
     }
 }
 
-fn folders(socket: Option<&Path>) -> Vec<Folder> {
-    let mut folders = Folder::all();
+fn folders(socket: Option<&Path>) -> Vec<SocketDir> {
+    let mut folders = SocketDir::all();
     // The service that is meant may be elsewhere.
     let of_environment = || std::env::var_os("PMUX_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let elsewhere = socket.map(Path::to_owned).or_else(of_environment).map(|path| Folder::beside(&path));
+    let elsewhere = socket.map(Path::to_owned).or_else(of_environment).map(|path| SocketDir::beside(&path));
     folders.extend(elsewhere.filter(|folder| !folders.contains(folder)));
     folders
 }
 
-fn names(all: &[Recorder]) -> Vec<String> {
-    all.iter().map(|of| of.called.to_string()).collect()
+fn names(all: &[FoundRecorder]) -> Vec<String> {
+    all.iter().map(|of| of.id.to_string()).collect()
 }
 
-fn process(of: &Recorder) -> Option<u64> {
+fn process(of: &FoundRecorder) -> Option<u64> {
     of.status.as_ref().ok()?["process"].as_u64()
 }
 
-fn directory(of: &Recorder) -> Option<PathBuf> {
+fn directory(of: &FoundRecorder) -> Option<PathBuf> {
     of.status.as_ref().ok()?["directory"].as_str().map(PathBuf::from)
 }

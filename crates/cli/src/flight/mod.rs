@@ -1,19 +1,19 @@
 //! `pmux flight`: the last seconds in memory, and in a file when something happens.
 //!
-//! What it is: [`run`] is a recorder in the foreground; [`asking`] asks those that run; [`words`] is what is said. What a recorder
-//! does is in `pmux_daemon::flight`. Read first: [`flight`], then [`run::Run`].
+//! What it is: [`run`] is a recorder in the foreground; [`asking`] asks those that run; [`messages`] is what is said. What a recorder
+//! does is in `pmux_daemon::flight`. Read first: [`flight`], then [`run::FlightRun`].
 //!
 //! **Invariant:** what a rule asked for is done or it is said why not, also at the end.
 
 mod asking;
+mod messages;
 mod run;
-mod words;
 
-pub(crate) use words::in_a_line;
+pub(crate) use messages::in_a_line;
 
 use crate::failure::failure;
 use crate::options::flight::FlightOptions;
-use crate::say::complain;
+use crate::stderr::report_error;
 
 /// Runs `pmux flight`, or asks a recorder that runs, and returns the exit status.
 pub(crate) fn flight(options: &FlightOptions) -> u8 {
@@ -22,7 +22,7 @@ pub(crate) fn flight(options: &FlightOptions) -> u8 {
         // What samples shares nothing.
         None => pmux::Session::with_shared(pmux::SharedChoice::Never)
             .map_err(|error| failure(&error))
-            .and_then(|session| run::Run::new(options, &session)?.run()),
+            .and_then(|session| run::FlightRun::new(options, &session)?.run()),
     };
-    done.unwrap_or_else(|(text, status)| complain(&text, status))
+    done.unwrap_or_else(|(text, status)| report_error(&text, status))
 }

@@ -1,17 +1,17 @@
 //! A recorder in the foreground: open, let go, do what happens, end.
 //!
-//! Read first: [`Run::run`].
+//! Read first: [`FlightRun::run`].
 //!
 //! **Invariant:** an error after the command was let go ends the command too. What triggers say until the end is heard.
 
-use super::words;
+use super::messages;
 use crate::failure::{Failure, failed, failure};
-use crate::foreground::{Line, SIGTERM, pass_on};
+use crate::foreground::{SIGTERM, StatusLine, pass_on};
 use crate::options::exit_status;
 use crate::options::flight::{AtEnd, FlightOptions as Options, MostDisk};
-use crate::options::target::Whom;
-use crate::sampling::{self, Ends};
-use crate::say::say;
+use crate::options::target::TargetSpec;
+use crate::sampling::{self, EventEndWatch};
+use crate::stderr::write_stderr;
 use pmux::flight::{FlightOptions, Limits};
 use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{Rule, SignalName, Source};
@@ -19,7 +19,9 @@ use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
 use pmux::{Command, CommandOutput, Error, Running, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
-use pmux_daemon::flight::{Askers, Called, Child, Control, Folder, Pilot, PilotError, Plan, Told};
+use pmux_daemon::flight::{
+    Child, Control, ControlAccess, FlightRecorder, RecorderError, RecorderEvent, RecorderId, RecorderPlan, SocketDir,
+};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,7 +30,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// Those of the pilot begin here.
-const PILOT: Token = Token(0);
+const RECORDER: Token = Token(0);
 /// A command that is followed stands.
 const FOLLOW: Token = Token(u64::MAX);
 const ENDS: Token = Token(u64::MAX - 1);
@@ -41,31 +43,33 @@ const LOOK: Duration = Duration::from_millis(100);
 const SHOW: Duration = Duration::from_millis(500);
 
 /// Everything about one flight.
-pub(super) struct Run<'a> {
+pub(super) struct FlightRun<'a> {
     options: &'a Options,
     session: &'a Session,
-    whom: Whom,
+    target_spec: TargetSpec,
     waiter: Waiter,
     signal: Option<i32>,
-    line: Line,
+    line: StatusLine,
     failures: u64,
-    ends: Option<Ends>,
+    ends: Option<EventEndWatch>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> FlightRun<'a> {
     pub(super) fn new(options: &'a Options, session: &'a Session) -> Result<Self, Failure> {
         let listens = signals_of(&options.rules().map_err(failed)?);
         let ends: Vec<i32> = INTERRUPTS.into_iter().filter(|signal| !listens.contains(signal)).collect();
         let waiter = Waiter::with_these_signals(&ends);
-        let whom = options.sampling.whom().map_err(failed)?;
+        let target_spec = options.sampling.target_spec().map_err(failed)?;
         Ok(Self {
             options,
             session,
             waiter: waiter.map_err(|errno| failed(format!("can't receive signals: {errno}")))?,
             signal: None,
             // What a command of ours writes is not written over.
-            line: Line::when(std::io::stderr().is_terminal() && !options.quiet && options.sampling.command.is_empty()),
-            whom,
+            line: StatusLine::when(
+                std::io::stderr().is_terminal() && !options.quiet && options.sampling.command.is_empty(),
+            ),
+            target_spec,
             failures: 0,
             ends: None,
         })
@@ -85,16 +89,17 @@ impl<'a> Run<'a> {
                 Some(held.map_err(|error| failure(&error))?)
             }
         };
-        let target = sampling::target(typed, &self.whom, held.as_ref())?;
-        sampling::must_live(&target, &self.whom)?;
-        let mut pilot = Pilot::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
+        let target = sampling::target(typed, &self.target_spec, held.as_ref())?;
+        sampling::check_target_alive(&target, &self.target_spec)?;
+        let mut recorder = FlightRecorder::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
         drop(target);
-        self.ends = Some(Ends::watch(self.session, &self.whom, held.as_ref(), (&mut self.waiter, ENDS)));
-        let asked = self.listen(&mut pilot);
-        let whose = sampling::whose_end(&self.whom);
-        let mut child = pilot.begin(held).map_err(|error| not_opened(&error))?;
-        self.greet(&mut pilot, asked);
-        let result = self.follow(&mut pilot, &mut child, whose.as_ref());
+        self.ends =
+            Some(EventEndWatch::watch(self.session, &self.target_spec, held.as_ref(), (&mut self.waiter, ENDS)));
+        let asked = self.listen(&mut recorder);
+        let awaited = sampling::awaited_target(&self.target_spec);
+        let mut child = recorder.begin(held).map_err(|error| not_opened(&error))?;
+        self.greet(&mut recorder, asked);
+        let result = self.follow(&mut recorder, &mut child, awaited.as_ref());
         if result.is_err()
             && let Some(child) = &mut child
         {
@@ -102,20 +107,20 @@ impl<'a> Run<'a> {
             let _ = child.running().kill(SIGTERM);
         }
         let ended = result?;
-        self.end(&mut pilot);
+        self.end(&mut recorder);
         let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
         if self.failures == 0 {
             return Ok(status);
         }
         // The snapshots are what this was for; a command that failed has more to say.
-        let (are, why) = (words::plural(self.failures, "snapshot"), "for the reasons above");
-        say(&format!("pmux flight: {are} could not be written, {why}"));
+        let (are, why) = (messages::plural(self.failures, "snapshot"), "for the reasons above");
+        write_stderr(&format!("pmux flight: {are} could not be written, {why}"));
         Ok(if status == exit_status::SUCCESS { exit_status::FAILED } else { status })
     }
 
-    fn plan(&self) -> Result<Plan, Failure> {
+    fn plan(&self) -> Result<RecorderPlan, Failure> {
         let options = self.options;
-        let how = sampling::how(&options.sampling, &self.whom)?;
+        let how = sampling::record_options(&options.sampling, &self.target_spec)?;
         // What is a hit by itself is worth a record, at whatever rate all else is sampled.
         let rate = match how.rate {
             Rate::Usual => Rate::ButEachHit(USUAL_FREQUENCY),
@@ -130,7 +135,7 @@ impl<'a> Run<'a> {
             rules.push(signal);
         }
         let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from(USUAL_FOLDER));
-        Ok(Plan {
+        Ok(RecorderPlan {
             name: None,
             events: sampling::events(&options.sampling, self.session)?,
             sets: options.sets().map_err(failed)?,
@@ -155,61 +160,61 @@ impl<'a> Run<'a> {
     }
 
     /// Lets it be asked; otherwise signals still work, and it is said why.
-    fn listen(&self, pilot: &mut Pilot) -> bool {
-        let listening = match Folder::own() {
+    fn listen(&self, recorder: &mut FlightRecorder) -> bool {
+        let listening = match SocketDir::own() {
             None => Err("XDG_RUNTIME_DIR is not set".to_owned()),
             Some(folder) => {
-                let called = Called::Process(std::process::id());
-                Control::listen(&folder, called, Askers::Own).map_err(|error| error.to_string())
+                let id = RecorderId::Process(std::process::id());
+                Control::listen(&folder, id, ControlAccess::Own).map_err(|error| error.to_string())
             }
         };
         match listening {
             Ok(control) => {
-                pilot.be_asked(control);
+                recorder.set_control(control);
                 true
             }
             Err(why) => {
                 if !self.options.quiet {
-                    say(&format!("pmux flight: pmux flight dump can't ask this one: {why}"));
+                    write_stderr(&format!("pmux flight: pmux flight dump can't ask this one: {why}"));
                 }
                 false
             }
         }
     }
 
-    fn greet(&self, pilot: &mut Pilot, asked: bool) {
+    fn greet(&self, recorder: &mut FlightRecorder, asked: bool) {
         let pid = std::process::id();
         if self.options.json {
-            let mut started = pilot.status();
+            let mut started = recorder.status();
             started["kind"] = json!("started");
             self.put(&started);
         }
         if self.options.quiet || self.options.json {
             return;
         }
-        pilot.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
-        let status = pilot.status();
+        recorder.notes().iter().for_each(|note| write_stderr(&format!("pmux: {note}")));
+        let status = recorder.status();
         let keep = status["keep"].as_str().unwrap_or_default();
-        let directory = pilot.directory().display();
+        let directory = recorder.directory().display();
         let room = self
             .max_disk_bytes()
             .map_or_else(|| "all of them".to_owned(), |most| format!("the newest {}", bytes_text(most)));
-        say(&format!("pmux flight: keeps the last {keep}; snapshots go to {directory}, {room} stay"));
+        write_stderr(&format!("pmux flight: keeps the last {keep}; snapshots go to {directory}, {room} stay"));
         let dump = if asked { format!(", or pmux flight dump --to {pid}") } else { String::new() };
         let end = match (self.options.at_end, self.options.rules.on.is_empty()) {
             (AtEnd::Auto, true) => "; a last one at the end, if there was none before",
             (AtEnd::Always, _) => "; a last one at the end",
             _ => "",
         };
-        say(&format!("pmux flight: for a snapshot: kill -USR2 {pid}{dump}{end}"));
+        write_stderr(&format!("pmux flight: for a snapshot: kill -USR2 {pid}{dump}{end}"));
     }
 
     /// Does what happens until the end; how the command ended, if there is one.
     fn follow(
         &mut self,
-        pilot: &mut Pilot,
+        recorder: &mut FlightRecorder,
         child: &mut Option<Child>,
-        whose: Option<&Target<'_>>,
+        awaited: Option<&Target<'_>>,
     ) -> Result<Option<ExitStatus>, Failure> {
         if let Some(child) = child {
             let watched = self.waiter.watch_child(child.running().child());
@@ -218,19 +223,19 @@ impl<'a> Run<'a> {
         let mut show_at = Instant::now();
         let (mut ended, mut heard) = (None, false);
         loop {
-            let looks = self.ends.as_ref().is_some_and(Ends::wants_looks);
-            let look = (whose.is_some() || looks).then(|| Instant::now() + LOOK);
-            let show = (self.line == Line::Shown).then_some(show_at);
-            let until = [look, show].into_iter().flatten().fold(pilot.deadline(), Instant::min);
+            let looks = self.ends.as_ref().is_some_and(EventEndWatch::wants_looks);
+            let look = (awaited.is_some() || looks).then(|| Instant::now() + LOOK);
+            let show = (self.line == StatusLine::Shown).then_some(show_at);
+            let until = [look, show].into_iter().flatten().fold(recorder.deadline(), Instant::min);
             self.waiter.forget(FOLLOW);
             if let Some(Child::Followed(followed)) = child {
                 self.waiter.watch(followed.ready(), FOLLOW);
             }
-            for signal in self.step(pilot, Some(until))? {
+            for signal in self.step(recorder, Some(until))? {
                 self.interrupted(signal, child.as_mut().map(Child::running));
             }
             if let Some(stands) = child.take_if(|child| matches!(child, Child::Followed(_))) {
-                *child = Some(pilot.look_into(stands).map_err(|error| not_opened(&error))?);
+                *child = Some(recorder.look_into(stands).map_err(|error| not_opened(&error))?);
             }
             if ended.is_none()
                 && let Some(child) = child
@@ -238,35 +243,35 @@ impl<'a> Run<'a> {
             {
                 ended = Some(exited.status);
                 // What it did last may have fired a trigger.
-                self.step(pilot, Some(Instant::now()))?;
+                self.step(recorder, Some(Instant::now()))?;
             }
             let over = match child {
                 Some(_) => ended.is_some(),
-                None => self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive()),
+                None => self.signal.is_some() || awaited.is_some_and(|awaited| !awaited.is_alive()),
             };
             // What was begun goes on to its own end, unless a signal asks to leave.
             if over && !std::mem::replace(&mut heard, true) {
-                pilot.hear_out().iter().for_each(|told| self.tell(told));
+                recorder.drain().iter().for_each(|event| self.report_event(event));
             }
-            if over && (self.signal.is_some() || !pilot.is_busy()) {
-                self.step(pilot, Some(Instant::now()))?;
+            if over && (self.signal.is_some() || !recorder.is_busy()) {
+                self.step(recorder, Some(Instant::now()))?;
                 return Ok(ended);
             }
-            if self.line == Line::Shown && Instant::now() >= show_at {
+            if self.line == StatusLine::Shown && Instant::now() >= show_at {
                 show_at = Instant::now() + SHOW;
-                self.line.show(&words::progress(&pilot.status()));
+                self.line.show(&messages::progress(&recorder.status()));
             }
         }
     }
 
     /// Waits once, tells what has happened, and answers the signals that came.
-    fn step(&mut self, pilot: &mut Pilot, until: Option<Instant>) -> Result<Vec<i32>, Failure> {
-        pilot.watch(&mut self.waiter, PILOT);
+    fn step(&mut self, recorder: &mut FlightRecorder, until: Option<Instant>) -> Result<Vec<i32>, Failure> {
+        recorder.watch(&mut self.waiter, RECORDER);
         let wakes = self.waiter.wait(until).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
         if let Some(ends) = &mut self.ends {
             ends.take(&wakes, &mut self.waiter);
         }
-        pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
+        recorder.take(&wakes, RECORDER).iter().for_each(|event| self.report_event(event));
         let signals = wakes.iter().filter_map(|wake| match wake {
             Wake::Signal(signal) => Some(*signal),
             _ => None,
@@ -274,18 +279,18 @@ impl<'a> Run<'a> {
         Ok(signals.collect())
     }
 
-    fn end(&mut self, pilot: &mut Pilot) {
+    fn end(&mut self, recorder: &mut FlightRecorder) {
         let last = match self.options.at_end {
             AtEnd::Always => true,
             AtEnd::Never => false,
-            AtEnd::Auto => self.options.rules.on.is_empty() && pilot.begun() == 0,
+            AtEnd::Auto => self.options.rules.on.is_empty() && recorder.snapshots_begun() == 0,
         };
         if last {
-            pilot.dump("the end");
+            recorder.dump("the end");
         }
-        let told = pilot.finish();
-        told.iter().for_each(|told| self.tell(told));
-        let status = pilot.status();
+        let event = recorder.finish();
+        event.iter().for_each(|event| self.report_event(event));
+        let status = recorder.status();
         self.line.show("");
         if self.options.json {
             let mut ended = status;
@@ -293,13 +298,13 @@ impl<'a> Run<'a> {
             self.put(&ended);
             return;
         }
-        if let Some(ended) = self.ends.as_ref().and_then(Ends::told) {
-            say(&format!("pmux flight: {ended}"));
+        if let Some(ended) = self.ends.as_ref().and_then(EventEndWatch::message) {
+            write_stderr(&format!("pmux flight: {ended}"));
         }
         let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        warnings.for_each(|warning| say(&format!("pmux flight: {warning}")));
+        warnings.for_each(|warning| write_stderr(&format!("pmux flight: {warning}")));
         if !self.options.quiet && status["snapshots"] == 0 && status["failed"] == 0 {
-            say("pmux flight: no snapshot was taken (--at-end always takes one at the end)");
+            write_stderr("pmux flight: no snapshot was taken (--at-end always takes one at the end)");
         }
     }
 
@@ -309,13 +314,13 @@ impl<'a> Run<'a> {
         pass_on(signal, child);
     }
 
-    fn tell(&mut self, told: &Told) {
-        self.failures += u64::from(matches!(told, Told::NoSnapshot { .. }));
+    fn report_event(&mut self, event: &RecorderEvent) {
+        self.failures += u64::from(matches!(event, RecorderEvent::NoSnapshot { .. }));
         if self.options.json {
-            self.put(&told.value());
-        } else if !self.options.quiet || told.is_wrong() {
+            self.put(&event.value());
+        } else if !self.options.quiet || event.is_wrong() {
             self.line.show("");
-            say(&format!("pmux flight: {told}"));
+            write_stderr(&format!("pmux flight: {event}"));
         }
     }
 
@@ -336,9 +341,9 @@ fn signals_of(rules: &[Rule]) -> Vec<i32> {
     signals.collect()
 }
 
-fn not_opened(error: &PilotError) -> Failure {
+fn not_opened(error: &RecorderError) -> Failure {
     match error {
-        PilotError::Flight(error) => {
+        RecorderError::Flight(error) => {
             let (mut text, status) = failure(error);
             if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
                 text.push_str(

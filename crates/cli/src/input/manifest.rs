@@ -4,14 +4,14 @@
 //! **Invariant:** what it lacks is left out; what it has and can't be read is said.
 
 use crate::picture::duration;
-use crate::say::visible;
+use crate::stderr::visible;
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
 
 /// A moment, in ns of the recording's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct Mark {
     pub(crate) at_ns: u64,
     pub(crate) what: String,
 }
@@ -30,8 +30,8 @@ pub(crate) struct Manifest {
     /// The snapshot's file.
     pub(crate) file: String,
     pub(crate) number: Option<u64>,
-    pub(crate) causes: Vec<Moment>,
-    pub(crate) marks: Vec<Moment>,
+    pub(crate) causes: Vec<Mark>,
+    pub(crate) marks: Vec<Mark>,
     pub(crate) windows: Vec<Window>,
     /// The first and the last record of all CPUs.
     pub(crate) window_ns: Option<(u64, u64)>,
@@ -63,9 +63,8 @@ fn of(value: &Value) -> Option<Manifest> {
     value["version"].as_u64()?;
     let list = |key: &str| value[key].as_array().map_or(&[][..], Vec::as_slice);
     let moments = |key: &str| {
-        let one = |moment: &Value| {
-            Some(Moment { at_ns: moment["at_ns"].as_u64()?, what: moment["what"].as_str()?.to_owned() })
-        };
+        let one =
+            |moment: &Value| Some(Mark { at_ns: moment["at_ns"].as_u64()?, what: moment["what"].as_str()?.to_owned() });
         list(key).iter().filter_map(one).collect()
     };
     let window = |cpu: &Value| {
@@ -128,7 +127,7 @@ impl Manifest {
 
     /// For programs.
     pub(crate) fn json(&self) -> Value {
-        let moments = |moments: &[Moment]| {
+        let moments = |moments: &[Mark]| {
             moments.iter().map(|moment| json!({ "at_ns": moment.at_ns, "what": moment.what })).collect::<Vec<_>>()
         };
         json!({

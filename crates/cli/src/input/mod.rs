@@ -1,6 +1,6 @@
 //! Which recording is meant, and what its flight recorder has written beside it: the same for all commands that read one.
 //!
-//! What it is: [`open`] takes what was typed; [`manifest`] is what stands beside a snapshot. Read first: [`Opened`].
+//! What it is: [`open`] takes what was typed; [`manifest`] is what stands beside a snapshot. Read first: [`OpenedInput`].
 //!
 //! **Invariant:** a folder stands for all recordings in it, what is piped in is read without being asked for.
 
@@ -16,7 +16,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A recording to read.
-pub(crate) struct Opened {
+pub(crate) struct OpenedInput {
     pub(crate) input: Input,
     /// What to call it.
     pub(crate) name: String,
@@ -26,7 +26,7 @@ pub(crate) struct Opened {
     pub(crate) wrong: Vec<String>,
 }
 
-impl Opened {
+impl OpenedInput {
     /// What to say of it: why it was taken, when, what it lacks.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.manifests.iter().map(Manifest::sentence).chain(self.wrong.iter().cloned()).collect()
@@ -35,12 +35,12 @@ impl Opened {
 
 /// A recording that is meant, and where the files of its machine are looked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct InputSpec {
     path: PathBuf,
     sources: Sources,
 }
 
-impl Asked {
+impl InputSpec {
     /// Another recording, whose files are looked for in the same places.
     pub(crate) fn at(&self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self.clone() }
@@ -51,14 +51,14 @@ impl Asked {
 ///
 /// # Errors
 /// What was typed about its files makes no sense.
-pub(crate) fn asked(options: &InputOptions) -> Result<Asked, Failure> {
+pub(crate) fn spec(options: &InputOptions) -> Result<InputSpec, Failure> {
     let is_piped = || std::fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo());
     let path = match options.named() {
         Some(path) => path.to_owned(),
         None if is_piped() => "-".into(),
         None => "perf.data".into(),
     };
-    Ok(Asked { path, sources: sources(&options.symbols)? })
+    Ok(InputSpec { path, sources: sources(&options.symbols)? })
 }
 
 /// Where the files of the recorded machine are looked for.
@@ -73,7 +73,7 @@ pub(crate) fn sources(options: &SymbolOptions) -> Result<Sources, Failure> {
 ///
 /// # Errors
 /// It can't be read.
-pub(crate) fn open(asked: &Asked) -> Result<Opened, Failure> {
+pub(crate) fn open(asked: &InputSpec) -> Result<OpenedInput, Failure> {
     let path = &asked.path;
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
     let input = Input::open(path).map_err(|error| about(&name, &error))?.with_sources(asked.sources.clone());
@@ -84,7 +84,7 @@ pub(crate) fn open(asked: &Asked) -> Result<Opened, Failure> {
             Err(why) => wrong.push(why),
         }
     }
-    Ok(Opened { input, name, manifests, wrong })
+    Ok(OpenedInput { input, name, manifests, wrong })
 }
 
 /// What is wrong with a recording, with its name in front where it doesn't tell it.

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The line that tells it.
-struct Line {
+struct ProgressLine {
     last: Instant,
     is_drawn: bool,
 }
 
-impl Line {
+impl ProgressLine {
     fn draw(&mut self, progress: Progress) {
         if self.last.elapsed() < EVERY {
             return;
@@ -30,7 +30,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.is_drawn {
             let _ = write!(io::stderr(), "\r\u{1b}[K");
@@ -39,15 +39,15 @@ impl Drop for Line {
 }
 
 /// Tells how far reading is, if standard error is a terminal.
-pub(crate) fn shown(input: Input) -> Input {
+pub(crate) fn on_stderr(input: Input) -> Input {
     if !io::stderr().is_terminal() {
         return input;
     }
-    let mut line = Line { last: Instant::now(), is_drawn: false };
+    let mut line = ProgressLine { last: Instant::now(), is_drawn: false };
     input.on_progress(move |progress| line.draw(progress))
 }
 
 /// The same where lines are printed meanwhile: not into these.
-pub(crate) fn shown_beside_output(input: Input) -> Input {
-    if io::stdout().is_terminal() { input } else { shown(input) }
+pub(crate) fn on_stderr_beside_output(input: Input) -> Input {
+    if io::stdout().is_terminal() { input } else { on_stderr(input) }
 }

@@ -5,8 +5,8 @@
 use super::{print, print_page};
 use crate::options::exit_status;
 use crate::options::inspect::ExplainOptions;
-use crate::say::complain;
-use crate::stat::{cpu_choice, error_words};
+use crate::stat::{cpu_choice, error_message};
+use crate::stderr::report_error;
 use crate::style::{Ink, Style};
 use pmux::event::EventList;
 use pmux::{Backend, Event, Probe, Refusal, Session, Target};
@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 /// Runs `pmux explain` and returns the exit status: not 0 where the event can't be opened.
 pub(crate) fn explain(options: &ExplainOptions) -> u8 {
     let explained = || -> Result<(String, bool), String> {
-        let session = Session::new().map_err(|error| error_words(&error))?;
+        let session = Session::new().map_err(|error| error_message(&error))?;
         let list = EventList::parse(&[&options.event], session.catalog()).map_err(|error| error.to_string())?;
         let style = Style::of_stdout(options.color);
         let mut out = String::new();
         let mut all_open = true;
         for event in list.events() {
             let (target, words) = target(options, &session, event)?;
-            let probe = session.probe(event, &target).map_err(|error| error_words(&error))?;
+            let probe = session.probe(event, &target).map_err(|error| error_message(&error))?;
             all_open &= !matches!(probe, Probe::Refused(_));
             if options.json {
                 out.push_str(&format!("{}\n", as_json(event, &words, &probe, &session)));
@@ -37,7 +37,7 @@ pub(crate) fn explain(options: &ExplainOptions) -> u8 {
             let status = if options.json { print(&text) } else { print_page(text) };
             if status == exit_status::SUCCESS && !all_open { exit_status::FAILED } else { status }
         }
-        Err(text) => complain(&text, exit_status::FAILED),
+        Err(text) => report_error(&text, exit_status::FAILED),
     }
 }
 

@@ -6,8 +6,8 @@
 use super::{print, print_page};
 use crate::options::exit_status;
 use crate::options::inspect::ListOptions;
-use crate::say::{complain, say};
 use crate::stat::backend_line;
+use crate::stderr::{report_error, write_stderr};
 use crate::style::{Ink, Style};
 use pmux::event::list::{EventKind, Filter, Listed, Listing, NameForm, list as listing};
 use pmux::{Event, Probe, Session};
@@ -25,16 +25,16 @@ enum Openness {
 pub(crate) fn list(options: &ListOptions) -> u8 {
     let session = match Session::new() {
         Ok(session) => session,
-        Err(error) => return complain(&error.to_string(), exit_status::FAILED),
+        Err(error) => return report_error(&error.to_string(), exit_status::FAILED),
     };
     let filter = options.pattern.as_deref().map_or(Filter::All, Filter::parse);
     let found = listing(session.catalog(), &filter);
     if found.events.is_empty() && options.pattern.is_some() {
         for gap in &found.gaps {
-            say(&format!("pmux: {gap}"));
+            write_stderr(&format!("pmux: {gap}"));
         }
         let pattern = options.pattern.as_deref().unwrap_or_default();
-        return complain(&format!("no event matches '{pattern}'"), exit_status::FAILED);
+        return report_error(&format!("no event matches '{pattern}'"), exit_status::FAILED);
     }
     let rows = probed(&session, &found);
     if options.json {

@@ -10,7 +10,7 @@ pub(crate) use list::list;
 
 use crate::options::exit_status;
 use crate::options::generate::{self, CompletionsOptions, ManOptions};
-use crate::say::complain;
+use crate::stderr::report_error;
 use pmux_ui::text::in_locale;
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ pub(crate) fn completions(options: &CompletionsOptions) -> u8 {
 pub(crate) fn manual(options: &ManOptions) -> u8 {
     match generate::write_manual(&options.directory) {
         Ok(paths) => print(&paths.iter().map(|path| format!("{}\n", path.display())).collect::<String>()),
-        Err(error) => complain(&format!("can't write the manual: {error}"), exit_status::FAILED),
+        Err(error) => report_error(&format!("can't write the manual: {error}"), exit_status::FAILED),
     }
 }
 
@@ -37,6 +37,6 @@ pub(crate) fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => exit_status::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit_status::SUCCESS,
-        Err(error) => complain(&format!("can't write to standard output: {error}"), exit_status::FAILED),
+        Err(error) => report_error(&format!("can't write to standard output: {error}"), exit_status::FAILED),
     }
 }

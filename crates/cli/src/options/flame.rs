@@ -29,7 +29,7 @@ pub(crate) struct FlameOptions {
 
     /// What stands at the bottom of each stack
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
-    pub(crate) by: By,
+    pub(crate) by: GroupStacksBy,
 
     /// Leave functions out that weigh less than PERCENT, with all that they called
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
@@ -42,7 +42,7 @@ pub(crate) struct FlameOptions {
 
 /// What stacks are told apart by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum GroupStacksBy {
     /// The name of the thread
     #[default]
     Command,

@@ -5,7 +5,7 @@
 use super::refuse_first;
 use super::sampling::Sampling;
 use super::shared::SharedOptions;
-use super::target::Whom;
+use super::target::TargetSpec;
 use clap::Args;
 use pmux::units::{BYTE_UNITS, milliseconds, scaled, size_bytes};
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ impl RecordOptions {
     pub(super) fn check(&self) -> Result<(), String> {
         self.sampling.check()?;
         self.shared.check()?;
-        let cpus = matches!(self.sampling.whom()?, Whom::Cpus(_));
+        let cpus = matches!(self.sampling.target_spec()?, TargetSpec::Cpus(_));
         let to_stdout = self.output.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let switches = self.switch_output.is_some();
         refuse_first(&[

@@ -3,7 +3,7 @@
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
 use super::refuse_first;
-use super::target::{self, Whom};
+use super::target::{self, TargetSpec};
 use clap::Args;
 use pmux::record::CallChain;
 use pmux::units::scaled;
@@ -110,12 +110,12 @@ impl Sampling {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(crate) fn whom(&self) -> Result<Whom, String> {
+    pub(crate) fn target_spec(&self) -> Result<TargetSpec, String> {
         let Self { pid, tid, all_cpus, cpu, command, cgroups, .. } = self;
         // A control group is recorded on CPUs.
         let of_groups = !cgroups.is_empty() && cpu.is_none() && pid.is_empty() && tid.is_empty();
         let everywhere = *all_cpus || of_groups;
-        target::whom((pid, tid), (everywhere, cpu.as_ref()), command, ("record", ""))
+        target::target_spec((pid, tid), (everywhere, cpu.as_ref()), command, ("record", ""))
     }
 
     /// How call chains are found.
@@ -132,7 +132,7 @@ impl Sampling {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
-        let cpus = matches!(self.whom()?, Whom::Cpus(_));
+        let cpus = matches!(self.target_spec()?, TargetSpec::Cpus(_));
         let groups = !self.cgroups.is_empty();
         refuse_first(&[
             (groups && !cpus, "-G and -p or -t exclude each other: a control group is recorded on CPUs"),
@@ -157,9 +157,9 @@ mod tests {
     fn a_control_group_is_recorded_on_all_cpus() {
         let (group, command) = (vec!["a".to_owned()], vec![OsString::from("true")]);
         let typed = Sampling { cgroups: group.clone(), command, ..Sampling::default() };
-        assert_eq!((typed.whom(), typed.check()), (Ok(Whom::Cpus(None)), Ok(())));
+        assert_eq!((typed.target_spec(), typed.check()), (Ok(TargetSpec::Cpus(None)), Ok(())));
         let typed = Sampling { cgroups: group.clone(), cpu: Some("1".to_owned()), ..Sampling::default() };
-        assert_eq!((typed.whom(), typed.check()), (Ok(Whom::Cpus(Some("1".to_owned()))), Ok(())));
+        assert_eq!((typed.target_spec(), typed.check()), (Ok(TargetSpec::Cpus(Some("1".to_owned()))), Ok(())));
         let typed = Sampling { cgroups: group, pid: vec![1], ..Sampling::default() };
         assert!(typed.check().unwrap_err().contains("-G and -p"));
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub(crate) struct SharedOptions {
     /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says; recordings are not shared)
     #[arg(long, value_name = "WHEN", value_enum)]
-    pub(crate) shared: Option<SharedWish>,
+    pub(crate) shared: Option<SharedWhen>,
 
     /// Share them through the service at this socket; alone, it means --shared=always [env: PMUX_SOCKET]
     #[arg(long, value_name = "PATH")]
@@ -21,8 +21,8 @@ pub(crate) struct SharedOptions {
 
 impl SharedOptions {
     /// What was typed: a socket alone says that counters are shared.
-    pub(crate) fn wish(&self) -> Option<SharedWish> {
-        self.shared.or(self.socket.as_ref().map(|_| SharedWish::Always))
+    pub(crate) fn shared_when(&self) -> Option<SharedWhen> {
+        self.shared.or(self.socket.as_ref().map(|_| SharedWhen::Always))
     }
 
     /// Checks what clap can't.
@@ -31,7 +31,7 @@ impl SharedOptions {
     /// A sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         match (&self.socket, self.shared) {
-            (Some(_), Some(SharedWish::Never)) => {
+            (Some(_), Some(SharedWhen::Never)) => {
                 Err("--socket names a service, and --shared=never uses none".to_owned())
             }
             _ => Ok(()),
@@ -41,7 +41,7 @@ impl SharedOptions {
 
 /// The user's wish from `--shared`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum SharedWish {
+pub(crate) enum SharedWhen {
     /// Where `pmux serve` runs
     Auto,
     /// Through `pmux serve`, and an error where there is none; a command that is started here is counted directly all the same
@@ -50,12 +50,12 @@ pub(crate) enum SharedWish {
     Never,
 }
 
-impl From<SharedWish> for SharedChoice {
-    fn from(wish: SharedWish) -> Self {
-        match wish {
-            SharedWish::Auto => Self::Auto,
-            SharedWish::Always => Self::Always,
-            SharedWish::Never => Self::Never,
+impl From<SharedWhen> for SharedChoice {
+    fn from(when: SharedWhen) -> Self {
+        match when {
+            SharedWhen::Auto => Self::Auto,
+            SharedWhen::Always => Self::Always,
+            SharedWhen::Never => Self::Never,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 /// The target of a command that takes one kind of target at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum TargetSpec {
     /// The command.
     Command,
     /// Processes.
@@ -23,30 +23,30 @@ pub(crate) enum Whom {
 ///
 /// # Errors
 /// A sentence for the user: none, or several.
-pub(crate) fn whom(
+pub(crate) fn target_spec(
     (pids, tids): (&[i32], &[i32]),
     (all_cpus, cpus): (bool, Option<&String>),
     command: &[OsString],
     (verb, give): (&str, &str),
-) -> Result<Whom, String> {
+) -> Result<TargetSpec, String> {
     // As in perf, a list of CPUs is more than all of them.
     let all_cpus = all_cpus && cpus.is_none();
     let given = [
-        ("-p", (!pids.is_empty()).then(|| Whom::Pids(pids.to_vec()))),
-        ("-t", (!tids.is_empty()).then(|| Whom::Tids(tids.to_vec()))),
-        ("-a", all_cpus.then_some(Whom::Cpus(None))),
-        ("-C", cpus.map(|list| Whom::Cpus(Some(list.clone())))),
+        ("-p", (!pids.is_empty()).then(|| TargetSpec::Pids(pids.to_vec()))),
+        ("-t", (!tids.is_empty()).then(|| TargetSpec::Tids(tids.to_vec()))),
+        ("-a", all_cpus.then_some(TargetSpec::Cpus(None))),
+        ("-C", cpus.map(|list| TargetSpec::Cpus(Some(list.clone())))),
     ];
-    let mut found = given.into_iter().filter_map(|(option, whom)| Some((option, whom?)));
+    let mut found = given.into_iter().filter_map(|(option, target_spec)| Some((option, target_spec?)));
     match (found.next(), found.next()) {
         (Some((one, _)), Some((other, _))) => {
             Err(format!("{one} and {other} name different things to {verb}: give one of them"))
         }
-        (Some((_, whom)), None) => Ok(whom),
+        (Some((_, target_spec)), None) => Ok(target_spec),
         (None, _) if command.is_empty() => {
             Err(format!("nothing to {verb}: give a command{give}, or -p PID, -t TID, -a, -C CPUS"))
         }
-        (None, _) => Ok(Whom::Command),
+        (None, _) => Ok(TargetSpec::Command),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::refuse_first;
 use super::shared::SharedOptions;
-use super::target::{self, Whom};
+use super::target::{self, TargetSpec};
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use pmux::units::milliseconds;
@@ -155,9 +155,9 @@ impl WatchOptions {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(crate) fn whom(&self) -> Result<Whom, String> {
+    pub(crate) fn target_spec(&self) -> Result<TargetSpec, String> {
         let Self { pid, tid, all_cpus, cpu, command, .. } = self;
-        target::whom((pid, tid), (*all_cpus, cpu.as_ref()), command, ("watch", " behind `--`"))
+        target::target_spec((pid, tid), (*all_cpus, cpu.as_ref()), command, ("watch", " behind `--`"))
     }
 
     /// Checks what clap cannot.
@@ -166,7 +166,7 @@ impl WatchOptions {
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         self.shared.check()?;
-        let cpus = matches!(self.whom()?, Whom::Cpus(_));
+        let cpus = matches!(self.target_spec()?, TargetSpec::Cpus(_));
         let no_chains = self.max_stack == Some(0);
         refuse_first(&[
             (self.later && cpus, "--later is for commands and processes: CPUs load no libraries"),
@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn somebody_has_to_be_watched() {
+    fn a_target_is_required() {
         assert!(options().check().unwrap_err().contains("nothing to watch:"));
         let two = WatchOptions { pid: vec![1], all_cpus: true, ..options() };
         assert!(two.check().unwrap_err().starts_with("-p and -a name different things to watch"));
         let during = WatchOptions { all_cpus: true, command: vec!["sleep".into()], ..options() };
-        assert_eq!(during.whom(), Ok(Whom::Cpus(None)));
+        assert_eq!(during.target_spec(), Ok(TargetSpec::Cpus(None)));
         let command = WatchOptions { command: vec!["true".into()], ..options() };
-        assert_eq!(command.whom(), Ok(Whom::Command));
+        assert_eq!(command.target_spec(), Ok(TargetSpec::Command));
         assert_eq!(command.check(), Ok(()));
     }
 

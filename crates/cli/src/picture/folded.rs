@@ -3,8 +3,8 @@
 //! **Invariant:** a line has one stack. What would break it (semicolons and line ends in names) is replaced.
 
 use super::Drawn;
-use crate::options::flame::By;
-use crate::say::visible;
+use crate::options::flame::GroupStacksBy;
+use crate::stderr::visible;
 use pmux::profile::{CodeKind, Inlining, Key, Place, Profile, Tally};
 use std::collections::BTreeMap;
 
@@ -31,24 +31,24 @@ pub(crate) fn frame_text(place: &Place, marks: Marks) -> String {
 }
 
 /// What stands at the bottom.
-pub(crate) fn root(profile: &Profile, key: &Key, by: By) -> String {
+pub(crate) fn root(profile: &Profile, key: &Key, by: GroupStacksBy) -> String {
     let comm = || profile.names.get(key.comm);
     let text = match (by, key.thread, key.cpu) {
-        (By::Thread, Some(thread), _) => format!("{} (thread {})", comm(), profile.tasks.thread(thread).tid),
-        (By::Process, Some(thread), _) => {
+        (GroupStacksBy::Thread, Some(thread), _) => format!("{} (thread {})", comm(), profile.tasks.thread(thread).tid),
+        (GroupStacksBy::Process, Some(thread), _) => {
             let process = profile.tasks.process_of(thread);
             let main = process.main.map_or_else(comm, |main| profile.names.get(profile.tasks.thread(main).name()));
             format!("{main} (process {})", process.pid)
         }
-        (By::Cpu, _, Some(cpu)) => format!("CPU {cpu}"),
-        (By::Cpu, _, None) => "CPU not recorded".to_owned(),
+        (GroupStacksBy::Cpu, _, Some(cpu)) => format!("CPU {cpu}"),
+        (GroupStacksBy::Cpu, _, None) => "CPU not recorded".to_owned(),
         _ => comm().to_owned(),
     };
     visible(&text).replace(';', ":")
 }
 
 /// The stacks of an event by their text, with what they weigh: occurrences, or samples where those are not known.
-pub(crate) fn lines(drawn: &Drawn<Tally>, event: usize, by: By, marks: Marks) -> BTreeMap<String, u64> {
+pub(crate) fn lines(drawn: &Drawn<Tally>, event: usize, by: GroupStacksBy, marks: Marks) -> BTreeMap<String, u64> {
     let Drawn { profile, places, kept, .. } = drawn;
     let frames: Vec<String> = places.all().iter().map(|place| frame_text(place, marks)).collect();
     let mut lines = BTreeMap::new();

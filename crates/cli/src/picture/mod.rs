@@ -10,9 +10,9 @@ pub(crate) mod output;
 
 use crate::failure::Failure;
 use crate::input::manifest::Manifest;
-use crate::input::{self, Asked, Opened};
+use crate::input::{self, InputSpec, OpenedInput};
 use crate::report::missing::CUT_CHAINS;
-use crate::say::say;
+use crate::stderr::write_stderr;
 use pmux::profile::{
     Apart, Chosen, EventInfo, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
 };
@@ -68,7 +68,7 @@ impl Kept for Whole {
 ///
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
-pub(crate) fn sums(input: &Asked, wanted: &Wanted, apart: Apart, look: Look) -> Result<Drawn<Tally>, Failure> {
+pub(crate) fn sums(input: &InputSpec, wanted: &Wanted, apart: Apart, look: Look) -> Result<Drawn<Tally>, Failure> {
     draw(input, wanted, Tally::new(apart), look)
 }
 
@@ -76,17 +76,17 @@ pub(crate) fn sums(input: &Asked, wanted: &Wanted, apart: Apart, look: Look) -> 
 ///
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
-pub(crate) fn whole(input: &Asked, wanted: &Wanted, look: Look) -> Result<Drawn<Whole>, Failure> {
+pub(crate) fn whole(input: &InputSpec, wanted: &Wanted, look: Look) -> Result<Drawn<Whole>, Failure> {
     draw(input, wanted, Whole::default(), look)
 }
 
-fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
+fn draw<S: Kept>(input: &InputSpec, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
     let opened = input::open(input)?;
     let notes = opened.notes();
-    let Opened { input, name, manifests, .. } = opened;
+    let OpenedInput { input, name, manifests, .. } = opened;
     let about = |error: &dyn std::fmt::Display| input::about(&name, error);
     let mut chosen = Chosen::new(wanted.clone(), sink);
-    let profile = read(input::progress::shown(input), &mut chosen).map_err(|error| about(&error))?;
+    let profile = read(input::progress::on_stderr(input), &mut chosen).map_err(|error| about(&error))?;
     let Chosen { sink: kept, first_ns, .. } = chosen;
     let any = (0..profile.events.len()).any(|event| kept.total(event).samples > 0);
     let first_ns = begin(&profile, wanted, first_ns, any).map_err(|text| about(&text))?;
@@ -94,7 +94,7 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
     symbols.resolve_all(&profile);
     let places = Places::of(&profile, &mut symbols, kept.stacks(), look);
     for remark in notes.iter().chain(&remarks(&profile)).chain(symbols.notes()) {
-        say(&format!("{name}: {remark}"));
+        write_stderr(&format!("{name}: {remark}"));
     }
     Ok(Drawn { profile, places, kept, first_ns, name, manifests })
 }
@@ -173,7 +173,12 @@ impl<S: Kept> Drawn<S> {
             && !others.is_empty()
         {
             let others: Vec<&str> = others.iter().map(name).collect();
-            say(&format!("{}: this is {}; take another one with -e: {}", self.name, name(first), others.join(", ")));
+            write_stderr(&format!(
+                "{}: this is {}; take another one with -e: {}",
+                self.name,
+                name(first),
+                others.join(", ")
+            ));
         }
         events.first().copied().unwrap_or(0)
     }

@@ -4,7 +4,7 @@
 //! reader that has enough is no error.
 
 use crate::failure::{Failure, failed};
-use crate::say::say;
+use crate::stderr::write_stderr;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -109,7 +109,7 @@ pub(crate) fn write(
         Ok(()) => {
             if !is_stdout && io::stderr().is_terminal() {
                 let bytes = std::fs::metadata(to).map_or(0, |it| it.len());
-                say(&format!("wrote {name}, {}, {}. {}", kind.name, bytes_text(bytes), kind.opens));
+                write_stderr(&format!("wrote {name}, {}, {}. {}", kind.name, bytes_text(bytes), kind.opens));
             }
             Ok(())
         }

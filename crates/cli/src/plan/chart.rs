@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the environment is an argument.
 
-use pmux_plan::{EventPlan, Fate, Plan, Room};
+use pmux_plan::{Capacity, EventFit, EventPlan, Plan};
 use pmux_ui::text::has_utf8;
 
 /// Columns where the width of the page is not known.
@@ -44,19 +44,19 @@ pub(super) fn draw(
 ) -> Option<Chart> {
     let lead_in = plan.pmus.iter().map(|pmu| pmu.lead_in).max().unwrap_or(0);
     let all = lead_in.saturating_add(plan.period());
-    let room = width.unwrap_or(WIDTH).saturating_sub(margin).max(8);
+    let columns = width.unwrap_or(WIDTH).saturating_sub(margin).max(8);
     let turns = match turns {
         Some(turns) if width.is_none() => turns,
-        Some(turns) => turns.min(room),
+        Some(turns) => turns.min(columns),
         None if all <= 1 => return None,
-        None => all.min(room),
+        None => all.min(columns),
     };
     // An event that needs no counter is on anyway.
     let counts = |event: &EventPlan| {
-        let room = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| &pmu.room);
-        matches!(event.fate, Fate::Always) && matches!(room, Some(Room::Counters { .. }))
+        let capacity = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| &pmu.capacity);
+        matches!(event.fit, EventFit::Always) && matches!(capacity, Some(Capacity::Counters { .. }))
     };
-    let is_shown = |event: &EventPlan| counts(event) || matches!(event.fate, Fate::InTurns(_));
+    let is_shown = |event: &EventPlan| counts(event) || matches!(event.fit, EventFit::InTurns(_));
     let shown = plan.events.iter().enumerate().filter(|(_, event)| is_shown(event));
     let sign = |event, turn| if plan.is_on(event, turn) == Some(true) { signs.on } else { signs.off };
     let lines = shown.map(|(event, _)| (event, (0..turns).map(|turn| sign(event, turn)).collect()));

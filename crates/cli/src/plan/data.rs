@@ -2,18 +2,18 @@
 //!
 //! **Invariant:** numbers are exact: a share is so many turns out of so many.
 
-use super::{Planned, words};
-use crate::say::visible;
-use pmux_plan::{Fate, Plan, Room, Scope};
+use super::{Planned, messages};
+use crate::stderr::visible;
+use pmux_plan::{Capacity, EventFit, Plan, Scope};
 use serde_json::{Value, json};
 
 /// As one object.
 pub(super) fn json(planned: &Planned) -> String {
-    let Planned { subject, plan, .. } = planned;
+    let Planned { target, plan, .. } = planned;
     let object = json!({
-        "machine": subject.json(),
+        "machine": target.json(),
         "scope": match plan.scope { Scope::Task => "task", Scope::EveryCpu => "every-cpu" },
-        "answer": words::answer(planned),
+        "answer": messages::answer(planned),
         "kernel_events": plan.kernel_events(),
         "period": plan.period(),
         "pmus": plan.pmus.iter().map(pmu).collect::<Vec<_>>(),
@@ -23,7 +23,7 @@ pub(super) fn json(planned: &Planned) -> String {
                 "events": group.events.clone().collect::<Vec<_>>(),
                 "pinned": group.demand.pinned,
                 "exclusive": group.demand.exclusive,
-                "broken_up": group.broken.as_ref().map(|why| words::why(plan, why)),
+                "broken_up": group.broken.as_ref().map(|why| messages::why(plan, why)),
             })
         }).collect::<Vec<_>>(),
         "events": (0..plan.events.len()).map(|index| event(plan, index)).collect::<Vec<_>>(),
@@ -33,29 +33,29 @@ pub(super) fn json(planned: &Planned) -> String {
 }
 
 /// How many events there is room for.
-fn room(room: &Room) -> Value {
-    match room {
-        Room::Counters { general, fixed } => {
+fn capacity(capacity: &Capacity) -> Value {
+    match capacity {
+        Capacity::Counters { general, fixed } => {
             let fixed: Vec<_> = fixed.iter().map(|kind| kind.name()).collect();
             json!({ "kind": "counters", "general": general, "fixed": fixed })
         }
-        Room::Registers { total, execute, data } => {
+        Capacity::Registers { total, execute, data } => {
             json!({ "kind": "debug-registers", "total": total, "execute": execute, "data": data })
         }
-        Room::Plenty => json!({ "kind": "plenty" }),
-        Room::Unknown => json!({ "kind": "unknown" }),
+        Capacity::Plenty => json!({ "kind": "plenty" }),
+        Capacity::Unknown => json!({ "kind": "unknown" }),
     }
 }
 
 fn pmu(pmu: &pmux_plan::PmuPlan) -> Value {
-    let limited = pmu.room != Room::Plenty;
+    let limited = pmu.capacity != Capacity::Plenty;
     json!({
         "name": pmu.name,
-        "room": room(&pmu.room),
+        "room": capacity(&pmu.capacity),
         "events": pmu.events,
         "counters_needed": limited.then_some(pmu.events),
         "counters_needed_if_equal_events_shared": limited.then_some(pmu.questions),
-        "fits_if_equal_events_shared": pmu.room.total().map(|_| pmu.fits_if_shared),
+        "fits_if_equal_events_shared": pmu.capacity.total().map(|_| pmu.fits_if_shared),
         "period": pmu.period,
         "lead_in": pmu.lead_in,
     })
@@ -64,9 +64,9 @@ fn pmu(pmu: &pmux_plan::PmuPlan) -> Value {
 fn event(plan: &Plan, index: usize) -> Value {
     let event = &plan.events[index];
     let equals = plan.events.iter().position(|other| other.question == event.question);
-    let share = event.fate.share();
-    let why = match &event.fate {
-        Fate::Never(why) => Some(words::why(plan, why)),
+    let share = event.fit.share();
+    let why = match &event.fit {
+        EventFit::Never(why) => Some(messages::why(plan, why)),
         _ => None,
     };
     json!({
@@ -74,19 +74,19 @@ fn event(plan: &Plan, index: usize) -> Value {
         "group": event.group,
         "pmu": event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| &pmu.name),
         "equals": equals.filter(|&first| first != index),
-        "fate": fate(&event.fate),
+        "fate": fit(&event.fit),
         "share": share.map(|share| json!({ "on": share.on, "of": share.of })),
         "percent": share.map(pmux_plan::Share::percent),
         "why": why,
     })
 }
 
-const fn fate(fate: &Fate) -> &'static str {
-    match fate {
-        Fate::Always => "always",
-        Fate::InTurns(_) => "in-turns",
-        Fate::Never(_) => "never",
-        Fate::Unknown => "unknown",
+const fn fit(fit: &EventFit) -> &'static str {
+    match fit {
+        EventFit::Always => "always",
+        EventFit::InTurns(_) => "in-turns",
+        EventFit::Never(_) => "never",
+        EventFit::Unknown => "unknown",
     }
 }
 
@@ -108,17 +108,17 @@ pub(super) fn csv(planned: &Planned, separator: &str) -> String {
         let group = plan.groups.get(event.group).and_then(|group| group.name.clone());
         let group = group.unwrap_or_else(|| (event.group + 1).to_string());
         let pmu = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| pmu.name.clone()).unwrap_or_default();
-        let share = event.fate.share();
+        let share = event.fit.share();
         let number = |number: Option<usize>| number.map(|number| number.to_string()).unwrap_or_default();
-        let why = match &event.fate {
-            Fate::Never(why) => words::why(plan, why),
+        let why = match &event.fit {
+            EventFit::Never(why) => messages::why(plan, why),
             _ => String::new(),
         };
         let fields = [
             visible(&event.name),
             visible(&group),
             visible(&pmu),
-            fate(&event.fate).to_owned(),
+            fit(&event.fit).to_owned(),
             share.map(|share| format!("{:.2}", share.percent())).unwrap_or_default(),
             number(share.map(|share| share.on)),
             number(share.map(|share| share.of)),

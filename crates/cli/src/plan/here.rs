@@ -49,21 +49,21 @@ pub(super) enum Hardware {
         why: String,
     },
     /// So many of the events that were tried run at once.
-    Counters(Tried),
+    Counters(TriedCounters),
 }
 
 /// What was found by trying events.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Tried {
+pub(super) struct TriedCounters {
     /// PMU by PMU; at least one. An event that is in none of them opens, and was not found out about.
     pub(super) rooms: Vec<PmuRoom>,
     /// What became of each event: of those that were given, in their order, then of the others.
-    pub(super) events: Vec<Opened>,
+    pub(super) events: Vec<OpenAttempt>,
 }
 
 /// What became of an event that was tried.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Opened {
+pub(super) enum OpenAttempt {
     /// It opens, as this: perhaps with less than was asked for.
     As(Box<Event>),
     /// It doesn't.
@@ -95,7 +95,7 @@ impl Here {
     /// # Errors
     /// A text for the user.
     pub(super) fn new() -> Result<Self, String> {
-        Session::new().map(|session| Self { session }).map_err(|error| crate::stat::error_words(&error))
+        Session::new().map(|session| Self { session }).map_err(|error| crate::stat::error_message(&error))
     }
 
     /// How many CPUs are online.
@@ -131,7 +131,7 @@ impl Here {
                 Hardware::None { why: refusal.summary }
             }
             Ok(Ok(Probe::Refused(refusal))) => Hardware::Unknown { why: refusal.summary },
-            Ok(Err(error)) => Hardware::Unknown { why: crate::stat::error_words(&error) },
+            Ok(Err(error)) => Hardware::Unknown { why: crate::stat::error_message(&error) },
             Err(why) => Hardware::Unknown { why },
         }
     }
@@ -149,17 +149,17 @@ impl Here {
         match self.session.open(&list, &Target::CurrentThread, options) {
             Ok(counters) => {
                 let opened = |(index, event): (usize, &Event)| match counters.refusal(index) {
-                    Some(refusal) => Opened::Refused(refusal.clone()),
-                    None => Opened::As(Box::new(event.clone())),
+                    Some(refusal) => OpenAttempt::Refused(refusal.clone()),
+                    None => OpenAttempt::As(Box::new(event.clone())),
                 };
                 let rooms = counters.rooms();
                 let opened = counters.events().iter().enumerate().map(opened).collect();
                 if rooms.is_empty() {
                     return Hardware::Unknown { why: "trying it has shown nothing".to_owned() };
                 }
-                Hardware::Counters(Tried { rooms, events: opened })
+                Hardware::Counters(TriedCounters { rooms, events: opened })
             }
-            Err(error) => Hardware::Unknown { why: crate::stat::error_words(&error) },
+            Err(error) => Hardware::Unknown { why: crate::stat::error_message(&error) },
         }
     }
 
@@ -194,7 +194,7 @@ impl Here {
             events.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?.into_iter().collect();
         let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
         let open = self.session.open(&events, &Target::CurrentThread, options);
-        let open = open.map_err(|error| crate::stat::error_words(&error))?;
+        let open = open.map_err(|error| crate::stat::error_message(&error))?;
         let mut granted = 0;
         for event in 0..open.events().len() {
             match open.refusal(event) {

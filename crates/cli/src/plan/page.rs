@@ -3,10 +3,10 @@
 //! **Invariant:** a pure function of the plan; columns are padded before they are painted.
 
 use super::chart::{self, Signs};
-use super::{Planned, words};
-use crate::say::visible;
+use super::{Planned, messages};
+use crate::stderr::visible;
 use crate::style::{Ink, Style};
-use pmux_plan::{Fate, Plan, Room, Share};
+use pmux_plan::{Capacity, EventFit, Plan, Share};
 
 /// The widest column of names.
 const WIDEST: usize = 40;
@@ -14,7 +14,7 @@ const WIDEST: usize = 40;
 /// Returns the whole page.
 pub(super) fn compose(planned: &Planned, style: Style, signs: Signs) -> String {
     let mut out = String::new();
-    style.paint(&mut out, Ink::Strong, &words::answer(planned).join("\n"));
+    style.paint(&mut out, Ink::Strong, &messages::answer(planned).join("\n"));
     out.push_str("\n\n");
     table(&mut out, planned, style);
     turns(&mut out, planned, style, signs);
@@ -23,14 +23,14 @@ pub(super) fn compose(planned: &Planned, style: Style, signs: Signs) -> String {
 }
 
 /// A cell: its text, and how it looks.
-type Cell = (String, Ink);
+type PageCell = (String, Ink);
 
 fn table(out: &mut String, planned: &Planned, style: Style) {
     let plan = &planned.plan;
     let plain = |text: &str| (text.to_owned(), Ink::Faint);
-    let mut rows: Vec<[Cell; 6]> = vec![["", "event", "group", "counter", "share", "note"].map(plain)];
+    let mut rows: Vec<[PageCell; 6]> = vec![["", "event", "group", "counter", "share", "note"].map(plain)];
     for (number, event) in plan.events.iter().enumerate() {
-        let (share, ink) = share(&event.fate);
+        let (share, ink) = share(&event.fit);
         rows.push([
             ((number + 1).to_string(), Ink::Faint),
             (visible(&event.name), Ink::Plain),
@@ -56,16 +56,16 @@ fn table(out: &mut String, planned: &Planned, style: Style) {
     }
 }
 
-fn share(fate: &Fate) -> (String, Ink) {
-    match fate {
-        Fate::Always => ("100 %".to_owned(), Ink::Plain),
-        Fate::InTurns(share) => {
+fn share(fit: &EventFit) -> (String, Ink) {
+    match fit {
+        EventFit::Always => ("100 %".to_owned(), Ink::Plain),
+        EventFit::InTurns(share) => {
             let Share { on, of } = share;
             let ink = if on * 2 >= *of { Ink::Notice } else { Ink::Poor };
-            (format!("{} ({on}/{of})", words::percent(*share)), ink)
+            (format!("{} ({on}/{of})", messages::percent(*share)), ink)
         }
-        Fate::Never(_) => ("never".to_owned(), Ink::Bad),
-        Fate::Unknown => ("unknown".to_owned(), Ink::Plain),
+        EventFit::Never(_) => ("never".to_owned(), Ink::Bad),
+        EventFit::Unknown => ("unknown".to_owned(), Ink::Plain),
     }
 }
 
@@ -88,11 +88,11 @@ fn group(plan: &Plan, group: usize) -> String {
 fn counter(plan: &Plan, event: usize) -> String {
     match plan.events[event].pmu.and_then(|pmu| plan.pmus.get(pmu)) {
         None => "no PMU".to_owned(),
-        Some(pmu) => match pmu.room {
-            Room::Counters { .. } => format!("1 of {}", visible(&pmu.name)),
-            Room::Registers { .. } => "1 debug register".to_owned(),
-            Room::Plenty => "none".to_owned(),
-            Room::Unknown => format!("{}: unknown", visible(&pmu.name)),
+        Some(pmu) => match pmu.capacity {
+            Capacity::Counters { .. } => format!("1 of {}", visible(&pmu.name)),
+            Capacity::Registers { .. } => "1 debug register".to_owned(),
+            Capacity::Plenty => "none".to_owned(),
+            Capacity::Unknown => format!("{}: unknown", visible(&pmu.name)),
         },
     }
 }
@@ -102,7 +102,7 @@ fn note(planned: &Planned, number: usize) -> String {
     let event = &plan.events[number];
     let mut notes = Vec::new();
     let first = plan.events.iter().position(|other| other.question == event.question);
-    let limited = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).is_some_and(|pmu| pmu.room != Room::Plenty);
+    let limited = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).is_some_and(|pmu| pmu.capacity != Capacity::Plenty);
     if let Some(first) = first.filter(|&first| first != number && limited) {
         notes.push(format!("equals {}", first + 1));
     }
@@ -112,7 +112,7 @@ fn note(planned: &Planned, number: usize) -> String {
         notes.extend(demand.pinned.then(|| "pinned".to_owned()));
         notes.extend(demand.exclusive.then(|| "exclusive".to_owned()));
         if let Some(why) = &group.broken {
-            notes.push(format!("broken up: {}", words::reason(plan, "the group", why)));
+            notes.push(format!("broken up: {}", messages::reason(plan, "the group", why)));
         }
     }
     notes.join(", ")
@@ -157,10 +157,10 @@ fn cut(text: &str, most: usize) -> String {
 fn never(out: &mut String, plan: &Plan, style: Style) {
     let mut reasons: Vec<String> = Vec::new();
     for event in &plan.events {
-        let Fate::Never(why) = &event.fate else { continue };
+        let EventFit::Never(why) = &event.fit else { continue };
         let whole = plan.groups[event.group].broken.is_none();
-        let who = if whole { words::group(plan, event.group) } else { visible(&event.name) };
-        let reason = words::reason(plan, &who, why);
+        let who = if whole { messages::group(plan, event.group) } else { visible(&event.name) };
+        let reason = messages::reason(plan, &who, why);
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }

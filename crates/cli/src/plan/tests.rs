@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::chart::Signs;
-use super::subject::Subject;
-use super::{Planned, chart, data, page, words};
+use super::planned_machine::PlannedMachine;
+use super::{Planned, chart, data, messages, page};
 use crate::options::plan::PlanOptions;
 use crate::style::{Color, Grouping, Style};
 
@@ -15,9 +15,9 @@ fn ascii() -> Signs {
 
 fn planned_on(options: &PlanOptions) -> Planned {
     let turns = options.ticks.map(|ticks| ticks as usize);
-    let (subject, request) = Subject::find(options).unwrap();
-    let plan = pmux_plan::plan(&subject.machine, &request).unwrap();
-    Planned { subject, plan, turns }
+    let (target, request) = PlannedMachine::find(options).unwrap();
+    let plan = pmux_plan::plan(&target.machine, &request).unwrap();
+    Planned { target, plan, turns }
 }
 
 fn with_counters(counters: u8, events: &str) -> PlanOptions {
@@ -31,7 +31,7 @@ fn planned(counters: u8, events: &str) -> Planned {
 
 #[track_caller]
 fn answers(counters: u8, events: &str, expected: &[&str]) {
-    assert_eq!(words::answer(&planned(counters, events)), expected);
+    assert_eq!(messages::answer(&planned(counters, events)), expected);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_answer_is_a_sentence() {
     let turns = "2 events need 2 counters, 1 is there: they take turns, each is seen 50 % of the time.";
     answers(1, "{cycles,cs},r1", &[turns, grouped]);
     let every_cpu = PlanOptions { all_cpus: true, ..with_counters(6, "r1,r2,r3") };
-    assert_eq!(words::answer(&planned_on(&every_cpu))[1], "On 4 CPUs that makes 12 kernel events.");
+    assert_eq!(messages::answer(&planned_on(&every_cpu))[1], "On 4 CPUs that makes 12 kernel events.");
 }
 
 #[test]
@@ -112,7 +112,7 @@ of the time.
 }
 
 #[test]
-fn where_nobody_waits_there_is_no_chart() {
+fn without_waiting_events_there_is_no_chart() {
     let page = page::compose(&planned(4, "cycles,page-faults"), PLAIN, ascii());
     assert!(page.ends_with(" 2  page-faults  -      none      100 %\n"), "{page}");
     let asked = PlanOptions { ticks: Some(3), ..with_counters(4, "cycles,page-faults") };
@@ -152,7 +152,7 @@ fn a_chart_fits_the_page() {
     let chart = |turns, width| chart::draw(&planned.plan, turns, width, 10, ascii()).unwrap();
     assert_eq!((chart(None, Some(50)).turns, chart(None, Some(50)).all), (40, 60));
     assert_eq!(chart(None, Some(200)).turns, 60);
-    assert_eq!(chart(Some(500), None).turns, 500, "whoever says how many gets them, where there is no page");
+    assert_eq!(chart(Some(500), None).turns, 500, "an explicit count is kept, where there is no page");
     assert_eq!(chart(Some(500), Some(80)).turns, 70);
     let narrow = Style { width: Some(50), ..PLAIN };
     let page = page::compose(&planned, narrow, ascii());
@@ -180,12 +180,12 @@ fn programs_get_exact_shares() {
 fn profiles_have_as_many_cpus_as_they_are_told() {
     let machine = |cpus, counters| {
         let machine = Some("lab".to_owned());
-        Subject::named(&PlanOptions { machine, cpus, counters, ..PlanOptions::default() }).unwrap().unwrap()
+        PlannedMachine::named(&PlanOptions { machine, cpus, counters, ..PlanOptions::default() }).unwrap().unwrap()
     };
     assert_eq!(machine(None, None).machine.cpus, 4);
     assert_eq!(machine(Some(9), None).machine.cpus, 9);
     assert_eq!(machine(None, Some(2)).title, "a machine of the profile lab with 2 general counters");
     let too_many =
         PlanOptions { machine: Some("intel-skylake".to_owned()), counters: Some(62), ..PlanOptions::default() };
-    assert!(Subject::named(&too_many).unwrap_err().contains("at most 61 general counters"));
+    assert!(PlannedMachine::named(&too_many).unwrap_err().contains("at most 61 general counters"));
 }

@@ -1,24 +1,25 @@
 //! `pmux record`: samples into a file.
 //!
 //! What it is: [`run`] opens, waits and passes records on; [`files`] knows which file is written, and when it is another one's
-//! turn; [`words`] is what is said. Read first: [`record`], then [`run::Run`].
+//! turn; [`messages`] is what is said. Read first: [`record`], then [`run::RecordRun`].
 //!
 //! **Invariant:** whatever ends it, what was recorded until then is in the file; what was lost is told.
 
 mod files;
+mod messages;
 mod run;
-mod words;
 
 use crate::failure::failure;
 use crate::options::record::RecordOptions;
-use crate::say::complain;
+use crate::stderr::report_error;
 
 /// Runs `pmux record` and returns the exit status.
 pub(crate) fn record(options: &RecordOptions) -> u8 {
     let session = crate::session::open(&options.shared, Some(pmux::SharedChoice::Never));
-    let recorded = session.map_err(|error| failure(&error)).and_then(|session| run::Run::new(options, &session)?.run());
+    let recorded =
+        session.map_err(|error| failure(&error)).and_then(|session| run::RecordRun::new(options, &session)?.run());
     match recorded {
         Ok(status) => status,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }

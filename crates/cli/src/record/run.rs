@@ -1,19 +1,19 @@
 //! One recording: open, let go, pass records on, end.
 //!
-//! Read first: [`Run::run`].
+//! Read first: [`RecordRun::run`].
 //!
 //! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
 
 use super::files::Files;
-use super::words::{self, Rings};
+use super::messages::{self, Rings};
 use crate::failure::{Failure, failed, failure};
-use crate::foreground::{Line, SIGTERM, pass_on};
+use crate::foreground::{SIGTERM, StatusLine, pass_on};
 use crate::options::exit_status;
 use crate::options::record::RecordOptions as Options;
-use crate::options::shared::SharedWish;
-use crate::options::target::Whom;
-use crate::sampling::{self, Ends};
-use crate::say::say;
+use crate::options::shared::SharedWhen;
+use crate::options::target::TargetSpec;
+use crate::sampling::{self, EventEndWatch};
+use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
 use pmux::record::{About, Form, Keep, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
@@ -36,10 +36,10 @@ const SHOW: Duration = Duration::from_millis(500);
 const SIGUSR2: i32 = 12;
 
 /// Everything about one recording.
-pub(super) struct Run<'a> {
+pub(super) struct RecordRun<'a> {
     options: &'a Options,
     session: &'a Session,
-    whom: Whom,
+    target_spec: TargetSpec,
     waiter: Waiter,
     files: Files,
     about: About,
@@ -48,16 +48,16 @@ pub(super) struct Run<'a> {
     /// Bytes in files that are finished.
     before_bytes: u64,
     /// Bytes in front of what was recorded, in all files: what was there before.
-    told_bytes: u64,
+    preamble_bytes: u64,
     /// The same of this file.
     begun_bytes: u64,
     /// How many notes were told.
     notes: usize,
-    ends: Option<Ends>,
-    line: Line,
+    ends: Option<EventEndWatch>,
+    line: StatusLine,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RecordRun<'a> {
     pub(super) fn new(options: &'a Options, session: &'a Session) -> Result<Self, Failure> {
         let files = Files::new(options);
         if files.is_stdout() && std::io::stdout().is_terminal() {
@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
             signals.push(SIGUSR2);
         }
         let waiter = Waiter::with_these_signals(&signals);
-        let whom = options.sampling.whom().map_err(failed)?;
+        let target_spec = options.sampling.target_spec().map_err(failed)?;
         let form = if files.is_stdout() { Form::Stream } else { Form::File };
         Ok(Self {
             options,
@@ -86,13 +86,15 @@ impl<'a> Run<'a> {
             began: Instant::now(),
             signal: None,
             before_bytes: 0,
-            told_bytes: 0,
+            preamble_bytes: 0,
             begun_bytes: 0,
             notes: 0,
             ends: None,
             // What a command of ours writes is not written over.
-            line: Line::when(std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command)),
-            whom,
+            line: StatusLine::when(
+                std::io::stderr().is_terminal() && !options.quiet && !matches!(target_spec, TargetSpec::Command),
+            ),
+            target_spec,
         })
     }
 
@@ -113,20 +115,21 @@ impl<'a> Run<'a> {
                 Some(Command::hold_with(words.to_vec(), output).map_err(|error| failure(&error))?)
             }
         };
-        let target = sampling::target(typed, &self.whom, held.as_ref())?;
-        sampling::must_live(&target, &self.whom)?;
+        let target = sampling::target(typed, &self.target_spec, held.as_ref())?;
+        sampling::check_target_alive(&target, &self.target_spec)?;
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
         self.tell_notes(&recorder);
-        self.ends = Some(Ends::watch(recorder.session(), &self.whom, held.as_ref(), (&mut self.waiter, ENDS)));
+        self.ends =
+            Some(EventEndWatch::watch(recorder.session(), &self.target_spec, held.as_ref(), (&mut self.waiter, ENDS)));
         if let (false, Some(level @ 2..)) = (self.options.quiet, self.options.compress) {
-            say(&format!("pmux: -z{level} compresses as -z1 does: there is one level, the fastest"));
+            write_stderr(&format!("pmux: -z{level} compresses as -z1 does: there is one level, the fastest"));
         }
         let file = self.files.open().map_err(failed)?;
         let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
         self.begun(&writer);
         self.watch_fds(&recorder);
-        let whose = sampling::whose_end(&self.whom);
+        let awaited = sampling::awaited_target(&self.target_spec);
         let on_exec = recorder.options().start == Start::OnExec;
         if !on_exec && self.options.delay_ms.is_none() {
             recorder.enable().map_err(|error| failure(&error))?;
@@ -136,7 +139,7 @@ impl<'a> Run<'a> {
             Some(command) => Some(recorder.release(command).map_err(|error| failure(&error))?),
             None => None,
         };
-        let result = self.follow(&mut recorder, &mut writer, child.as_mut(), whose.as_ref());
+        let result = self.follow(&mut recorder, &mut writer, child.as_mut(), awaited.as_ref());
         let result = result.and_then(|ended| self.finish(&mut recorder, &mut writer, ended));
         if result.is_err()
             && let Some(child) = &mut child
@@ -150,14 +153,14 @@ impl<'a> Run<'a> {
     /// Opens the events, through the service or here.
     fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
         let not_opened = |error: Error| self.not_opened(&error);
-        match self.options.shared.wish() {
-            None | Some(SharedWish::Never) => Recorder::open(self.session, events, target, how).map_err(not_opened),
-            Some(SharedWish::Always) => {
+        match self.options.shared.shared_when() {
+            None | Some(SharedWhen::Never) => Recorder::open(self.session, events, target, how).map_err(not_opened),
+            Some(SharedWhen::Always) => {
                 let recorder = Recorder::subscribe(self.session, events, target, how).map_err(not_opened)?;
                 self.names_service();
                 Ok(recorder)
             }
-            Some(SharedWish::Auto) => match Recorder::subscribe(self.session, events.clone(), target, how.clone()) {
+            Some(SharedWhen::Auto) => match Recorder::subscribe(self.session, events.clone(), target, how.clone()) {
                 Ok(recorder) => {
                     self.names_service();
                     Ok(recorder)
@@ -175,20 +178,20 @@ impl<'a> Run<'a> {
     fn tell_notes(&mut self, recorder: &Recorder) {
         let notes = recorder.notes();
         if !self.options.quiet {
-            notes.iter().skip(self.notes).for_each(|note| say(&format!("pmux: {note}")));
+            notes.iter().skip(self.notes).for_each(|note| write_stderr(&format!("pmux: {note}")));
         }
         self.notes = notes.len();
     }
 
     fn names_service(&self) {
         if let (false, Some(path)) = (self.options.quiet, self.session.shared_through()) {
-            say(&format!("pmux: records through the service at {}", path.display()));
+            write_stderr(&format!("pmux: records through the service at {}", path.display()));
         }
     }
 
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
-        let how = sampling::how(&options.sampling, &self.whom)?;
+        let how = sampling::record_options(&options.sampling, &self.target_spec)?;
         Ok(RecordOptions {
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),
@@ -211,7 +214,7 @@ impl<'a> Run<'a> {
         recorder: &mut Recorder,
         writer: &mut Writer,
         mut child: Option<&mut Running>,
-        whose: Option<&Target<'_>>,
+        awaited: Option<&Target<'_>>,
     ) -> Result<Option<ExitStatus>, Failure> {
         if let Some(running) = &child {
             let watched = self.waiter.watch_child(running.child());
@@ -221,9 +224,9 @@ impl<'a> Run<'a> {
         let (mut flush_at, mut show_at) = (self.began + FLUSH, self.began);
         let mut switch = false;
         loop {
-            let looks = self.ends.as_ref().is_some_and(Ends::wants_looks);
-            let look = (whose.is_some() || recorder.lives() > 0 || looks).then(|| Instant::now() + LOOK);
-            let show = (self.line == Line::Shown).then_some(show_at);
+            let looks = self.ends.as_ref().is_some_and(EventEndWatch::wants_looks);
+            let look = (awaited.is_some() || recorder.lives() > 0 || looks).then(|| Instant::now() + LOOK);
+            let show = (self.line == StatusLine::Shown).then_some(show_at);
             let alarms = [Some(flush_at), delay, look, show, self.files.turn_at()];
             let wakes = self.waiter.wait(alarms.into_iter().flatten().min());
             let wakes = wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))?;
@@ -266,7 +269,7 @@ impl<'a> Run<'a> {
             }
             let written = self.before_bytes + writer.data_bytes();
             let enough = writer.data_bytes() >= self.enough_bytes();
-            if child.is_none() && (self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive())) {
+            if child.is_none() && (self.signal.is_some() || awaited.is_some_and(|awaited| !awaited.is_alive())) {
                 return Ok(None);
             }
             if enough {
@@ -277,9 +280,9 @@ impl<'a> Run<'a> {
                 switch = false;
                 *writer = self.next_file(recorder, writer)?;
             }
-            if self.line == Line::Shown && now >= show_at {
+            if self.line == StatusLine::Shown && now >= show_at {
                 show_at = now + SHOW;
-                let text = words::so_far(self.began.elapsed().as_secs(), &recorder.progress(), written);
+                let text = messages::so_far(self.began.elapsed().as_secs(), &recorder.progress(), written);
                 self.line.show(&text);
             }
         }
@@ -287,14 +290,14 @@ impl<'a> Run<'a> {
 
     /// How many bytes of records this file may have, by `--max-size`.
     fn enough_bytes(&self) -> u64 {
-        let enough = |most: u64| most.saturating_add(self.told_bytes).saturating_sub(self.before_bytes);
+        let enough = |most: u64| most.saturating_add(self.preamble_bytes).saturating_sub(self.before_bytes);
         self.options.max_bytes.map_or(u64::MAX, enough)
     }
 
     /// Enough was written: that is also the end of the command, as with `perf record`.
     fn ends(&self, child: Option<&mut Running>) {
         if !self.options.quiet {
-            say("pmux: the size of --max-size is reached");
+            write_stderr("pmux: the size of --max-size is reached");
         }
         if let Some(child) = child {
             // If it has ended just now, that is what is wanted.
@@ -325,7 +328,7 @@ impl<'a> Run<'a> {
     /// A file was begun: what is in it already does not count for its size, or a small one would be full before anything came.
     fn begun(&mut self, writer: &Writer) {
         self.begun_bytes = writer.data_bytes();
-        self.told_bytes += self.begun_bytes;
+        self.preamble_bytes += self.begun_bytes;
     }
 
     /// A signal asks for the end: the command is told, unless the terminal has told it already.
@@ -348,17 +351,20 @@ impl<'a> Run<'a> {
         let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
         let (ring_bytes, rings) = recorder.ring_bytes();
         let rings = if recorder.lives() > 0 { Rings::OfService } else { Rings::OnCpus(rings) };
-        let lines = words::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
+        let lines = messages::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
         let gap = recorder.gap();
         if !gap.is_zero() {
-            say(&format!("pmux record: the service was away: nothing was recorded for {:.1} s", gap.as_secs_f64()));
+            write_stderr(&format!(
+                "pmux record: the service was away: nothing was recorded for {:.1} s",
+                gap.as_secs_f64()
+            ));
         }
-        if let Some(ended) = self.ends.as_ref().and_then(Ends::told) {
-            say(&format!("pmux record: {ended}"));
+        if let Some(ended) = self.ends.as_ref().and_then(EventEndWatch::message) {
+            write_stderr(&format!("pmux record: {ended}"));
         }
-        let away = words::away(recorder.absences(), pmux::serving::now_ns());
+        let away = messages::away(recorder.absences(), pmux::serving::now_ns());
         for line in lines.into_iter().skip(usize::from(self.options.quiet)).chain(away) {
-            say(&format!("pmux record: {line}"));
+            write_stderr(&format!("pmux record: {line}"));
         }
         Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))
     }

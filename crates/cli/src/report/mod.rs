@@ -13,11 +13,11 @@ mod view;
 
 use crate::failure::{Failure, failed};
 use crate::input::manifest::Manifest;
-use crate::input::{self, Opened};
+use crate::input::{self, OpenedInput};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, Percent, ReportOptions, SortChoice};
 use crate::picture;
-use crate::say::{complain, say};
+use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
 use pmux::profile::{self, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
@@ -160,12 +160,12 @@ fn columns(options: &ReportOptions, keys: &[SortKey], children: Children) -> Vec
 pub(crate) fn report(options: &ReportOptions) -> u8 {
     match run(options) {
         Ok(()) => SUCCESS,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
 fn run(options: &ReportOptions) -> Result<(), Failure> {
-    let mut opened = input::open(&input::asked(&options.input)?)?;
+    let mut opened = input::open(&input::spec(&options.input)?)?;
     if options.branch_stack {
         opened.input = opened.input.by_branches();
     }
@@ -173,14 +173,14 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     if let Some(place) = view::place(options)? {
         return view::run(place, opened, keys, options);
     }
-    let Opened { input, name, manifests, wrong } = opened;
+    let OpenedInput { input, name, manifests, wrong } = opened;
     let mut tally = Tally::new(profile::apart(keys));
     if !needs_callers(options) {
         tally = tally.innermost();
     }
     let mut chosen = Chosen::new(options.part.wanted(), tally);
     let profile =
-        profile::read(input::progress::shown(input), &mut chosen).map_err(|error| input::about(&name, &error))?;
+        profile::read(input::progress::on_stderr(input), &mut chosen).map_err(|error| input::about(&name, &error))?;
     wanted_in(&profile, &chosen, &chosen.sink).map_err(|text| input::about(&name, &text))?;
     let tally = chosen.sink;
     let mut symbols = Symbols::new(&profile);
@@ -236,10 +236,10 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     };
     let printed = print(&view, options);
     if !options.branch_stack && profile.events.iter().any(EventInfo::has_branches) {
-        say("pmux: the samples have the last branches that were taken: `-b` adds these up");
+        write_stderr("pmux: the samples have the last branches that were taken: `-b` adds these up");
     }
     for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())) {
-        say(&format!("pmux: {note}"));
+        write_stderr(&format!("pmux: {note}"));
     }
     // What was found out is kept on disk now. The rest ends with the process: to give memory back piece by piece takes as long as to
     // print.

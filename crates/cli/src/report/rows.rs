@@ -22,9 +22,9 @@ const MANY: usize = 1 << 10;
 const STACK_BYTES: usize = 256 << 20;
 
 /// What a row says in its columns. No cell has a control character, so one of them stands between two cells.
-pub(super) struct Cells(String);
+pub(super) struct RowCells(String);
 
-impl Cells {
+impl RowCells {
     const BETWEEN: char = '\0';
 
     fn of(view: &View<'_>, row: &Row) -> Self {
@@ -45,17 +45,17 @@ impl Cells {
 }
 
 /// A row of one event or of a group of events.
-pub(super) struct Line {
+pub(super) struct RowLine {
     /// The first event's; it weighs nothing where only others have it.
     pub(super) row: Row,
     /// What it weighs for the other events: what was met in it, and with what it called.
     pub(super) others: Vec<(Weight, Weight)>,
-    pub(super) cells: Cells,
+    pub(super) cells: RowCells,
 }
 
 /// Rows with what they say, the heaviest first.
 pub(super) struct Rows {
-    pub(super) list: Vec<Line>,
+    pub(super) list: Vec<RowLine>,
     /// How many characters the widest cell of each column has.
     pub(super) widths: Vec<usize>,
 }
@@ -114,13 +114,13 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
         Children::Count => total.period,
         Children::Apart => own.period,
     };
-    let heavy = |line: &Line| Reverse((period(line.row.own, line.row.total), line.row.own.period));
-    let heavy_of_others = |line: &Line| {
+    let heavy = |line: &RowLine| Reverse((period(line.row.own, line.row.total), line.row.own.period));
+    let heavy_of_others = |line: &RowLine| {
         let periods = line.others.iter().map(|&(own, total)| Reverse((period(own, total), own.period)));
         periods.collect::<Vec<_>>()
     };
     // Names decide between equals, so that two runs print the same.
-    let order = |a: &Line, b: &Line| -> Ordering {
+    let order = |a: &RowLine, b: &RowLine| -> Ordering {
         let by_first = heavy(a).cmp(&heavy(b));
         let by_weight = by_first.then_with(|| match totals.len() {
             1 => Ordering::Equal,
@@ -131,15 +131,15 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
     let part = |rows: &mut [(Row, Vec<(Weight, Weight)>)]| {
         let mut widths = vec![0; view.keys.len()];
         let line = |(row, others): &mut (Row, Vec<(Weight, Weight)>)| {
-            let cells = Cells::of(view, row);
+            let cells = RowCells::of(view, row);
             for (width, cell) in widths.iter_mut().zip(cells.iter()) {
                 *width = (*width).max(columns(cell));
             }
             let mut others = std::mem::take(others);
             others.resize(totals.len() - 1, Default::default());
-            Line { row: *row, others, cells }
+            RowLine { row: *row, others, cells }
         };
-        let mut list: Vec<Line> = rows.iter_mut().map(line).collect();
+        let mut list: Vec<RowLine> = rows.iter_mut().map(line).collect();
         list.sort_unstable_by(order);
         (list, widths)
     };
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_come_in_order_until_somebody_has_seen_enough() {
+    fn texts_come_in_order_until_the_reader_stops() {
         let make = |made: &mut usize, at: usize| {
             *made += 1;
             format!("{at} ")

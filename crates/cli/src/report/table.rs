@@ -2,10 +2,10 @@
 //!
 //! **Invariant:** names come without control characters; a column is as wide as its widest cell, but the last.
 
-use super::rows::{Line, Rows, columns, in_order, rows};
+use super::rows::{RowLine, Rows, columns, in_order, rows};
 use super::{Calls, Column, View, percent};
 use crate::options::reading::{CallForm, NumberColumn};
-use crate::say::{push_visible, visible};
+use crate::stderr::{push_visible, visible};
 use crate::style::{Ink, Style};
 use pmux::profile::{Call, Inlining, Order, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
 use std::fmt::Write as _;
@@ -238,11 +238,11 @@ fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn W
     }
     writeln!(out, "{}\n{}\n#", line.trim_end(), under.trim_end())?;
     // What has calls below it takes long by itself.
-    let has_calls = |line: &Line| {
+    let has_calls = |line: &RowLine| {
         view.graph.is_some_and(|calls| percent(line.row.total, totals[0]) >= calls.least_percent)
             && line.row.total.samples > 0
     };
-    let mut parts: Vec<&[Line]> = Vec::new();
+    let mut parts: Vec<&[RowLine]> = Vec::new();
     let mut rest = &list[..];
     while !rest.is_empty() {
         let plain = rest.iter().take(TOGETHER).take_while(|line| !has_calls(line)).count();
@@ -294,8 +294,8 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     /// Prints a row, and below it the calls.
-    fn line(&mut self, line: &Line, has_calls: bool, out: &mut String) {
-        let Line { row, others, cells } = line;
+    fn line(&mut self, line: &RowLine, has_calls: bool, out: &mut String) {
+        let RowLine { row, others, cells } = line;
         let cells: Vec<&str> = cells.iter().collect();
         let weights = || std::iter::once((row.own, row.total)).chain(others.iter().copied()).zip(self.totals);
         let from = out.len();

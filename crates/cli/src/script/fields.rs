@@ -87,7 +87,7 @@ impl Fields {
 
 /// What `-F` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
+pub(super) enum FieldSelection {
     /// Nothing: what is usual.
     Usual,
     /// These.
@@ -96,7 +96,7 @@ pub(super) enum Asked {
     Changed { with: Fields, without: Fields },
 }
 
-impl Asked {
+impl FieldSelection {
     /// Reads what was typed.
     ///
     /// # Errors
@@ -150,14 +150,18 @@ mod tests {
 
     #[test]
     fn what_is_asked_for() {
-        assert_eq!(Asked::parse(None), Ok(Asked::Usual));
-        assert_eq!(Asked::parse(Some("comm, tid")), Ok(Asked::These(Fields::of(&[Field::Comm, Field::Tid]))));
-        assert!(
-            Asked::parse(Some("comm,nope")).is_err_and(|error| error.contains("\"nope\"") && error.contains("symoff"))
+        assert_eq!(FieldSelection::parse(None), Ok(FieldSelection::Usual));
+        assert_eq!(
+            FieldSelection::parse(Some("comm, tid")),
+            Ok(FieldSelection::These(Fields::of(&[Field::Comm, Field::Tid])))
         );
-        assert!(Asked::parse(Some("comm,+ip")).is_err());
-        assert!(Asked::parse(Some(",")).is_err());
-        let changed = Asked::parse(Some("+addr,-comm"));
-        assert!(matches!(changed, Ok(Asked::Changed { with, .. }) if with.has(Field::Address)));
+        assert!(
+            FieldSelection::parse(Some("comm,nope"))
+                .is_err_and(|error| error.contains("\"nope\"") && error.contains("symoff"))
+        );
+        assert!(FieldSelection::parse(Some("comm,+ip")).is_err());
+        assert!(FieldSelection::parse(Some(",")).is_err());
+        let changed = FieldSelection::parse(Some("+addr,-comm"));
+        assert!(matches!(changed, Ok(FieldSelection::Changed { with, .. }) if with.has(Field::Address)));
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
-use super::{Known, Out, branches, registers};
+use super::{Out, Resolvers, branches, registers};
 use crate::options::reading::ScriptOptions;
 use pmux::profile::formats::FieldValue;
 use pmux::profile::records::{CommCause, Record, Regs, SwitchDirection};
@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 pub(super) struct JsonLines {
     options: ScriptOptions,
     pub(super) out: Out,
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<Resolvers>,
 }
 
 impl JsonLines {
@@ -48,7 +48,7 @@ fn head(kind: &str, profile: &Profile, thread: Option<ThreadId>, cpu: Option<u32
     object
 }
 
-fn frame(options: &ScriptOptions, profile: &Profile, known: &mut Known, (address, frame): (u64, FrameId)) -> Json {
+fn frame(options: &ScriptOptions, profile: &Profile, known: &mut Resolvers, (address, frame): (u64, FrameId)) -> Json {
     let (id, offset) = known.symbols.id_of(profile, frame);
     let function = known.symbols.function(id);
     let is_known = !function.name.is_empty();
@@ -76,7 +76,7 @@ impl Sink for JsonLines {
     }
 
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
-        let mut known = self.known.take().unwrap_or_else(|| Known::of(profile));
+        let mut known = self.known.take().unwrap_or_else(|| Resolvers::of(profile));
         let event = &profile.events[sample.event];
         let mut object = head("sample", profile, Some(sample.thread), sample.cpu, sample.time_ns);
         object.insert("event".into(), json!(event.name));

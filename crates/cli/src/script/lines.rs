@@ -2,10 +2,10 @@
 //!
 //! **Invariant:** columns are as wide as perf's; names come without control characters.
 
-use super::fields::{Asked, Field, Fields};
-use super::{Known, Out, branches, memory, registers};
+use super::fields::{Field, FieldSelection, Fields};
+use super::{Out, Resolvers, branches, memory, registers};
 use crate::options::reading::ScriptOptions;
-use crate::say::visible;
+use crate::stderr::visible;
 use pmux::profile::records::{CommCause, Record, SwitchDirection};
 use pmux::profile::{CodeFrame, Detail, EventInfo, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
 use pmux::serving::abi::SampleFormat;
@@ -15,9 +15,9 @@ use std::ops::ControlFlow;
 /// Prints samples.
 pub(super) struct Lines {
     options: ScriptOptions,
-    asked: Asked,
+    asked: FieldSelection,
     pub(super) out: Out,
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<Resolvers>,
     /// By event: its fields, and its name in its width.
     events: Vec<(Fields, String)>,
     /// By frame: function, offset, program, as they stand behind the address.
@@ -29,7 +29,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(options: &ScriptOptions, asked: Asked) -> Self {
+    pub(super) fn new(options: &ScriptOptions, asked: FieldSelection) -> Self {
         Self {
             options: options.clone(),
             asked,
@@ -103,7 +103,7 @@ impl Lines {
             let one = |event: &EventInfo| (self.asked.of(event), format!("{:>width$}: ", visible(&event.name)));
             self.events = profile.events.iter().map(one).collect();
         }
-        self.known.get_or_insert_with(|| Known::of(profile));
+        self.known.get_or_insert_with(|| Resolvers::of(profile));
     }
 
     fn is_shown(&self, record: &Record<'_>) -> bool {

@@ -13,13 +13,13 @@ mod memory;
 mod registers;
 
 use crate::failure::{Failure, failed};
-use crate::input::{self, Opened};
+use crate::input::{self, OpenedInput};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::ScriptOptions;
 use crate::picture;
 use crate::report::missing;
-use crate::say::{complain, say};
-use fields::Asked;
+use crate::stderr::{report_error, write_stderr};
+use fields::FieldSelection;
 use json::JsonLines;
 use lines::Lines;
 use pmux::profile::formats::Formats;
@@ -60,12 +60,12 @@ impl Out {
 }
 
 /// What is known once the first sample comes: a pipe tells it on the way.
-struct Known {
+struct Resolvers {
     symbols: Symbols,
     formats: Formats,
 }
 
-impl Known {
+impl Resolvers {
     fn of(profile: &Profile) -> Self {
         Self { symbols: Symbols::new(profile), formats: Formats::parse(&profile.tracing) }
     }
@@ -75,16 +75,16 @@ impl Known {
 pub(crate) fn script(options: &ScriptOptions) -> u8 {
     match run(options) {
         Ok(()) => SUCCESS,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
 fn run(options: &ScriptOptions) -> Result<(), Failure> {
-    let asked = Asked::parse(options.fields.as_deref()).map_err(failed)?;
-    let opened = input::open(&input::asked(&options.input)?)?;
-    let (told, Opened { input, name, .. }) = (opened.notes(), opened);
+    let asked = FieldSelection::parse(options.fields.as_deref()).map_err(failed)?;
+    let opened = input::open(&input::spec(&options.input)?)?;
+    let (notes, OpenedInput { input, name, .. }) = (opened.notes(), opened);
     let wrong = |error: ProfileError| input::about(&name, &error);
-    let input = input::progress::shown_beside_output(input);
+    let input = input::progress::on_stderr_beside_output(input);
     let wanted = options.part.wanted();
     let (profile, mut out, known) = if options.json_lines {
         let mut lines = Chosen::new(wanted.clone(), JsonLines::new(options));
@@ -104,8 +104,8 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     }
     picture::has_event(&profile, &wanted).map_err(|text| input::about(&name, &text))?;
     let missing = missing::notes(&profile, known.as_ref().map_or(&[], |known| known.symbols.notes()));
-    for note in told.into_iter().chain(missing) {
-        say(&format!("pmux: {note}"));
+    for note in notes.into_iter().chain(missing) {
+        write_stderr(&format!("pmux: {note}"));
     }
     Ok(())
 }

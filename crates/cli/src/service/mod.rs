@@ -9,9 +9,9 @@ pub(crate) use status::{breakpoint_holders, status};
 
 use crate::options::exit_status;
 use crate::options::serve::ServeOptions;
-use crate::say::{complain, say};
+use crate::stderr::{report_error, write_stderr};
 use pmux_daemon::config::{Config, DEFAULT_FILE};
-use pmux_daemon::server::{End, Server, Start};
+use pmux_daemon::server::{Server, ServerExit, Start};
 use std::path::Path;
 
 /// Runs `pmux serve` and returns the exit status: 1 where there is no service.
@@ -23,10 +23,10 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
         Start { config: options.config.clone(), socket: options.socket.clone(), metrics: options.metrics.clone() };
     match Server::start(start) {
         Ok(server) => match server.run() {
-            End::Asked => exit_status::SUCCESS,
-            End::Failed => exit_status::NO_SERVICE,
+            ServerExit::Stopped => exit_status::SUCCESS,
+            ServerExit::Failed => exit_status::NO_SERVICE,
         },
-        Err(error) => complain(&format!("there is no service: {error}"), exit_status::NO_SERVICE),
+        Err(error) => report_error(&format!("there is no service: {error}"), exit_status::NO_SERVICE),
     }
 }
 
@@ -38,13 +38,13 @@ fn check(options: &ServeOptions) -> u8 {
     });
     match checked {
         Ok(()) if named.is_none() && !Path::new(DEFAULT_FILE).exists() => {
-            say(&format!("pmux: there is no {DEFAULT_FILE}; the defaults hold"));
+            write_stderr(&format!("pmux: there is no {DEFAULT_FILE}; the defaults hold"));
             exit_status::SUCCESS
         }
         Ok(()) => {
-            say(&format!("pmux: {} is right", named.unwrap_or(Path::new(DEFAULT_FILE)).display()));
+            write_stderr(&format!("pmux: {} is right", named.unwrap_or(Path::new(DEFAULT_FILE)).display()));
             exit_status::SUCCESS
         }
-        Err(error) => complain(&error.to_string(), exit_status::NO_SERVICE),
+        Err(error) => report_error(&error.to_string(), exit_status::NO_SERVICE),
     }
 }

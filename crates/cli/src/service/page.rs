@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a pure function from what the service said to text. What is missing there is left out here.
 
-use crate::say::visible;
+use crate::stderr::visible;
 use crate::style::{Color, Ink, Style};
 use pmux::CpuList;
 use pmux::units::bytes_text;
@@ -35,7 +35,7 @@ pub(crate) fn screen(status: &Value, style: Style, lines: usize) -> String {
 }
 
 fn page_of(status: &Value, style: Style, most_lines: usize) -> String {
-    let mut page = Page { out: String::new(), style, most_lines };
+    let mut page = StatusPage { out: String::new(), style, most_lines };
     page.head(status);
     page.clients(status);
     page.questions(status);
@@ -45,7 +45,7 @@ fn page_of(status: &Value, style: Style, most_lines: usize) -> String {
     page.out
 }
 
-struct Page {
+struct StatusPage {
     out: String,
     style: Style,
     most_lines: usize,
@@ -74,7 +74,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-impl Page {
+impl StatusPage {
     fn paint(&mut self, ink: Ink, text: &str) {
         self.style.paint(&mut self.out, ink, text);
     }
@@ -191,7 +191,7 @@ impl Page {
         let (masters, views) = (number(&questions["masters"]), number(&questions["views"]));
         self.title(&format!("questions: {masters}, asked {}", several(views, "time")));
         // Those that differ in their CPU are one line.
-        let mut places: Places<Asked> = Places::default();
+        let mut places: Places<QuestionUse> = Places::default();
         for question in list(&questions["list"]) {
             let events: Vec<_> = list(&question["events"]).iter().map(|event| words(&event["event"])).collect();
             let ran = list(&question["events"]).iter().filter_map(|event| event["ran"].as_f64());
@@ -201,9 +201,9 @@ impl Page {
         }
         let rows: Vec<[String; 5]> = places
             .rows()
-            .map(|(events, of, whom, asked)| {
+            .map(|(events, of, for_user, asked)| {
                 let ran = asked.ran.map_or("-".to_owned(), |ran| format!("{:.0} %", ran * 100.0));
-                [events, of, asked.times.to_string(), ran, whom]
+                [events, of, asked.times.to_string(), ran, for_user]
             })
             .collect();
         self.table(["events", "of", "asked", "ran", "for"], [false, false, true, true, false], &rows);
@@ -336,39 +336,39 @@ impl Page {
 /// What is the same but for its CPU, together; in the order in which it came.
 #[derive(Default)]
 struct Places<T> {
-    lines: Vec<(Line, T)>,
+    lines: Vec<(PlaceLine, T)>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Line {
+struct PlaceLine {
     events: String,
     /// The place without its CPU.
     place: String,
-    whom: String,
+    for_user: String,
     cpus: Vec<u32>,
 }
 
 /// How a question is answered.
 #[derive(Default)]
-struct Asked {
+struct QuestionUse {
     times: u64,
     /// Where it ran least.
     ran: Option<f64>,
 }
 
 impl<T: Default> Places<T> {
-    fn of(&mut self, question: &Value, events: String, whom: String) -> &mut T {
+    fn of(&mut self, question: &Value, events: String, for_user: String) -> &mut T {
         let of = words(&question["of"]);
         let cpu = question["cpu"].as_u64().and_then(|cpu| u32::try_from(cpu).ok());
         let place = cpu.and_then(|cpu| of.strip_suffix(&format!("CPU {cpu}"))).map(str::to_owned);
         let (place, cpu) = place.map_or((of, None), |place| (place, cpu));
-        let same = |line: &Line| {
+        let same = |line: &PlaceLine| {
             let both_have_cpus = line.cpus.is_empty() == cpu.is_none();
-            both_have_cpus && line.events == events && line.place == place && line.whom == whom
+            both_have_cpus && line.events == events && line.place == place && line.for_user == for_user
         };
         let at = self.lines.iter().position(|(line, _)| same(line)).unwrap_or(self.lines.len());
         if at == self.lines.len() {
-            self.lines.push((Line { events, place, whom, cpus: Vec::new() }, T::default()));
+            self.lines.push((PlaceLine { events, place, for_user, cpus: Vec::new() }, T::default()));
         }
         let (line, value) = &mut self.lines[at];
         line.cpus.extend(cpu);
@@ -378,13 +378,13 @@ impl<T: Default> Places<T> {
     /// The events, the place, the users that it is for, and what was added up.
     fn rows(self) -> impl Iterator<Item = (String, String, String, T)> {
         self.lines.into_iter().map(|(line, value)| {
-            let Line { events, place, whom, cpus } = line;
+            let PlaceLine { events, place, for_user, cpus } = line;
             let cpus = match &cpus[..] {
                 [] => String::new(),
                 [one] => format!("CPU {one}"),
                 _ => format!("CPUs {}", cpus.into_iter().collect::<CpuList>()),
             };
-            (events, format!("{place}{cpus}"), whom, value)
+            (events, format!("{place}{cpus}"), for_user, value)
         })
     }
 }
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_shows_who_asks_what() {
+    fn a_page_shows_the_requests_of_each_client() {
         let status = json!({
             "service": { "process": 7, "up_ms": 3_661_000, "socket": "/run/pmux/pmux.sock", "turns": "kernel" },
             "metrics": { "at": "http://127.0.0.1:9464/metrics", "cgroups_are_counted": "by a program" },
@@ -565,13 +565,13 @@ mod tests {
             json!({ "clients": 10, "events": 100, "files": 100, "ring_bytes": 4096, "requests_per_second": 7000 });
         let status = json!({ "users": users, "budget": budget });
         let text = page(&status, Style { color: Color::Off, width: None, grouping: Grouping::None });
-        let told: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(" near limits  ")).collect();
+        let near: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(" near limits  ")).collect();
         let expected = [
             "user 1: 9 of 10 clients",
             "user 2: 10 of 10 clients, 80 of 100 events",
             "user 3: 4 KiB of 4 KiB of rings, more than 7000 requests/s, which wait",
         ];
-        assert_eq!(told, expected, "{text}");
+        assert_eq!(near, expected, "{text}");
     }
 
     #[test]

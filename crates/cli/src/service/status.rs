@@ -7,7 +7,7 @@ use crate::foreground::end_by_signals;
 use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
-use crate::say::complain;
+use crate::stderr::report_error;
 use crate::style::Style;
 use pmux::serving::shared::client::{AskError, Service, SocketPath};
 use pmux::serving::shared::wire::Detail;
@@ -25,7 +25,7 @@ const SHORT_PATIENCE: Duration = Duration::from_millis(200);
 pub(crate) fn status(options: &StatusOptions) -> u8 {
     match show(options) {
         Ok(status) => status,
-        Err(text) => complain(&text, exit_status::NO_SERVICE),
+        Err(text) => report_error(&text, exit_status::NO_SERVICE),
     }
 }
 

@@ -6,8 +6,8 @@
 
 use super::names::Names;
 use super::plan::Plan;
-use super::process_tree::{Exit, Process, Tree};
-use super::report::{EventColumn, Row, ThreadName, Value, Who, sort_threads};
+use super::process_tree::{Exit, Process, ProcessTreeReport};
+use super::report::{EventColumn, Row, RowScope, ThreadName, Value, sort_threads};
 use crate::options::stat_rules::StatTarget;
 use pmux::{Counters, Estimate, Nanos, ProcessTree, Reading, ReasonKind, Snapshot};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(crate) struct Taken<'a> {
 }
 
 /// How readings become rows.
-pub(crate) struct Sheet<'a> {
+pub(crate) struct RowLayout<'a> {
     /// What was opened.
     pub(crate) plan: &'a Plan,
     /// How rows are put together.
@@ -44,30 +44,30 @@ pub(crate) struct Sheet<'a> {
 }
 
 /// One row before it is judged.
-struct Sum {
+struct RowSum {
     event: usize,
-    who: Who,
+    scope: RowScope,
     reading: Reading,
     refused_for: Option<ReasonKind>,
 }
 
 /// The sums, each in its place.
 #[derive(Default)]
-struct Sums {
-    sums: Vec<Sum>,
-    place: HashMap<(usize, Who), usize>,
+struct RowSums {
+    sums: Vec<RowSum>,
+    place: HashMap<(usize, RowScope), usize>,
 }
 
-impl Sums {
-    fn add(&mut self, sum: Sum, column: &EventColumn) {
-        match self.place.get(&(sum.event, sum.who)) {
+impl RowSums {
+    fn add(&mut self, sum: RowSum, column: &EventColumn) {
+        match self.place.get(&(sum.event, sum.scope)) {
             Some(&at) => {
                 let before = self.sums[at].reading;
                 self.sums[at].reading =
                     if column.is_peak() { higher(before, sum.reading) } else { before.plus(sum.reading) };
             }
             None => {
-                self.place.insert((sum.event, sum.who), self.sums.len());
+                self.place.insert((sum.event, sum.scope), self.sums.len());
                 self.sums.push(sum);
             }
         }
@@ -84,33 +84,34 @@ fn higher(a: Reading, b: Reading) -> Reading {
 }
 
 /// Lays the readings of all parts (in the plan's order) out as rows, in printing order.
-pub(crate) fn rows(sheet: &Sheet<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<ThreadName>) {
-    let plan = sheet.plan;
-    let mut threads = Threads { names: sheet.names, list: Vec::new(), index: HashMap::new() };
-    let mut sums = Sums::default();
+pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<ThreadName>) {
+    let plan = layout.plan;
+    let mut threads = Threads { names: layout.names, list: Vec::new(), index: HashMap::new() };
+    let mut sums = RowSums::default();
     for (part, taken) in plan.parts.iter().zip(taken) {
         for (local, &event) in part.columns.iter().enumerate() {
             let refused_for = taken.counters.refusal(local).map(|refusal| refusal.kind);
-            let mut add = |who, reading| sums.add(Sum { event, who, reading, refused_for }, &plan.columns[event]);
+            let mut add =
+                |scope, reading| sums.add(RowSum { event, scope, reading, refused_for }, &plan.columns[event]);
             for row in &taken.snapshot.rows {
                 let reading = row.readings.get(local).copied().unwrap_or(Reading::Refused);
-                if reading == Reading::Elsewhere && sheet.aggregation == Aggregation::PerCpu {
+                if reading == Reading::Elsewhere && layout.aggregation == Aggregation::PerCpu {
                     continue;
                 }
-                let who = Who {
-                    cpu: row.who.cpu.filter(|_| sheet.aggregation == Aggregation::PerCpu),
+                let scope = RowScope {
+                    cpu: row.who.cpu.filter(|_| layout.aggregation == Aggregation::PerCpu),
                     thread: row
                         .who
                         .thread
-                        .filter(|_| sheet.aggregation == Aggregation::PerThread)
+                        .filter(|_| layout.aggregation == Aggregation::PerThread)
                         .map(|tid| threads.of(tid)),
                     cgroup: row.who.cgroup.and_then(|local| part.cgroups.get(local).copied()),
                 };
-                add(who, reading);
+                add(scope, reading);
             }
             if refused_for.is_some() {
                 // Where nothing at all could be opened there is no reading either.
-                sheet.places(&part.cgroups).into_iter().for_each(|who| add(who, Reading::Refused));
+                layout.places(&part.cgroups).into_iter().for_each(|scope| add(scope, Reading::Refused));
             }
         }
     }
@@ -118,20 +119,20 @@ pub(crate) fn rows(sheet: &Sheet<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<Thr
     let cgroup_first = plan.parts.iter().any(|part| part.cgroups.len() > 1);
     let mut sums = sums.sums;
     sums.sort_by_key(|sum| {
-        let first = sum.who.cgroup.filter(|_| cgroup_first);
-        (first, sum.event, sum.who.cpu, sum.who.cgroup)
+        let first = sum.scope.cgroup.filter(|_| cgroup_first);
+        (first, sum.event, sum.scope.cpu, sum.scope.cgroup)
     });
     let mut rows: Vec<Row> = sums
         .into_iter()
         .map(|sum| {
             let value = value(sum.reading, sum.refused_for);
-            Row { who: sum.who, event: sum.event, value, deviation_pct: None }
+            Row { scope: sum.scope, event: sum.event, value, deviation_pct: None }
         })
         .collect();
     for (part, _) in plan.parts.iter().zip(taken).filter(|(_, taken)| !taken.counters.is_settled()) {
         part.columns.iter().for_each(|&event| doubt_zero(&mut rows, event));
     }
-    if sheet.aggregation == Aggregation::PerThread {
+    if layout.aggregation == Aggregation::PerThread {
         sort_threads(&mut rows);
         if matches!(plan.target, StatTarget::Cpus { .. }) {
             // Of all threads of a machine, those that did nothing are many.
@@ -141,9 +142,9 @@ pub(crate) fn rows(sheet: &Sheet<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<Thr
     (rows, threads.list)
 }
 
-impl Sheet<'_> {
+impl RowLayout<'_> {
     /// Where an event that was refused everywhere stands.
-    fn places(&self, cgroups: &[usize]) -> Vec<Who> {
+    fn places(&self, cgroups: &[usize]) -> Vec<RowScope> {
         let cpus: Vec<Option<u32>> = match self.aggregation {
             Aggregation::PerCpu => self.cpus.iter().copied().map(Some).collect(),
             // Threads have rows in any case.
@@ -153,7 +154,9 @@ impl Sheet<'_> {
         let cgroups: Vec<Option<usize>> =
             if cgroups.is_empty() { vec![None] } else { cgroups.iter().copied().map(Some).collect() };
         let cgroups = &cgroups;
-        cpus.into_iter().flat_map(|cpu| cgroups.iter().map(move |&cgroup| Who { cpu, thread: None, cgroup })).collect()
+        cpus.into_iter()
+            .flat_map(|cpu| cgroups.iter().map(move |&cgroup| RowScope { cpu, thread: None, cgroup }))
+            .collect()
     }
 }
 
@@ -202,7 +205,7 @@ fn value(reading: Reading, refused_for: Option<ReasonKind>) -> Value {
 }
 
 /// The process tree as the formats want it. `whole` is what the command has counted as a whole.
-pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[String], exit: Exit) -> Tree {
+pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[String], exit: Exit) -> ProcessTreeReport {
     let columns = &plan.parts[0].columns;
     let start = tree.processes.first().map_or(Nanos::ZERO, |root| root.started);
     let processes = tree
@@ -253,7 +256,7 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
             totals[column] = value(Reading::Counted(*count), None);
         }
     }
-    Tree { processes, totals, unattributed }
+    ProcessTreeReport { processes, totals, unattributed }
 }
 
 /// A process that exited before it ever ran with an event has counted 0: nothing happened in no time.
@@ -271,7 +274,7 @@ mod tests {
     #[test]
     fn a_zero_of_some_threads_is_no_count_of_all() {
         let row = |event, value| Row {
-            who: Who { cpu: None, thread: None, cgroup: None },
+            scope: RowScope { cpu: None, thread: None, cgroup: None },
             event,
             value,
             deviation_pct: None,

@@ -4,13 +4,13 @@
 //!
 //! **Invariant:** nothing is waited for here.
 
-use super::assemble::{self, Aggregation, Sheet, Taken};
+use super::assemble::{self, Aggregation, RowLayout, Taken};
 use super::mux;
 use super::names::Names;
 use super::process_tree::Exit;
 use super::remarks;
-use super::report::{Moment, Note, Remedies, Report};
-use super::run::{ENDS, Run};
+use super::report::{Note, Remedies, ReportPeriod, StatReport};
+use super::run::{ENDS, StatRun};
 use super::windows;
 use crate::failure::{Failure, failure};
 use crate::options::stat_rules::StatTarget;
@@ -41,7 +41,7 @@ pub(crate) struct Live {
     /// Tells of tasks whose events an exec has ended.
     ends: EventEnds,
     /// Whether that was said.
-    ends_said: bool,
+    ends_reported: bool,
     /// The signal that asked for the end.
     pub(crate) signal: Option<i32>,
     /// Whether `--timeout` has ended it.
@@ -52,7 +52,7 @@ pub(crate) struct Live {
     pub(crate) intervals: u64,
     last: Vec<Snapshot>,
     last_at: Duration,
-    said: Vec<Note>,
+    reported: Vec<Note>,
     /// For how long the service had been away when it began, and when the last interval ended.
     gaps: (Duration, Duration),
     names: Names,
@@ -61,9 +61,9 @@ pub(crate) struct Live {
 /// The last reports of a measurement.
 pub(crate) struct End {
     /// The whole, or what came after the last interval.
-    pub(crate) last: Option<Report>,
+    pub(crate) last: Option<StatReport>,
     /// The whole after intervals, where it was asked for.
-    pub(crate) whole: Option<Report>,
+    pub(crate) whole: Option<StatReport>,
 }
 
 impl Live {
@@ -84,14 +84,14 @@ impl Live {
             counting: true,
             ended: None,
             ends,
-            ends_said: false,
+            ends_reported: false,
             signal: None,
             timed_out: false,
             silent: false,
             intervals: 0,
             last: zero,
             last_at: Duration::ZERO,
-            said: Vec::new(),
+            reported: Vec::new(),
             gaps: (gap, gap),
             names,
         }
@@ -109,7 +109,7 @@ impl Live {
         self.ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
     }
 
-    fn read(&mut self, run: &Run<'_>) -> Vec<Snapshot> {
+    fn read(&mut self, run: &StatRun<'_>) -> Vec<Snapshot> {
         let snapshots: Vec<_> = self.counters.iter().map(Counters::read).collect();
         if run.options.per_thread {
             snapshots.iter().for_each(|snapshot| self.names.learn(snapshot));
@@ -118,13 +118,13 @@ impl Live {
     }
 
     /// Ends an interval.
-    pub(crate) fn interval(&mut self, run: &Run<'_>) -> Report {
+    pub(crate) fn interval(&mut self, run: &StatRun<'_>) -> StatReport {
         let now = self.read(run);
         let at = self.started.elapsed();
         self.since_last(run, now, at)
     }
 
-    fn since_last(&mut self, run: &Run<'_>, now: Vec<Snapshot>, at: Duration) -> Report {
+    fn since_last(&mut self, run: &StatRun<'_>, now: Vec<Snapshot>, at: Duration) -> StatReport {
         let since = run.plan.parts.iter().zip(now.iter().zip(&self.last)).map(|(part, (now, last))| {
             let mut since = now.since(last);
             for (local, &event) in part.columns.iter().enumerate() {
@@ -141,8 +141,8 @@ impl Live {
         });
         let since = since.collect();
         let mut report = self.report(run, since, at - self.last_at);
-        report.moment = Moment::Interval { at_ns: nanos(at), number: self.intervals };
-        remarks::say_once(&mut report, &mut self.said);
+        report.period = ReportPeriod::Interval { at_ns: nanos(at), number: self.intervals };
+        remarks::drop_repeated(&mut report, &mut self.reported);
         report.notes.extend(remarks::gaps_since(&remarks::coverage(&now), &remarks::coverage(&self.last)));
         let gap = run.session.service_gap();
         report.notes.extend(remarks::service_gap(gap.saturating_sub(self.gaps.1)));
@@ -155,7 +155,7 @@ impl Live {
     }
 
     /// Makes a report of readings that cover `elapsed`. What is said of CPUs that came and went is up to the caller.
-    fn report(&self, run: &Run<'_>, snapshots: Vec<Snapshot>, elapsed: Duration) -> Report {
+    fn report(&self, run: &StatRun<'_>, snapshots: Vec<Snapshot>, elapsed: Duration) -> StatReport {
         let taken: Vec<_> =
             self.counters.iter().zip(snapshots).map(|(counters, snapshot)| Taken { counters, snapshot }).collect();
         let aggregation = match (run.options.no_aggr, run.options.per_thread) {
@@ -164,8 +164,8 @@ impl Live {
             _ => Aggregation::All,
         };
         let cpus = run.plan.rows_of_cpus(run.session);
-        let sheet = Sheet { plan: run.plan, aggregation, names: &self.names, cpus: &cpus };
-        let (mut rows, threads) = assemble::rows(&sheet, &taken);
+        let layout = RowLayout { plan: run.plan, aggregation, names: &self.names, cpus: &cpus };
+        let (mut rows, threads) = assemble::rows(&layout, &taken);
         for row in rows.iter_mut().filter(|row| run.plan.columns[row.event].is_wall_time()) {
             // The same time as the one under the table.
             row.value = row.value.with_count(nanos(elapsed));
@@ -183,10 +183,10 @@ impl Live {
                 }
             }
         }
-        Report {
+        StatReport {
             remedies: if run.options.verbose > 0 { Remedies::All } else { Remedies::First },
-            subject: run.plan.subject.clone(),
-            moment: Moment::Whole,
+            measured: run.plan.measured.clone(),
+            period: ReportPeriod::Whole,
             events,
             threads,
             cgroups: run.plan.cgroups.clone(),
@@ -206,7 +206,7 @@ impl Live {
     ///
     /// # Errors
     /// A text for the user and the exit status.
-    pub(crate) fn end(&mut self, run: &Run<'_>) -> Result<End, Failure> {
+    pub(crate) fn end(&mut self, run: &StatRun<'_>) -> Result<End, Failure> {
         let command = matches!(run.plan.target, StatTarget::Command(_));
         let mut tree = None;
         if run.options.tree {
@@ -256,12 +256,18 @@ impl Live {
         }
         let last = if self.silent { None } else { self.rest(run, snapshots, elapsed, closing.clone()) };
         whole.notes.extend(closing.into_iter().filter(|_| last.is_none()));
-        whole.moment = Moment::Summary;
+        whole.period = ReportPeriod::Summary;
         Ok(End { last, whole: Some(whole).filter(|_| run.options.summary) })
     }
 
     /// What came after the last interval; `None` where that is nothing.
-    fn rest(&mut self, run: &Run<'_>, now: Vec<Snapshot>, elapsed: Duration, closing: Vec<Note>) -> Option<Report> {
+    fn rest(
+        &mut self,
+        run: &StatRun<'_>,
+        now: Vec<Snapshot>,
+        elapsed: Duration,
+        closing: Vec<Note>,
+    ) -> Option<StatReport> {
         let short = elapsed.saturating_sub(self.last_at) < SHORTEST_REST && self.intervals > 0;
         let mut report = self.since_last(run, now, elapsed.max(self.last_at));
         let nothing = report.rows.iter().all(|row| row.value.raw().unwrap_or_default() == 0.0);
@@ -270,13 +276,13 @@ impl Live {
     }
 
     /// That an exec has ended the events of a task, once.
-    fn lost_to_exec(&mut self, run: &Run<'_>) -> Option<Note> {
-        let ended = !self.ends.ended().is_empty() && !std::mem::replace(&mut self.ends_said, true);
+    fn lost_to_exec(&mut self, run: &StatRun<'_>) -> Option<Note> {
+        let ended = !self.ends.ended().is_empty() && !std::mem::replace(&mut self.ends_reported, true);
         ended.then(|| remarks::lost_to_exec(&run.plan.target, self.ends.ended()))
     }
 
     /// What has to be said of how it ended.
-    fn closing(&self, run: &Run<'_>) -> Vec<Note> {
+    fn closing(&self, run: &StatRun<'_>) -> Vec<Note> {
         let mut notes = Vec::new();
         let killed_by = self.ended.as_ref().and_then(|(_, exited)| exited.status.signal());
         match (run.options.timeout_ms.filter(|_| self.timed_out), killed_by) {

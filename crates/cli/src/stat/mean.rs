@@ -2,23 +2,23 @@
 //!
 //! **Invariant:** a run that did not come to its end is no part of a mean.
 
-use super::report::{Report, Value, Who};
+use super::report::{RowScope, StatReport, Value};
 use super::spread::Spread;
 use std::collections::HashMap;
 
 /// Means over runs.
 #[derive(Default)]
 pub(crate) struct Mean {
-    rows: HashMap<(usize, Who), Row>,
+    rows: HashMap<(usize, RowScope), RowSpread>,
     elapsed: Spread,
     user: Spread,
     system: Spread,
-    last: Option<Report>,
+    last: Option<StatReport>,
 }
 
 /// What is known of one row.
 #[derive(Default)]
-struct Row {
+struct RowSpread {
     value: Spread,
     enabled: Spread,
     running: Spread,
@@ -26,10 +26,10 @@ struct Row {
 
 impl Mean {
     /// Adds a run.
-    pub(crate) fn add(&mut self, report: Report) {
+    pub(crate) fn add(&mut self, report: StatReport) {
         for row in &report.rows {
             if let Value::Counted { raw, enabled_ns, running_ns } = row.value {
-                let known = self.rows.entry((row.event, row.who)).or_default();
+                let known = self.rows.entry((row.event, row.scope)).or_default();
                 known.value.push(raw);
                 known.enabled.push(enabled_ns as f64);
                 known.running.push(running_ns as f64);
@@ -47,14 +47,14 @@ impl Mean {
     }
 
     /// The last report with the means in it; `None` without a run.
-    pub(crate) fn into_report(self) -> Option<Report> {
+    pub(crate) fn into_report(self) -> Option<StatReport> {
         let mut report = self.last?;
         report.runs = self.elapsed.count();
         if report.runs < 2 {
             return Some(report);
         }
         for row in &mut report.rows {
-            let Some(known) = self.rows.get(&(row.event, row.who)) else { continue };
+            let Some(known) = self.rows.get(&(row.event, row.scope)) else { continue };
             row.value = Value::Counted {
                 raw: known.value.mean(),
                 enabled_ns: known.enabled.mean().round() as u64,

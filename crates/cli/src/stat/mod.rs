@@ -1,8 +1,8 @@
 //! `pmux stat`: measure, then report.
 //!
-//! What it is: [`plan`] says what is opened, [`run`] and [`live`] measure, [`assemble`] makes a [`report::Report`] of the
+//! What it is: [`plan`] says what is opened, [`run`] and [`live`] measure, [`assemble`] makes a [`report::StatReport`] of the
 //! readings, [`remarks`] says what has to be said about it, [`format`] prints it, [`output`] knows where.
-//! Read first: [`stat`], then [`report::Report`].
+//! Read first: [`stat`], then [`report::StatReport`].
 //!
 //! **Invariant:** the formats see reports only, and the measurement knows no format.
 
@@ -25,49 +25,49 @@ use crate::failure::Failure;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
 use crate::options::timec::TimecOptions;
-use crate::say::{complain, say};
+use crate::stderr::{report_error, write_stderr};
 use mean::Mean;
-use output::{Output, State};
-use plan::{Plan, words};
+use output::{StatOutput, State};
+use plan::{Plan, error_text};
 use pmux::{Backend, Session};
 pub(crate) use remarks::{EXEC_HELP, ended_by_exec, gaps, service_was_away};
-use report::{Note, Report};
+use report::{Note, StatReport};
 pub(crate) use run::backend_line;
-use run::{Outcome, Run};
+use run::{Outcome, StatRun};
 use std::cell::OnceCell;
 use std::io::Write;
 
 /// Runs `pmux stat` and returns the exit status.
 pub(crate) fn stat(options: &StatOptions) -> u8 {
     for warning in options.warnings() {
-        say(&format!("pmux: {warning}"));
+        write_stderr(&format!("pmux: {warning}"));
     }
     match try_stat(options) {
         Ok(status) => status,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
 fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
     let failed = |text: String| (text, exit_status::FAILED);
-    let session = crate::session::open(&options.shared, None).map_err(|error| failed(words(&error)))?;
+    let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_text(&error)))?;
     if let (true, Backend::Usage { why }) = (options.tree, session.backend()) {
-        let why = words(&pmux::Error::Refused(vec![(**why).clone()]));
+        let why = error_text(&pmux::Error::Refused(vec![(**why).clone()]));
         return Err(failed(format!("--tree needs performance events; without it, the totals are counted: {why}")));
     }
     let plan = Plan::new(&session, options).map_err(failed)?;
     let mut waiter = run::waiter()?;
-    let mut output = Output::open(options).map_err(failed)?;
+    let mut output = StatOutput::open(options).map_err(failed)?;
     if let Some(line) = backend_line(&session).filter(|_| !plan.columns.is_empty()) {
         output.announce(line);
     }
     if options.verbose > 0 {
         for event in plan.parts.iter().flat_map(|part| part.events.events()) {
-            say(&format!("{}: {}", event.name, event.encoding_on(session.catalog())));
+            write_stderr(&format!("{}: {}", event.name, event.encoding_on(session.catalog())));
         }
     }
-    let run = Run { session: &session, options, plan: &plan, rooms_said: OnceCell::new() };
-    let mut measure = |output: &mut Output| {
+    let run = StatRun { session: &session, options, plan: &plan, counters_announced: OnceCell::new() };
+    let mut measure = |output: &mut StatOutput| {
         if options.sync {
             // `sync` can't fail; that the command is missing is no reason not to measure.
             let _ = std::process::Command::new("sync").status();
@@ -87,10 +87,10 @@ fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
 }
 
 /// Measures once.
-type Measure<'a> = dyn FnMut(&mut Output) -> Result<Outcome, Failure> + 'a;
+type Measure<'a> = dyn FnMut(&mut StatOutput) -> Result<Outcome, Failure> + 'a;
 
 /// `-r 0`: a report for each run, until a signal comes. The run in which it comes is reported only if it is the first.
-fn for_ever(run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, Failure> {
+fn for_ever(run: &StatRun<'_>, output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Failure> {
     let mut first = true;
     loop {
         let outcome = measure(output)?;
@@ -105,7 +105,7 @@ fn for_ever(run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Re
 }
 
 /// `-r N`: one report with means. What was measured before something goes wrong is reported.
-fn several(runs: u32, run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, Failure> {
+fn several(runs: u32, run: &StatRun<'_>, output: &mut StatOutput, measure: &mut Measure<'_>) -> Result<u8, Failure> {
     let mut mean = Mean::default();
     let mut left_out = None;
     let result = loop {
@@ -127,7 +127,7 @@ fn several(runs: u32, run: &Run<'_>, output: &mut Output, measure: &mut Measure<
     };
     if let Some(report) = mean.into_report() {
         let notes = report.notes.iter().cloned().chain(left_out.map(Note::measurement)).collect();
-        run.write(output, &Report { notes, ..report });
+        run.write(output, &StatReport { notes, ..report });
     }
     result
 }
@@ -138,10 +138,10 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         StatOptions { events: options.events.clone(), command: options.command.clone(), ..Default::default() };
     let measured = || {
         let failed = |text: String| (text, exit_status::FAILED);
-        let session = Session::new().map_err(|error| failed(words(&error)))?;
+        let session = Session::new().map_err(|error| failed(error_text(&error)))?;
         let plan = Plan::new(&session, &options).map_err(failed)?;
-        let mut output = Output::open(&options).map_err(failed)?;
-        let run = Run { session: &session, options: &options, plan: &plan, rooms_said: OnceCell::new() };
+        let mut output = StatOutput::open(&options).map_err(failed)?;
+        let run = StatRun { session: &session, options: &options, plan: &plan, counters_announced: OnceCell::new() };
         let outcome = run.measure(&mut run::waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let text = outcome.report.map(|mut report| {
@@ -151,12 +151,12 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         let written = std::io::stderr().write_all(text.unwrap_or_default().as_bytes()).is_ok();
         Ok(if written { outcome.status } else { exit_status::FAILED })
     };
-    measured().unwrap_or_else(|(text, status)| complain(&text, status))
+    measured().unwrap_or_else(|(text, status)| report_error(&text, status))
 }
 
 /// The words of an error of the library, for the user.
-pub(crate) fn error_words(error: &pmux::Error) -> String {
-    words(error)
+pub(crate) fn error_message(error: &pmux::Error) -> String {
+    error_text(error)
 }
 
 /// The CPUs of `-a` and `-C`.

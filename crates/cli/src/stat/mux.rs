@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_the_way_is_named() {
+    fn competing_counters_are_named() {
         let holder = |pid| Holder { pid, command: "perf".to_owned() };
         let note = cause(&[seven()], &[holder(7), holder(8)], true);
         assert!(note.text.ends_with("of cores only 5 events at once instead of 7 were on in the end"), "{}", note.text);

@@ -4,9 +4,9 @@
 //! about, and ends in an exit status other than 0. A command that is being measured never suffers from it.
 
 use super::format::{self, Layout, Look};
-use super::report::Report;
+use super::report::StatReport;
 use crate::options::stat::StatOptions;
-use crate::say::{complain, say};
+use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
 use pmux_ui::text::in_locale;
 use std::fs::{File, OpenOptions};
@@ -14,15 +14,15 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where reports go.
-pub(crate) struct Output {
-    place: Place,
+pub(crate) struct StatOutput {
+    sink: ReportSink,
     name: String,
     look: Look,
     state: State,
     announcement: Option<String>,
 }
 
-enum Place {
+enum ReportSink {
     Stderr,
     File(File),
 }
@@ -47,31 +47,31 @@ pub(crate) enum Notes {
     Elsewhere,
 }
 
-impl Output {
+impl StatOutput {
     /// Opens the place that the options name.
     ///
     /// # Errors
     /// A text for the user.
     pub(crate) fn open(options: &StatOptions) -> Result<Self, String> {
-        let (mut place, name) = match (&options.output, options.log_fd) {
+        let (mut sink, name) = match (&options.output, options.log_fd) {
             (Some(path), _) => {
                 let mut how = OpenOptions::new();
                 how.create(true).write(true).append(options.append).truncate(!options.append);
                 let name = path.display().to_string();
                 let file = how.open(path).map_err(|error| cannot_write(&name, &error))?;
-                (Place::File(file), name)
+                (ReportSink::File(file), name)
             }
-            (None, Some(fd)) => (Place::File(open_descriptor(fd)?), format!("descriptor {fd}")),
-            (None, None) => (Place::Stderr, "standard error".to_owned()),
+            (None, Some(fd)) => (ReportSink::File(open_descriptor(fd)?), format!("descriptor {fd}")),
+            (None, None) => (ReportSink::Stderr, "standard error".to_owned()),
         };
-        if let (Place::File(file), true) = (&mut place, options.output.is_some()) {
+        if let (ReportSink::File(file), true) = (&mut sink, options.output.is_some()) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             // Before anything is measured: a place that can't be written to is known in time.
             file.write_all(format::started_on(now, 0).as_bytes()).map_err(|error| cannot_write(&name, &error))?;
         }
-        let terminal = match &place {
-            Place::Stderr => io::stderr().is_terminal(),
-            Place::File(file) => file.is_terminal(),
+        let terminal = match &sink {
+            ReportSink::Stderr => io::stderr().is_terminal(),
+            ReportSink::File(file) => file.is_terminal(),
         };
         let destination = if terminal {
             let columns = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0));
@@ -88,7 +88,7 @@ impl Output {
             tree: if options.verbose > 0 { format::TreeDetail::Complete } else { format::TreeDetail::Folded },
             style: Style::resolve(options.color, destination, no_color.as_deref(), grouping),
         };
-        Ok(Self { place, name, look, state: State::Good, announcement: None })
+        Ok(Self { sink, name, look, state: State::Good, announcement: None })
     }
 
     /// How writing went so far.
@@ -98,19 +98,19 @@ impl Output {
 
     /// Writes one report. Notes that the layout has no place for go to standard error where that is another place, or
     /// where `notes` says so.
-    pub(crate) fn write(&mut self, report: &Report, notes: Notes) {
+    pub(crate) fn write(&mut self, report: &StatReport, notes: Notes) {
         let text = format::compose(report, &self.look);
-        let elsewhere = matches!(self.place, Place::File(_));
+        let elsewhere = matches!(self.sink, ReportSink::File(_));
         self.put(&text);
         if self.look.layout != Layout::Table && (elsewhere || notes == Notes::Always) {
             let lines = format::notes_text(report, self.look.style);
             if !lines.is_empty() {
-                say(lines.trim_end_matches('\n'));
+                write_stderr(lines.trim_end_matches('\n'));
             }
         }
     }
 
-    /// Keeps one line about the whole measurement for [`Output::begin`].
+    /// Keeps one line about the whole measurement for [`StatOutput::begin`].
     pub(crate) fn announce(&mut self, text: String) {
         self.announcement = Some(text);
     }
@@ -119,11 +119,13 @@ impl Output {
     /// reports.
     pub(crate) fn begin(&mut self) {
         let Some(text) = self.announcement.take() else { return };
-        match (&self.look.layout, &self.place) {
+        match (&self.look.layout, &self.sink) {
             (Layout::Table, _) => self.put(&format!(" {text}\n")),
-            (_, Place::File(_)) => say(&format!("pmux: {text}")),
-            (Layout::Csv(_), Place::Stderr) => self.put(&format!("# {text}\n")),
-            (Layout::Json, Place::Stderr) => self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text))),
+            (_, ReportSink::File(_)) => write_stderr(&format!("pmux: {text}")),
+            (Layout::Csv(_), ReportSink::Stderr) => self.put(&format!("# {text}\n")),
+            (Layout::Json, ReportSink::Stderr) => {
+                self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text)))
+            }
         }
     }
 
@@ -131,17 +133,17 @@ impl Output {
     fn put(&mut self, text: &str) {
         let for_people = || in_locale(text.to_owned());
         let text = &if self.look.layout == Layout::Table { for_people() } else { text.to_owned() };
-        let result = match &mut self.place {
-            Place::Stderr => io::stderr().write_all(text.as_bytes()),
-            Place::File(file) => file.write_all(text.as_bytes()),
+        let result = match &mut self.sink {
+            ReportSink::Stderr => io::stderr().write_all(text.as_bytes()),
+            ReportSink::File(file) => file.write_all(text.as_bytes()),
         };
-        match (result, &self.place) {
+        match (result, &self.sink) {
             (Ok(()), _) => {}
-            (Err(_), Place::Stderr) => self.state = State::Lost,
-            (Err(error), Place::File(_)) => {
-                complain(&format!("{}; it follows here", cannot_write(&self.name, &error)), 0);
+            (Err(_), ReportSink::Stderr) => self.state = State::Lost,
+            (Err(error), ReportSink::File(_)) => {
+                report_error(&format!("{}; it follows here", cannot_write(&self.name, &error)), 0);
                 self.state = State::Diverted;
-                self.place = Place::Stderr;
+                self.sink = ReportSink::Stderr;
                 self.put(text);
             }
         }

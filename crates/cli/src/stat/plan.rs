@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** the order of the report's events is that of the command line; a plan is made once and serves every run.
 
-use super::report::{EventColumn, Subject};
+use super::report::{EventColumn, MeasuredTarget};
 use crate::options::stat::StatOptions;
 use crate::options::stat_rules::StatTarget;
 use pmux::event::{EventList, ParsedGroup};
@@ -31,7 +31,7 @@ const DETAILED: [&str; 3] = [
 ];
 
 /// Events that are opened together, and the report's event for each of theirs.
-pub(crate) struct Part {
+pub(crate) struct PlanPart {
     /// The events.
     pub(crate) events: EventList,
     /// The cgroups that they are counted in, as indices into [`Plan::cgroups`]; none: they are not limited to any.
@@ -43,7 +43,7 @@ pub(crate) struct Part {
 /// What is opened.
 pub(crate) struct Plan {
     /// What is opened together.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PlanPart>,
     /// The report's events.
     pub(crate) columns: Vec<EventColumn>,
     /// The cgroups by name.
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     /// What is measured.
     pub(crate) target: StatTarget,
     /// The title.
-    pub(crate) subject: Subject,
+    pub(crate) measured: MeasuredTarget,
 }
 
 impl Plan {
@@ -69,11 +69,11 @@ impl Plan {
             by_cgroup(list, &column_of, &options.cgroup_of_events(columns.len())?)
         } else {
             let cgroups = options.for_each_cgroup.clone();
-            let part = Part { events: list, cgroups: (0..cgroups.len()).collect(), columns: column_of };
+            let part = PlanPart { events: list, cgroups: (0..cgroups.len()).collect(), columns: column_of };
             (vec![part], cgroups)
         };
-        let subject = subject(&target);
-        Ok(Self { parts, columns, cgroups, target, subject })
+        let measured = measured(&target);
+        Ok(Self { parts, columns, cgroups, target, measured })
     }
 
     /// The CPUs of `-a` and `-C`.
@@ -102,7 +102,7 @@ impl Plan {
     ///
     /// # Errors
     /// A text for the user.
-    pub(crate) fn target(&self, part: &Part, per_thread: PerThread) -> Result<Option<Target<'static>>, String> {
+    pub(crate) fn target(&self, part: &PlanPart, per_thread: PerThread) -> Result<Option<Target<'static>>, String> {
         Ok(Some(match &self.target {
             StatTarget::Command(_) => return Ok(None),
             StatTarget::Pids { pids, .. } => Target::Processes(pids.clone()),
@@ -180,9 +180,9 @@ fn column(event: &Event) -> EventColumn {
 }
 
 /// `-G`: each event in its own cgroup. Groups stay together where all members have the same.
-fn by_cgroup(list: EventList, column_of: &[usize], names: &[Option<String>]) -> (Vec<Part>, Vec<String>) {
+fn by_cgroup(list: EventList, column_of: &[usize], names: &[Option<String>]) -> (Vec<PlanPart>, Vec<String>) {
     let mut cgroups: Vec<String> = Vec::new();
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<PlanPart> = Vec::new();
     let mut next = 0;
     for group in list.groups {
         let ParsedGroup { name, events, kind, strength } = group;
@@ -207,21 +207,21 @@ fn by_cgroup(list: EventList, column_of: &[usize], names: &[Option<String>]) -> 
                 })
             });
             let groups = vec![ParsedGroup { name: name.clone(), events, kind, strength }];
-            parts.push(Part { events: EventList { groups }, cgroups: cgroups.into_iter().collect(), columns });
+            parts.push(PlanPart { events: EventList { groups }, cgroups: cgroups.into_iter().collect(), columns });
         }
     }
     (parts, cgroups)
 }
 
-fn subject(target: &StatTarget) -> Subject {
+fn measured(target: &StatTarget) -> MeasuredTarget {
     match target {
         StatTarget::Command(words) => {
-            Subject::Command(words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
+            MeasuredTarget::Command(words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
         }
-        StatTarget::Pids { pids, .. } => Subject::Pids(pids.clone()),
-        StatTarget::Tids { tids, .. } => Subject::Tids(tids.clone()),
-        StatTarget::Cpus { list: None, .. } => Subject::SystemWide,
-        StatTarget::Cpus { list: Some(list), .. } => Subject::Cpus(list.clone()),
+        StatTarget::Pids { pids, .. } => MeasuredTarget::Pids(pids.clone()),
+        StatTarget::Tids { tids, .. } => MeasuredTarget::Tids(tids.clone()),
+        StatTarget::Cpus { list: None, .. } => MeasuredTarget::SystemWide,
+        StatTarget::Cpus { list: Some(list), .. } => MeasuredTarget::Cpus(list.clone()),
     }
 }
 
@@ -235,7 +235,7 @@ fn all_threads() -> Vec<i32> {
 }
 
 /// The words of an error of the library, for the user.
-pub(crate) fn words(error: &Error) -> String {
+pub(crate) fn error_text(error: &Error) -> String {
     match error {
         Error::Refused(refusals) => {
             let text = |refusal: &pmux::Refusal| {

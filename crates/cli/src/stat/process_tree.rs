@@ -1,6 +1,6 @@
 //! The processes of a command with their own counts (`--tree`), as plain data.
 //!
-//! Read first: [`Tree`]. The drawing is in `format::tree`.
+//! Read first: [`ProcessTreeReport`]. The drawing is in `format::tree`.
 //!
 //! **Invariant:** a parent has a smaller index than its children. So the tree has no
 //! cycle, and no walk over it needs recursion.
@@ -9,7 +9,7 @@ use super::report::Value;
 
 /// All processes that were seen, in order of their start.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTreeReport {
     /// The processes; a parent comes before its children.
     pub(crate) processes: Vec<Process>,
     /// What all of them counted together, one value per event of the report; empty: the sum over all processes. It is
@@ -22,7 +22,7 @@ pub(crate) struct Tree {
 /// One process with what it counted itself, its children not included.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Process {
-    /// Index of the parent in [`Tree::processes`]. An index that is not smaller than the
+    /// Index of the parent in [`ProcessTreeReport::processes`]. An index that is not smaller than the
     /// process's own is taken as "no parent".
     pub(crate) parent: Option<usize>,
     /// The command with its arguments, or the command name alone where that is all there is.
@@ -54,7 +54,7 @@ pub(crate) enum Exit {
     Signal(i32),
 }
 
-impl Tree {
+impl ProcessTreeReport {
     /// Returns the parent of a process, `None` for a root.
     pub(crate) fn parent(&self, process: usize) -> Option<usize> {
         let parent = self.processes.get(process)?.parent?;

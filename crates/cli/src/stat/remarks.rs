@@ -6,9 +6,9 @@
 
 use super::assemble::Taken;
 use super::plan::Plan;
-use super::process_tree::Tree;
-use super::report::{About, Note, Report, Row, Value};
-use super::run::Run;
+use super::process_tree::ProcessTreeReport;
+use super::report::{About, Note, Row, StatReport, Value};
+use super::run::StatRun;
 use crate::options::stat_rules::StatTarget;
 use pmux::{
     Backend, Counters, CpuSource, Disagreements, Nanos, ProcessTree, Reading, Reporting, Session, SetCoverage, Snapshot,
@@ -30,7 +30,7 @@ impl Note {
 }
 
 /// What has to be said about each event, given the rows that it has, and the tasks whose events an exec has ended.
-pub(crate) fn notes(run: &Run<'_>, taken: &[Taken<'_>], rows: &[Row], ended: &[i32]) -> Vec<Note> {
+pub(crate) fn notes(run: &StatRun<'_>, taken: &[Taken<'_>], rows: &[Row], ended: &[i32]) -> Vec<Note> {
     let (plan, session) = (run.plan, run.session);
     let mut notes = Vec::new();
     for (part, taken) in plan.parts.iter().zip(taken) {
@@ -308,14 +308,14 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
 }
 
 /// Events that have a total and no numbers of processes.
-pub(crate) fn of_the_whole_only(tree: &Tree) -> Vec<Note> {
+pub(crate) fn of_the_whole_only(tree: &ProcessTreeReport) -> Vec<Note> {
     let events = (0..tree.totals.len()).filter(|&event| tree.is_of_the_whole_only(event));
     let text = "known of the command as a whole, not of each process";
     events.map(|event| Note { about: About::Event(event), text: text.to_owned(), help: Vec::new() }).collect()
 }
 
 /// Takes out of an interval's report what an earlier one has said.
-pub(crate) fn say_once(report: &mut Report, said: &mut Vec<Note>) {
+pub(crate) fn drop_repeated(report: &mut StatReport, said: &mut Vec<Note>) {
     report.notes.retain(|note| match note.about {
         About::Event(_) if said.contains(note) => false,
         About::Event(_) => {

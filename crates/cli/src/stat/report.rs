@@ -1,25 +1,25 @@
 //! What a measurement found, as plain data: the one value that every format prints.
 //!
-//! Read first: [`Report`], then [`Row`] and [`Value`]. The process tree is in
+//! Read first: [`StatReport`], then [`Row`] and [`Value`]. The process tree is in
 //! [`super::process_tree`].
 //!
 //! **Invariant:** nothing here opens, reads or prints anything, and nothing here knows a
 //! format. A count that was not taken has its own variant and is never the number 0.
 
-use super::process_tree::Tree;
+use super::process_tree::ProcessTreeReport;
 
 /// One complete result: a whole run, one interval, or the summary after intervals.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct StatReport {
     /// What was measured.
-    pub(crate) subject: Subject,
+    pub(crate) measured: MeasuredTarget,
     /// Which stretch of time this report covers.
-    pub(crate) moment: Moment,
+    pub(crate) period: ReportPeriod,
     /// The events, in the order of the command line.
     pub(crate) events: Vec<EventColumn>,
-    /// The threads that [`Who::thread`] indexes.
+    /// The threads that [`RowScope::thread`] indexes.
     pub(crate) threads: Vec<ThreadName>,
-    /// The control groups that [`Who::cgroup`] indexes. Empty: no cgroup field is printed.
+    /// The control groups that [`RowScope::cgroup`] indexes. Empty: no cgroup field is printed.
     pub(crate) cgroups: Vec<String>,
     /// The counts, in printing order: event by event, within it CPU by CPU or thread by thread.
     pub(crate) rows: Vec<Row>,
@@ -38,12 +38,12 @@ pub(crate) struct Report {
     /// How much of what helps is shown to people.
     pub(crate) remedies: Remedies,
     /// The processes of the command with their own counts, when asked for.
-    pub(crate) tree: Option<Tree>,
+    pub(crate) tree: Option<ProcessTreeReport>,
 }
 
 /// What was measured; the text of the title line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum MeasuredTarget {
     /// A command with its arguments.
     Command(Vec<String>),
     /// Existing processes.
@@ -56,7 +56,7 @@ pub(crate) enum Subject {
     Cpus(String),
 }
 
-impl Subject {
+impl MeasuredTarget {
     /// Returns the words after "Performance counter stats for", quotes included.
     pub(crate) fn title(&self) -> String {
         let ids = |ids: &[i32]| {
@@ -75,7 +75,7 @@ impl Subject {
 
 /// Which stretch of time a report covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum ReportPeriod {
     /// The whole measurement.
     Whole,
     /// One interval of `-I`.
@@ -138,13 +138,13 @@ pub(crate) struct ThreadName {
 
 /// Which CPU, thread or control group a row counts: all parts `None` is the sum over everything measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Who {
+pub(crate) struct RowScope {
     /// One CPU (`-A`).
     pub(crate) cpu: Option<u32>,
-    /// One thread (`--per-thread`), an index into [`Report::threads`]; the same index in
-    /// every row of the thread, because metrics combine rows of equal `Who`.
+    /// One thread (`--per-thread`), an index into [`StatReport::threads`]; the same index in
+    /// every row of the thread, because metrics combine rows of equal `RowScope`.
     pub(crate) thread: Option<usize>,
-    /// One control group (`-G`), an index into [`Report::cgroups`].
+    /// One control group (`-G`), an index into [`StatReport::cgroups`].
     pub(crate) cgroup: Option<usize>,
 }
 
@@ -152,8 +152,8 @@ pub(crate) struct Who {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     /// Which CPU, thread or control group it counts.
-    pub(crate) who: Who,
-    /// Which event, an index into [`Report::events`].
+    pub(crate) scope: RowScope,
+    /// Which event, an index into [`StatReport::events`].
     pub(crate) event: usize,
     /// What was found.
     pub(crate) value: Value,
@@ -165,7 +165,7 @@ pub(crate) struct Row {
 impl Row {
     /// Makes a row for the sum over everything, without a deviation.
     pub(crate) fn all(event: usize, value: Value) -> Self {
-        Self { who: Who::default(), event, value, deviation_pct: None }
+        Self { scope: RowScope::default(), event, value, deviation_pct: None }
     }
 }
 
@@ -302,7 +302,7 @@ pub(crate) enum Remedies {
 /// What a note is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
-    /// One event, an index into [`Report::events`]. Equal notes are printed once for all
+    /// One event, an index into [`StatReport::events`]. Equal notes are printed once for all
     /// their events.
     Event(usize),
     /// The measurement as a whole.
@@ -324,12 +324,12 @@ mod tests {
 
     #[test]
     fn titles_name_the_subject() {
-        let command = Subject::Command(vec!["ls".to_owned(), "-l".to_owned()]);
+        let command = MeasuredTarget::Command(vec!["ls".to_owned(), "-l".to_owned()]);
         assert_eq!(command.title(), "'ls -l'");
-        assert_eq!(Subject::Pids(vec![1, 22]).title(), "process id '1,22'");
-        assert_eq!(Subject::Tids(vec![7]).title(), "thread id '7'");
-        assert_eq!(Subject::Cpus("0-3".to_owned()).title(), "'CPU(s) 0-3'");
-        assert_eq!(Subject::SystemWide.title(), "'system wide'");
+        assert_eq!(MeasuredTarget::Pids(vec![1, 22]).title(), "process id '1,22'");
+        assert_eq!(MeasuredTarget::Tids(vec![7]).title(), "thread id '7'");
+        assert_eq!(MeasuredTarget::Cpus("0-3".to_owned()).title(), "'CPU(s) 0-3'");
+        assert_eq!(MeasuredTarget::SystemWide.title(), "'system wide'");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One measurement: open, let go, wait, read.
 //!
-//! Read first: [`Run::measure`]. What is under way is a [`Live`], which also makes the reports.
+//! Read first: [`StatRun::measure`]. What is under way is a [`Live`], which also makes the reports.
 //!
 //! **Invariant:** whatever ends a measurement (exit, signal, time), what was counted until then is reported. An error
 //! after the command was let go ends the command too.
@@ -8,15 +8,15 @@
 use super::live::{End, Live};
 use super::mux;
 use super::names::Names;
-use super::output::{Notes, Output, State};
+use super::output::{Notes, StatOutput, State};
 use super::plan::{PerThread, Plan};
-use super::report::Report;
+use super::report::StatReport;
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::stat::{MuxChoice, StatOptions};
 use crate::options::stat_rules::StatTarget;
-use crate::say::say;
+use crate::stderr::write_stderr;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{
     Attribution, Backend, Command, Counters, EventEnds, Inherit, Multiplexing, Options, ServiceTurn, Session, Start,
@@ -39,9 +39,9 @@ const AWAY_LOOK: Duration = Duration::from_millis(20);
 /// What one run found.
 pub(crate) struct Outcome {
     /// The report of the whole run; with intervals, of what came after the last one, if there is any such.
-    pub(crate) report: Option<Report>,
+    pub(crate) report: Option<StatReport>,
     /// With `--summary`, what all intervals were together.
-    pub(crate) summary: Option<Report>,
+    pub(crate) summary: Option<StatReport>,
     /// The exit status that belongs to it.
     pub(crate) status: u8,
     /// Whether a signal asked for the end.
@@ -49,7 +49,7 @@ pub(crate) struct Outcome {
 }
 
 /// Everything that the runs of one command line share.
-pub(crate) struct Run<'a> {
+pub(crate) struct StatRun<'a> {
     /// The machine.
     pub(crate) session: &'a Session,
     /// What was asked for.
@@ -57,7 +57,7 @@ pub(crate) struct Run<'a> {
     /// What is opened.
     pub(crate) plan: &'a Plan,
     /// Whether it was said how many counters there are.
-    pub(crate) rooms_said: OnceCell<()>,
+    pub(crate) counters_announced: OnceCell<()>,
 }
 
 /// The waiter of all runs: signals that come between two runs are not lost.
@@ -68,12 +68,12 @@ pub(crate) fn waiter() -> Result<Waiter, Failure> {
     Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))
 }
 
-impl Run<'_> {
+impl StatRun<'_> {
     /// Measures once; `output` gets the intervals.
     ///
     /// # Errors
     /// A text for the user and the exit status.
-    pub(crate) fn measure(&self, waiter: &mut Waiter, output: &mut Output) -> Result<Outcome, Failure> {
+    pub(crate) fn measure(&self, waiter: &mut Waiter, output: &mut StatOutput) -> Result<Outcome, Failure> {
         self.check_alive()?;
         let command = self.command();
         let held = command.as_ref().map(Command::hold).transpose().map_err(|error| failure(&error))?;
@@ -168,8 +168,8 @@ impl Run<'_> {
             let opened = self.session.open(&part.events, &target, self.how(&target));
             counters.push(opened.map_err(|error| failure(&error))?);
         }
-        if self.options.verbose > 0 && self.rooms_said.set(()).is_ok() {
-            counters.iter().flat_map(mux::rooms).for_each(|line| say(&line));
+        if self.options.verbose > 0 && self.counters_announced.set(()).is_ok() {
+            counters.iter().flat_map(mux::rooms).for_each(|line| write_stderr(&line));
         }
         Ok(counters)
     }
@@ -210,7 +210,7 @@ impl Run<'_> {
     }
 
     /// Waits for the end, and does on the way what its time has come for.
-    fn await_end(&self, live: &mut Live, waiter: &mut Waiter, output: &mut Output) -> Result<(), Failure> {
+    fn await_end(&self, live: &mut Live, waiter: &mut Waiter, output: &mut StatOutput) -> Result<(), Failure> {
         if let Some(child) = &live.child {
             let watched = waiter.watch_child(child.child());
             watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
@@ -304,7 +304,7 @@ impl Run<'_> {
         }
     }
 
-    pub(crate) fn write(&self, output: &mut Output, report: &Report) {
+    pub(crate) fn write(&self, output: &mut StatOutput, report: &StatReport) {
         output.write(report, if self.options.verbose > 0 { Notes::Always } else { Notes::Elsewhere });
     }
 

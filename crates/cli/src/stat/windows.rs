@@ -24,7 +24,7 @@ pub(crate) fn cut_short(events: &[EventColumn], rows: &[Row]) -> Vec<Note> {
     let mut short: Vec<Short> = Vec::new();
     for row in rows.iter().filter(by_kernel) {
         let Some((enabled_ns, Turns::Took)) = times(row.value) else { continue };
-        let others = rows.iter().filter(by_kernel).filter(|other| other.who == row.who);
+        let others = rows.iter().filter(by_kernel).filter(|other| other.scope == row.scope);
         let longest_ns = others.filter_map(|other| times(other.value)).map(|(enabled, _)| enabled).max().unwrap_or(0);
         let missing = longest_ns.saturating_sub(enabled_ns);
         if missing >= LEAST_NS.max(longest_ns / LEAST_PART) && short.iter().all(|known| known.event != row.event) {

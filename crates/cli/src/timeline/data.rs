@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** times are in ns from the beginning of what is shown. What is missing is a gap with a sentence, never an empty place.
 
-use crate::input::manifest::{Manifest, Moment};
+use crate::input::manifest::{Manifest, Mark};
 use crate::picture::{Drawn, Unit, unit};
 use pmux::profile::{CodeKind, Noted, ProcessId, Span, StackId, Taken, ThreadId, What, Whole, spans};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     let at = |time_ns: u64| time_ns.saturating_sub(begin_ns).min(length_ns);
     let spans = spans(kept);
     let tasks = Tasks::of(drawn, &spans);
-    let mut tree = Tree::default();
+    let mut tree = FunctionTree::default();
     let nodes = column(kept.samples.iter().map(|sample| tree.node(drawn, sample.stack) as u64));
     let samples = |of: &dyn Fn(&Taken) -> u64| column(kept.samples.iter().map(of));
     let mut last_ns = begin_ns;
@@ -45,7 +45,7 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     gaps.extend(left_out(&drawn.manifests, (begin_ns, end_ns)).into_iter().map(|(cpu, from_ns, to_ns)| {
         json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "not in this snapshot" })
     }));
-    let told = |kind: &'static str, of: fn(&Manifest) -> &Vec<Moment>| {
+    let told = |kind: &'static str, of: fn(&Manifest) -> &Vec<Mark>| {
         drawn.manifests.iter().flat_map(of).map(move |moment| (moment.at_ns, moment.what.as_str(), kind))
     };
     // Two snapshots may tell of the same moment.
@@ -177,7 +177,7 @@ fn lost(drawn: &Drawn<Whole>, begin_ns: u64) -> Vec<(Option<u32>, u64, u64, u64)
 
 /// Stacks as a tree of functions: lines of one function are one node.
 #[derive(Default)]
-struct Tree {
+struct FunctionTree {
     names: Vec<String>,
     kinds: Vec<&'static str>,
     known_names: HashMap<(String, &'static str), usize>,
@@ -191,7 +191,7 @@ struct Tree {
 /// No node.
 const NOWHERE: usize = usize::MAX;
 
-impl Tree {
+impl FunctionTree {
     /// The node of a stack. The first node is that of stacks without frames.
     fn node(&mut self, drawn: &Drawn<Whole>, stack: StackId) -> usize {
         if let Some(&node) = self.by_stack.get(&stack) {

@@ -13,7 +13,7 @@ use crate::options::exit_status;
 use crate::options::timeline::TimelineOptions;
 use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self};
-use crate::say::complain;
+use crate::stderr::report_error;
 use pmux::profile::Look;
 use std::io::{self, Write};
 
@@ -37,7 +37,7 @@ const KIND: Kind = Kind {
 pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
     match run(options) {
         Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
@@ -45,7 +45,7 @@ fn run(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "timeline.html");
     output::check(&to, KIND)?;
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
-    let drawn = picture::whole(&input::asked(&options.input)?, &options.part.wanted(), look)?;
+    let drawn = picture::whole(&input::spec(&options.input)?, &options.part.wanted(), look)?;
     let data = data::of(&drawn);
     output::write(&to, KIND, |out| write(&data, out))
 }

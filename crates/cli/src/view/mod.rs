@@ -13,7 +13,7 @@ use crate::foreground;
 use crate::input;
 use crate::options::convert::ViewOptions;
 use crate::picture;
-use crate::say::complain;
+use crate::stderr::report_error;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pmux::profile::Look;
@@ -28,14 +28,14 @@ pub(super) const PROFILER: &str = "https://profiler.firefox.com";
 pub(crate) fn view(options: &ViewOptions) -> u8 {
     match run(options) {
         Ok(never) => match never {},
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
 fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     foreground::end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
-    let drawn = picture::whole(&input::asked(&options.input)?, &options.part.wanted(), look)?;
+    let drawn = picture::whole(&input::spec(&options.input)?, &options.part.wanted(), look)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     let made = serde_json::to_writer(&mut packed, &firefox::make(&drawn)).map_err(std::io::Error::from);
     let body =
@@ -48,8 +48,8 @@ fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     let link = format!("{PROFILER}/from-url/{}/\n", percent(&own));
     let shown = std::io::stdout().write_all(link.as_bytes()).and_then(|()| std::io::stdout().flush());
     shown.map_err(|error| failed(format!("can't write to standard output: {error}")))?;
-    crate::say::say("pmux view: open this link in a browser on this machine; Ctrl-C ends it");
-    server::serve(&listener, server::Page { path, port, body })
+    crate::stderr::write_stderr("pmux view: open this link in a browser on this machine; Ctrl-C ends it");
+    server::serve(&listener, server::ServedProfile { path, port, body })
 }
 
 /// 128 bits that cannot be guessed.

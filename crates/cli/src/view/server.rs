@@ -17,7 +17,7 @@ const MOST_HEAD_BYTES: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is served.
-pub(super) struct Page {
+pub(super) struct ServedProfile {
     /// With the secret.
     pub(super) path: String,
     pub(super) port: u16,
@@ -36,7 +36,7 @@ enum Answer {
 }
 
 /// Serves for ever.
-pub(super) fn serve(listener: &TcpListener, page: Page) -> ! {
+pub(super) fn serve(listener: &TcpListener, page: ServedProfile) -> ! {
     let page = Arc::new(page);
     // A count only: nothing else is ordered by it.
     let busy = Arc::new(AtomicUsize::new(0));
@@ -62,7 +62,7 @@ pub(super) fn serve(listener: &TcpListener, page: Page) -> ! {
     }
 }
 
-fn talk(mut stream: TcpStream, page: &Page) -> io::Result<()> {
+fn talk(mut stream: TcpStream, page: &ServedProfile) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE * 12))?;
     let (mut head, mut block) = (Vec::new(), [0; 2048]);
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_knows_the_secret_is_answered() {
+    fn requests_with_the_secret_are_answered() {
         let ask = |line: &str, host: &str| answer(&format!("{line} HTTP/1.1\r\nHost: {host}\r\n\r\n"), "/secret/p", 80);
         assert_eq!(ask("GET /secret/p", "127.0.0.1:80"), Answer::Profile);
         assert_eq!(ask("OPTIONS /secret/p", "localhost:80"), Answer::Head);

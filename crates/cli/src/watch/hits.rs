@@ -3,11 +3,11 @@
 //! **Invariant:** of each hit it is known whether it was meant; where that can't be said, it is in a number.
 
 use super::json;
-use super::output::Output;
-use super::report::{self, Report, Row, Ways};
-use super::targets::{self, Target as Wish};
-use super::trace::{self, Line, Rate};
-use super::who::{As, Who};
+use super::output::WatchOutput;
+use super::report::{self, ChainShare, HitRow, WatchReport};
+use super::resolver::{AddressKind, Resolver};
+use super::targets::{self, TargetArg};
+use super::trace::{self, Rate, TraceLine};
 use crate::options::watch::{RATE, WatchOptions as Options};
 use crate::stat::gaps;
 use pmux::symbol::Place;
@@ -20,7 +20,7 @@ const ROWS: usize = 20;
 
 /// Rows that become one.
 struct Merged {
-    row: Row,
+    row: HitRow,
     /// Hits of the call chain that is shown.
     most: u64,
     all_looked_at: bool,
@@ -29,7 +29,7 @@ struct Merged {
 /// Takes hits in.
 pub(super) struct Hits<'a> {
     options: &'a Options,
-    pub(super) who: Who,
+    pub(super) resolver: Resolver,
     /// The spots of the watch, each with its target.
     spots: Vec<(usize, Spot)>,
     notes: Vec<String>,
@@ -46,7 +46,7 @@ impl<'a> Hits<'a> {
     pub(super) fn new(options: &'a Options) -> Self {
         Self {
             options,
-            who: Who::new(),
+            resolver: Resolver::new(),
             spots: Vec::new(),
             notes: Vec::new(),
             tally: Tally::default(),
@@ -59,7 +59,7 @@ impl<'a> Hits<'a> {
     }
 
     /// More spots are watched.
-    pub(super) fn armed(&mut self, places: Vec<targets::Place>, begin: Nanos) {
+    pub(super) fn armed(&mut self, places: Vec<targets::ResolvedTarget>, begin: Nanos) {
         self.begin = begin;
         for place in places {
             for note in place.notes {
@@ -75,7 +75,7 @@ impl<'a> Hits<'a> {
     pub(super) fn command(&mut self, pid: i32) {
         if let Some(program) = self.options.command.first() {
             let name = std::path::Path::new(program).file_name().unwrap_or(program).to_string_lossy();
-            self.who.named(pid, name.chars().take(15).collect());
+            self.resolver.named(pid, name.chars().take(15).collect());
         }
     }
 
@@ -94,22 +94,22 @@ impl<'a> Hits<'a> {
         self.options.stop.is_some_and(|most| self.matched >= most)
     }
 
-    pub(super) fn take(&mut self, news: News, output: &mut Output) {
+    pub(super) fn take(&mut self, news: News, output: &mut WatchOutput) {
         match news {
             News::Hit(hit) => self.hit(&hit, output),
             News::Further(further) => self.further(&further),
             News::Name { pid, tid, name, cause } => {
                 if cause == pmux::watch::Cause::Exec {
-                    self.who.executed(pid);
+                    self.resolver.executed(pid);
                 }
-                self.who.named(tid, name);
+                self.resolver.named(tid, name);
             }
-            News::Started { pid, tid, parent } => self.who.started(pid, tid, parent),
-            News::Mapped { pid, mapping } => self.who.mapped(pid, mapping),
+            News::Started { pid, tid, parent } => self.resolver.started(pid, tid, parent),
+            News::Mapped { pid, mapping } => self.resolver.mapped(pid, mapping),
         }
     }
 
-    fn hit(&mut self, hit: &Hit, output: &mut Output) {
+    fn hit(&mut self, hit: &Hit, output: &mut WatchOutput) {
         if self.has_enough() {
             self.too_many += 1;
             return;
@@ -118,13 +118,13 @@ impl<'a> Hits<'a> {
         let (target, access, name) = (*target, spot.access, spot.name.clone());
         let len = if spot.is_code() { 0 } else { spot.len };
         // Looked up while the process lives.
-        self.who.name(hit.pid, hit.tid);
+        self.resolver.name(hit.pid, hit.tid);
         let at = hit.at_instruction(access);
         let is_in = |place: &Place| self.options.callers.iter().any(|name| place.is_in(name));
-        let here = is_in(&self.who.place(hit.pid, at, As::Instruction));
+        let here = is_in(&self.resolver.place(hit.pid, at, AddressKind::Instruction));
         if !self.options.callers.is_empty()
             && !here
-            && !hit.callers.iter().any(|&caller| is_in(&self.who.place(hit.pid, caller, As::Return)))
+            && !hit.callers.iter().any(|&caller| is_in(&self.resolver.place(hit.pid, caller, AddressKind::Return)))
         {
             return;
         }
@@ -140,40 +140,41 @@ impl<'a> Hits<'a> {
     /// Hits that were only counted, where each is meant.
     fn further(&mut self, further: &Further) {
         // Where the record of the first one was lost, this is the first that is known of the thread.
-        self.who.name(further.pid, further.tid);
+        self.resolver.name(further.pid, further.tid);
         self.matched += further.hits;
         self.threads.insert(further.tid);
         self.tally.add_further(further);
     }
 
-    fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut Output) {
+    fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut WatchOutput) {
         let since = hit.at.since(self.begin);
-        let verdict = self.rate.hit(since);
-        if verdict.left_out_before > 0 {
-            self.tell_left_out(verdict.left_out_before, output);
+        let decision = self.rate.hit(since);
+        if decision.left_out_before > 0 {
+            self.print_left_out(decision.left_out_before, output);
         }
-        if !verdict.print {
+        if !decision.print {
             return;
         }
-        let place = self.who.place(hit.pid, at, As::Instruction);
-        let callers = self.who.callers(hit.pid, &hit.callers);
-        let command = self.who.name(hit.pid, hit.tid).to_owned();
+        let place = self.resolver.place(hit.pid, at, AddressKind::Instruction);
+        let callers = self.resolver.callers(hit.pid, &hit.callers);
+        let command = self.resolver.name(hit.pid, hit.tid).to_owned();
         let verbose = self.options.verbose;
-        let line = Line { hit, at: since, target, len, command: &command, place: &place, callers: &callers, verbose };
+        let line =
+            TraceLine { hit, at: since, target, len, command: &command, place: &place, callers: &callers, verbose };
         let text = if self.options.json { json::hit(&line) } else { trace::line(&line, output.style()) };
         output.put(&text);
     }
 
-    fn tell_left_out(&self, count: u64, output: &mut Output) {
+    fn print_left_out(&self, count: u64, output: &mut WatchOutput) {
         let text = if self.options.json { json::left_out(count) } else { trace::left_out(count, output.style()) };
         output.put(&text);
     }
 
     /// Tells what was left out and not told yet.
-    pub(super) fn flush(&mut self, output: &mut Output) {
+    pub(super) fn flush(&mut self, output: &mut WatchOutput) {
         let count = self.rate.flush();
         if count > 0 {
-            self.tell_left_out(count, output);
+            self.print_left_out(count, output);
         }
     }
 
@@ -181,17 +182,17 @@ impl<'a> Hits<'a> {
     ///
     /// # Errors
     /// Where a count can't be read.
-    pub(super) fn report(&mut self, wishes: &[Wish], watch: &Watch) -> Result<Report, Error> {
+    pub(super) fn report(&mut self, args: &[TargetArg], watch: &Watch) -> Result<WatchReport, Error> {
         let mut rows = self.rows();
-        let mut report = Report {
+        let mut report = WatchReport {
             span: watch.span(),
             detailed: !self.options.count_only,
             most_rows: if self.options.verbose { usize::MAX } else { ROWS },
             filtered: self.options.condition.is_some() || !self.options.callers.is_empty(),
-            ..Report::default()
+            ..WatchReport::default()
         };
-        for (index, wish) in wishes.iter().enumerate() {
-            let mut target = report::Target { name: wish.text.clone(), ..report::Target::default() };
+        for (index, arg) in args.iter().enumerate() {
+            let mut target = report::TargetReport { name: arg.text.clone(), ..report::TargetReport::default() };
             let mut abouts: Vec<String> = Vec::new();
             for (spot, (_, what)) in self.spots.iter().enumerate().filter(|(_, (of, _))| *of == index) {
                 target.count += watch.count(spot)?;
@@ -207,10 +208,10 @@ impl<'a> Hits<'a> {
                 [first, rest @ ..] => format!("{first}, and {} more places", rest.len()),
             };
             target.rows = rows.remove(&index).unwrap_or_default();
-            target.told = target.rows.iter().map(|row| row.hits).sum();
-            if !wish.found {
-                let why = wish.problem.clone().unwrap_or_else(|| "its library was not loaded".to_owned());
-                report.notes.push(format!("{} was never there: {why}", wish.text));
+            target.hits_in_rows = target.rows.iter().map(|row| row.hits).sum();
+            if !arg.found {
+                let why = arg.problem.clone().unwrap_or_else(|| "its library was not loaded".to_owned());
+                report.notes.push(format!("{} was never there: {why}", arg.text));
             }
             report.targets.push(target);
         }
@@ -220,17 +221,17 @@ impl<'a> Hits<'a> {
     }
 
     /// Rows by target: hits of one thread at one place, though it be several instructions.
-    fn rows(&mut self) -> BTreeMap<usize, Vec<Row>> {
+    fn rows(&mut self) -> BTreeMap<usize, Vec<HitRow>> {
         let mut merged: BTreeMap<(usize, i32, i32, String), Merged> = BTreeMap::new();
         for (caller, row) in self.tally.rows() {
             let Some((target, spot)) = self.spots.get(caller.spot) else { continue };
             let behind = caller.ip.saturating_sub(u64::from(stands_behind(spot.access)));
-            let place = self.who.place(caller.pid, behind, As::Instruction);
+            let place = self.resolver.place(caller.pid, behind, AddressKind::Instruction);
             let key = (*target, caller.pid, caller.tid, place.to_string());
             let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
             let Merged { row: into, most, all_looked_at } = merged.entry(key).or_insert_with(|| {
                 let first = row.first.since(self.begin);
-                Merged { row: Row::new(caller.pid, caller.tid, first, place), most: 0, all_looked_at: true }
+                Merged { row: HitRow::new(caller.pid, caller.tid, first, place), most: 0, all_looked_at: true }
             });
             *all_looked_at &= row.is_looked_at();
             into.hits += row.hits;
@@ -246,16 +247,16 @@ impl<'a> Hits<'a> {
             }
             if that_way > *most {
                 *most = that_way;
-                into.callers = self.who.callers(caller.pid, chain);
+                into.callers = self.resolver.callers(caller.pid, chain);
             }
         }
-        let mut rows: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
+        let mut rows: BTreeMap<usize, Vec<HitRow>> = BTreeMap::new();
         for ((target, pid, tid, _), Merged { mut row, most, all_looked_at }) in merged {
-            row.command = self.who.name(pid, tid).to_owned();
+            row.command = self.resolver.name(pid, tid).to_owned();
             row.that_way = match most {
-                _ if most >= row.hits => Ways::One,
-                _ if all_looked_at => Ways::Several(most),
-                _ => Ways::About(most),
+                _ if most >= row.hits => ChainShare::One,
+                _ if all_looked_at => ChainShare::Several(most),
+                _ => ChainShare::About(most),
             };
             rows.entry(target).or_default().push(row);
         }
@@ -266,7 +267,7 @@ impl<'a> Hits<'a> {
     }
 
     /// What is to be said beside the numbers.
-    fn remarks(&self, report: &mut Report, watch: &Watch) {
+    fn remarks(&self, report: &mut WatchReport, watch: &Watch) {
         let notes = &mut report.notes;
         notes.extend(self.notes.iter().cloned());
         let hits = |count: u64| if count == 1 { "hit".to_owned() } else { "hits".to_owned() };
@@ -304,7 +305,7 @@ impl<'a> Hits<'a> {
             ));
         }
         notes.extend(values(watch));
-        if self.who.astray {
+        if self.resolver.astray {
             notes.push(
                 "callers are left out where frame pointers lead to no code: -fno-omit-frame-pointer (Rust: -C \
                  force-frame-pointers=yes) shows them"

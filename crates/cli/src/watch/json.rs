@@ -15,9 +15,9 @@
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
-use super::report::{Report, Row, Target};
+use super::report::{HitRow, TargetReport, WatchReport};
 
-use super::trace::Line;
+use super::trace::TraceLine;
 use pmux::symbol::Place;
 use pmux::watch::{Side, Value};
 use pmux::{Estimate, Nanos};
@@ -38,7 +38,7 @@ fn place(place: &Place) -> Json {
 }
 
 /// The whole report.
-pub(super) fn compose(report: &Report) -> String {
+pub(super) fn compose(report: &WatchReport) -> String {
     let mut out = String::new();
     let mut put = |object: Json| {
         out.push_str(&object.to_string());
@@ -52,7 +52,7 @@ pub(super) fn compose(report: &Report) -> String {
     out
 }
 
-fn row(target: &Target, row: &Row) -> Json {
+fn row(target: &TargetReport, row: &HitRow) -> Json {
     json!({
         "kind": "row",
         "target": target.name,
@@ -69,7 +69,7 @@ fn row(target: &Target, row: &Row) -> Json {
     })
 }
 
-fn total(report: &Report, target: &Target) -> Json {
+fn total(report: &WatchReport, target: &TargetReport) -> Json {
     let share = match target.count.estimate() {
         _ if target.about.is_empty() => None,
         Estimate::Exact(_) => Some(1.0),
@@ -82,14 +82,14 @@ fn total(report: &Report, target: &Target) -> Json {
         "about": target.about,
         "count": target.count.value,
         "share": share,
-        "told": report.detailed.then_some(target.told),
+        "told": report.detailed.then_some(target.hits_in_rows),
         "seconds": seconds(report.span),
     })
 }
 
 /// One hit.
-pub(super) fn hit(line: &Line<'_>) -> String {
-    let Line { hit, at, target, command, place: here, callers, .. } = line;
+pub(super) fn hit(line: &TraceLine<'_>) -> String {
+    let TraceLine { hit, at, target, command, place: here, callers, .. } = line;
     let late = hit.value.late().map(|late| late.0 / 1000);
     let seen = match hit.value {
         Value::AtHit { .. } => Some("behind"),

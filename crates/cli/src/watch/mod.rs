@@ -1,9 +1,9 @@
 //! `pmux watch`: who touches this address.
 //!
 //! What it is: [`targets`] turns what was typed into spots, [`run`] holds the command, arms, waits and takes hits in,
-//! [`hits`] judges them, [`who`] knows names of threads and places, [`programs`] which programs were executed and not looked into,
+//! [`hits`] judges them, [`resolver`] knows names of threads and places, [`programs`] which programs were executed and not looked into,
 //! [`report`] is what was found, [`table`] and [`json`] print it, [`trace`] prints hits as they happen, [`output`] knows where.
-//! Read first: [`watch`], then [`run::Run`].
+//! Read first: [`watch`], then [`run::WatchRun`].
 //!
 //! **Invariant:** formats see reports only; a hit that is not told one by one is in a number.
 
@@ -12,18 +12,18 @@ mod json;
 mod output;
 mod programs;
 mod report;
+mod resolver;
 mod run;
 mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 mod trace;
-mod who;
 
 use crate::failure::{Failure, failed};
 use crate::options::watch::WatchOptions;
-use crate::say::complain;
-use output::Output;
+use crate::stderr::report_error;
+use output::WatchOutput;
 use pmux::Error;
 
 /// What the library says, and what helps where registers run out.
@@ -45,13 +45,13 @@ fn failure(error: &Error) -> Failure {
 pub(crate) fn watch(options: &WatchOptions) -> u8 {
     match try_watch(options) {
         Ok(status) => status,
-        Err((text, status)) => complain(&text, status),
+        Err((text, status)) => report_error(&text, status),
     }
 }
 
 fn try_watch(options: &WatchOptions) -> Result<u8, Failure> {
     let targets = targets::parse(&options.targets).map_err(failed)?;
     let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
-    let output = Output::open(options).map_err(failed)?;
-    run::Run::new(options, &session, targets, output)?.run()
+    let output = WatchOutput::open(options).map_err(failed)?;
+    run::WatchRun::new(options, &session, targets, output)?.run()
 }

@@ -4,14 +4,14 @@
 //! terminal only, and gone before anything else is written.
 
 use crate::options::watch::WatchOptions;
-use crate::say::complain;
+use crate::stderr::report_error;
 use crate::style::{Destination, Grouping, Ink, Style};
 use pmux_ui::text::in_locale;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-enum Place {
+enum WatchSink {
     Stderr,
     Stdout,
     File(File, String),
@@ -29,37 +29,37 @@ enum Progress {
 }
 
 /// Where everything goes.
-pub(super) struct Output {
-    place: Place,
+pub(super) struct WatchOutput {
+    sink: WatchSink,
     style: Style,
     progress: Progress,
     json: bool,
     lost: bool,
 }
 
-impl Output {
+impl WatchOutput {
     /// Opens the place that the options name.
     ///
     /// # Errors
     /// A text for the user.
     pub(super) fn open(options: &WatchOptions) -> Result<Self, String> {
-        let place = match &options.output {
-            None => Place::Stderr,
-            Some(path) if path.as_path() == Path::new("-") => Place::Stdout,
+        let sink = match &options.output {
+            None => WatchSink::Stderr,
+            Some(path) if path.as_path() == Path::new("-") => WatchSink::Stdout,
             Some(path) => {
                 let name = path.display().to_string();
                 let file = File::create(path).map_err(|error| format!("can't write to {name}: {error}"))?;
-                Place::File(file, name)
+                WatchSink::File(file, name)
             }
         };
-        let terminal = match &place {
-            Place::Stderr => io::stderr().is_terminal(),
-            Place::Stdout => io::stdout().is_terminal(),
-            Place::File(file, _) => file.is_terminal(),
+        let terminal = match &sink {
+            WatchSink::Stderr => io::stderr().is_terminal(),
+            WatchSink::Stdout => io::stdout().is_terminal(),
+            WatchSink::File(file, _) => file.is_terminal(),
         };
         let columns = || {
-            let size = match place {
-                Place::Stdout => terminal_size::terminal_size_of(io::stdout()),
+            let size = match sink {
+                WatchSink::Stdout => terminal_size::terminal_size_of(io::stdout()),
                 _ => terminal_size::terminal_size_of(io::stderr()),
             };
             size.map(|(width, _)| usize::from(width.0))
@@ -69,7 +69,7 @@ impl Output {
         let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::Thousands);
         let shows = io::stderr().is_terminal() && !options.trace && options.command.is_empty();
         let progress = if shows { Progress::Hidden } else { Progress::Off };
-        Ok(Self { place, style, progress, json: options.json, lost: false })
+        Ok(Self { sink, style, progress, json: options.json, lost: false })
     }
 
     /// How text may look there.
@@ -89,22 +89,22 @@ impl Output {
             return;
         }
         let text = &if self.json { text.to_owned() } else { in_locale(text.to_owned()) };
-        let written = match &mut self.place {
-            Place::Stderr => io::stderr().write_all(text.as_bytes()),
-            Place::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
-            Place::File(file, _) => file.write_all(text.as_bytes()),
+        let written = match &mut self.sink {
+            WatchSink::Stderr => io::stderr().write_all(text.as_bytes()),
+            WatchSink::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
+            WatchSink::File(file, _) => file.write_all(text.as_bytes()),
         };
         if let Err(error) = written {
             self.lost = true;
-            match &self.place {
-                Place::File(_, name) => {
-                    complain(&format!("can't write to {name}: {error}"), 0);
+            match &self.sink {
+                WatchSink::File(_, name) => {
+                    report_error(&format!("can't write to {name}: {error}"), 0);
                 }
                 // A reader that has enough (`| head`) is no error to talk about.
-                Place::Stdout if error.kind() != io::ErrorKind::BrokenPipe => {
-                    complain(&format!("can't write to standard output: {error}"), 0);
+                WatchSink::Stdout if error.kind() != io::ErrorKind::BrokenPipe => {
+                    report_error(&format!("can't write to standard output: {error}"), 0);
                 }
-                Place::Stderr | Place::Stdout => {}
+                WatchSink::Stderr | WatchSink::Stdout => {}
             }
         }
     }

@@ -63,7 +63,7 @@ impl Programs {
     }
 
     /// What has to be said; `later` is what helps.
-    pub(super) fn told(mut self, across_exec: AcrossExec, later: Option<&str>) -> Vec<String> {
+    pub(super) fn into_notes(mut self, across_exec: AcrossExec, later: Option<&str>) -> Vec<String> {
         self.take();
         let left = |(pid, (times, _)): &(&i32, &(u64, String))| {
             times.saturating_sub(self.looked_into.get(pid).copied().unwrap_or_default())

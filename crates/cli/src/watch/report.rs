@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 /// Everything about one run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report {
+pub(super) struct WatchReport {
     /// What was watched.
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<TargetReport>,
     /// For how long.
     pub(super) span: Nanos,
     /// What has to be said about it.
@@ -26,7 +26,7 @@ pub(super) struct Report {
 
 /// One target: one line of the command line, in one process or in several.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Target {
+pub(super) struct TargetReport {
     /// What it is called.
     pub(super) name: String,
     /// Where it is and what is waited for: `0x4040a0, 8 bytes, writes`. Empty where it was never found.
@@ -34,14 +34,14 @@ pub(super) struct Target {
     /// Hits, counted by the kernel.
     pub(super) count: Count,
     /// Hits that were told: seen, and meant by the condition.
-    pub(super) told: u64,
+    pub(super) hits_in_rows: u64,
     /// Who and where, most hits first.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<HitRow>,
 }
 
 /// What one thread did at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct HitRow {
     /// How many hits.
     pub(super) hits: u64,
     /// The name of the thread.
@@ -61,14 +61,14 @@ pub(super) struct Row {
     /// From where, the innermost first.
     pub(super) callers: Vec<Arc<Place>>,
     /// How many of the hits came that way.
-    pub(super) that_way: Ways,
+    pub(super) that_way: ChainShare,
     /// What stood there after the last hit of which it is known.
     pub(super) value: Option<u64>,
 }
 
 /// How many hits came the way that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ways {
+pub(super) enum ChainShare {
     /// All, as far as is known.
     One,
     /// So many.
@@ -88,11 +88,11 @@ pub(super) fn short(place: &Place) -> String {
     }
 }
 
-impl Row {
+impl HitRow {
     /// A row without hits.
     pub(super) fn new(pid: i32, tid: i32, first: Nanos, place: Arc<Place>) -> Self {
         let (command, cpus, callers) = (String::new(), Vec::new(), Vec::new());
-        let (last, that_way, value) = (Nanos::ZERO, Ways::One, None);
+        let (last, that_way, value) = (Nanos::ZERO, ChainShare::One, None);
         Self { hits: 0, command, pid, tid, cpus, first, last, place, callers, that_way, value }
     }
 }

@@ -1,23 +1,23 @@
 //! One run: hold, find, arm, let go, wait, tell.
 //!
-//! Read first: [`Run::run`]. What is done with a hit is in [`super::hits`].
+//! Read first: [`WatchRun::run`]. What is done with a hit is in [`super::hits`].
 //!
 //! **Invariant:** whatever ends it (exit, signal, time, enough hits), what was seen until then is reported. An error after the
 //! command was let go ends the command too.
 
 use super::hits::Hits;
-use super::output::Output;
+use super::output::WatchOutput;
 use super::programs::Programs;
-use super::targets::{self, Missing, Target as Wish, Where};
+use super::targets::{self, Missing, TargetArg, Where};
 use super::{failure, table};
 use crate::failure::{Failure, failed};
 use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
-use crate::options::shared::SharedWish;
-use crate::options::target::Whom;
+use crate::options::shared::SharedWhen;
+use crate::options::target::TargetSpec;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
-use crate::say::say;
 use crate::stat::{cpu_choice, service_was_away};
+use crate::stderr::write_stderr;
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::watch::{AcrossExec, Cause, Detail, News, Sharing, Spot, Wakes, Watch, WatchOptions};
@@ -57,17 +57,17 @@ impl Child {
 }
 
 /// Everything about one run.
-pub(super) struct Run<'a> {
+pub(super) struct WatchRun<'a> {
     options: &'a Options,
     session: &'a Session,
-    whom: Whom,
-    wishes: Vec<Wish>,
+    target_spec: TargetSpec,
+    args: Vec<TargetArg>,
     /// What is still looked for, by process.
     missing: HashMap<i32, HashSet<usize>>,
     /// Processes that have a target and are not watched, with the reason; and how many more there are.
     unwatched: Vec<String>,
     more_unwatched: u64,
-    output: Output,
+    output: WatchOutput,
     hits: Hits<'a>,
     programs: Programs,
     watch: Option<Watch>,
@@ -78,19 +78,19 @@ pub(super) struct Run<'a> {
     asked_to_end: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> WatchRun<'a> {
     pub(super) fn new(
         options: &'a Options,
         session: &'a Session,
-        wishes: Vec<Wish>,
-        output: Output,
+        args: Vec<TargetArg>,
+        output: WatchOutput,
     ) -> Result<Self, Failure> {
         let waiter = Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))?;
         Ok(Self {
             options,
             session,
-            whom: options.whom().map_err(failed)?,
-            wishes,
+            target_spec: options.target_spec().map_err(failed)?,
+            args,
             missing: HashMap::new(),
             unwatched: Vec::new(),
             more_unwatched: 0,
@@ -154,24 +154,24 @@ impl<'a> Run<'a> {
 
     /// Finds and arms what is there, and lets the command go.
     fn begin(&mut self) -> Result<(), Failure> {
-        match self.whom.clone() {
-            Whom::Command => self.begin_command()?,
-            Whom::Pids(pids) => {
+        match self.target_spec.clone() {
+            TargetSpec::Command => self.begin_command()?,
+            TargetSpec::Pids(pids) => {
                 for pid in pids {
                     self.arm_process(pid, &Target::Processes(vec![pid]))?;
                 }
             }
-            Whom::Tids(tids) => {
+            TargetSpec::Tids(tids) => {
                 for tid in tids {
                     self.arm_process(tid, &Target::Threads(vec![tid]))?;
                 }
             }
-            Whom::Cpus(list) => {
+            TargetSpec::Cpus(list) => {
                 let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
                 self.arm_cpus(cpus)?;
             }
         }
-        if !matches!(self.whom, Whom::Command) && !self.options.command.is_empty() {
+        if !matches!(self.target_spec, TargetSpec::Command) && !self.options.command.is_empty() {
             let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
             self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
         }
@@ -180,8 +180,8 @@ impl<'a> Run<'a> {
     }
 
     fn arm_cpus(&mut self, cpus: CpuChoice) -> Result<(), Failure> {
-        let who = &mut self.hits.who;
-        let places = targets::find(&mut self.wishes, |_| true, &mut who.symbolizer, Where::Kernel, Missing::Error);
+        let resolver = &mut self.hits.resolver;
+        let places = targets::find(&mut self.args, |_| true, &mut resolver.symbolizer, Where::Kernel, Missing::Error);
         self.arm(places.map_err(failed)?, &Target::Cpus(cpus))
     }
 
@@ -192,27 +192,28 @@ impl<'a> Run<'a> {
             return Err(failed(format!("there is no {what} {id} (any more)")));
         }
         let image = ProcessImage::read(id).map_err(|error| failure(&error))?;
-        self.missing.insert(id, (0..self.wishes.len()).collect());
+        self.missing.insert(id, (0..self.args.len()).collect());
         // It may end before its first hit is looked at.
-        self.hits.who.name(image.pid(), image.pid());
+        self.hits.resolver.name(image.pid(), image.pid());
         self.look_into(id, &image, target)
     }
 
     /// Looks for what is missing in a process, and arms what is found.
     fn look_into(&mut self, id: i32, image: &ProcessImage, target: &Target<'_>) -> Result<(), Failure> {
         let missing = self.missing.entry(id).or_default();
-        self.hits.who.remember(image.pid());
-        let how = match self.whom {
+        self.hits.resolver.remember(image.pid());
+        let how = match self.target_spec {
             _ if self.options.later => Missing::Later,
-            Whom::Command => Missing::Error,
-            Whom::Pids(_) | Whom::Tids(_) | Whom::Cpus(_) => Missing::Final,
+            TargetSpec::Command => Missing::Error,
+            TargetSpec::Pids(_) | TargetSpec::Tids(_) | TargetSpec::Cpus(_) => Missing::Final,
         };
-        let wants = |wish: usize| missing.contains(&wish);
-        let places = targets::find(&mut self.wishes, wants, &mut self.hits.who.symbolizer, Where::Process(image), how);
+        let wants = |arg: usize| missing.contains(&arg);
+        let places =
+            targets::find(&mut self.args, wants, &mut self.hits.resolver.symbolizer, Where::Process(image), how);
         let places = places.map_err(failed)?;
         for doubt in places.iter().filter_map(|place| place.doubt.as_ref()) {
             self.output.hide();
-            say(&format!("pmux: {doubt}"));
+            write_stderr(&format!("pmux: {doubt}"));
         }
         for place in &places {
             missing.remove(&place.target);
@@ -220,7 +221,7 @@ impl<'a> Run<'a> {
         self.arm(places, target)
     }
 
-    fn arm(&mut self, places: Vec<targets::Place>, target: &Target<'_>) -> Result<(), Failure> {
+    fn arm(&mut self, places: Vec<targets::ResolvedTarget>, target: &Target<'_>) -> Result<(), Failure> {
         if places.is_empty() {
             return Ok(());
         }
@@ -265,15 +266,15 @@ impl<'a> Run<'a> {
 
     /// The command can't be held after its exec: what has an address can be armed before.
     fn begin_untraced(&mut self, why: &Error) -> Result<(), Failure> {
-        let plain = self.wishes.iter().all(|wish| matches!(wish.wanted.what, pmux::symbol::What::Address(_)));
+        let plain = self.args.iter().all(|arg| matches!(arg.wanted.what, pmux::symbol::What::Address(_)));
         if !plain {
             return Err(failed(format!("{why}\n  what helps: start the program, and watch it with -p PID")));
         }
         let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
         self.programs.follow(self.session, &command, self.how().inherit);
         self.programs.looked_into(command.pid());
-        let who = &mut self.hits.who;
-        let places = targets::find(&mut self.wishes, |_| true, &mut who.symbolizer, Where::Kernel, Missing::Error);
+        let resolver = &mut self.hits.resolver;
+        let places = targets::find(&mut self.args, |_| true, &mut resolver.symbolizer, Where::Kernel, Missing::Error);
         self.arm(places.map_err(failed)?, &Target::Command(&command))?;
         self.hits.command(command.pid());
         self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
@@ -291,8 +292,8 @@ impl<'a> Run<'a> {
                     // What one has that was forked, it has inherited.
                     let inherited = stop.parent().and_then(|parent| self.missing.get(&parent).cloned());
                     let afresh = self.options.later && !self.options.across_exec;
-                    let wanted = |(_, wish): &(usize, &Wish)| afresh || !wish.found;
-                    let all = || self.wishes.iter().enumerate().filter(wanted).map(|(index, _)| index).collect();
+                    let wanted = |(_, arg): &(usize, &TargetArg)| afresh || !arg.found;
+                    let all = || self.args.iter().enumerate().filter(wanted).map(|(index, _)| index).collect();
                     self.missing.insert(pid, inherited.unwrap_or_else(all));
                 }
                 let looked = match ProcessImage::read(pid) {
@@ -310,7 +311,7 @@ impl<'a> Run<'a> {
                     Err(failure) => return Err(failure),
                 }
                 let has_all = self.missing.get(&pid).is_some_and(HashSet::is_empty);
-                if self.options.later || self.wishes.iter().any(|wish| !wish.found) {
+                if self.options.later || self.args.iter().any(|arg| !arg.found) {
                     // Another program may have it as well: each that is executed is looked into.
                     match &mut self.child {
                         Child::Followed(followed) if has_all => followed.go_on_at_full_speed(),
@@ -407,8 +408,8 @@ impl<'a> Run<'a> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         watch.follow_cpus().map_err(|error| failure(&error))?;
         for news in watch.take().map_err(|error| failure(&error))? {
-            if let (Whom::Pids(_) | Whom::Tids(_), News::Name { pid, name, cause: Cause::Exec, .. }) =
-                (&self.whom, &news)
+            if let (TargetSpec::Pids(_) | TargetSpec::Tids(_), News::Name { pid, name, cause: Cause::Exec, .. }) =
+                (&self.target_spec, &news)
             {
                 self.programs.executed(*pid, name.clone());
             }
@@ -420,13 +421,15 @@ impl<'a> Run<'a> {
 
     /// A library may have been loaded into a process that was there before us.
     fn look_for_libraries(&mut self) -> Result<(), Failure> {
-        if matches!(self.whom, Whom::Command | Whom::Cpus(_)) || self.missing.values().all(HashSet::is_empty) {
+        if matches!(self.target_spec, TargetSpec::Command | TargetSpec::Cpus(_))
+            || self.missing.values().all(HashSet::is_empty)
+        {
             return Ok(());
         }
         let ids: Vec<i32> = self.missing.iter().filter(|(_, missing)| !missing.is_empty()).map(|(&id, _)| id).collect();
         for id in ids {
-            let target = match self.whom {
-                Whom::Tids(_) => Target::Threads(vec![id]),
+            let target = match self.target_spec {
+                TargetSpec::Tids(_) => Target::Threads(vec![id]),
                 _ => Target::Processes(vec![id]),
             };
             let Ok(image) = ProcessImage::read(id) else { continue };
@@ -436,10 +439,10 @@ impl<'a> Run<'a> {
     }
 
     fn is_target_alive(&self) -> bool {
-        match &self.whom {
-            Whom::Pids(pids) => Target::Processes(pids.clone()).is_alive(),
-            Whom::Tids(tids) => Target::Threads(tids.clone()).is_alive(),
-            Whom::Command | Whom::Cpus(_) => true,
+        match &self.target_spec {
+            TargetSpec::Pids(pids) => Target::Processes(pids.clone()).is_alive(),
+            TargetSpec::Tids(tids) => Target::Threads(tids.clone()).is_alive(),
+            TargetSpec::Command | TargetSpec::Cpus(_) => true,
         }
     }
 
@@ -461,11 +464,11 @@ impl<'a> Run<'a> {
 
     fn finish(mut self, ended: Option<ExitStatus>) -> Result<u8, Failure> {
         self.output.hide();
-        let missing: Vec<&Wish> = self.wishes.iter().filter(|wish| !wish.found).collect();
+        let missing: Vec<&TargetArg> = self.args.iter().filter(|arg| !arg.found).collect();
         let Some(mut watch) = self.watch.take() else {
-            let why = |wish: &&Wish| match &wish.problem {
+            let why = |arg: &&TargetArg| match &arg.problem {
                 Some(problem) => problem.clone(),
-                None => format!("{} was never there: its library was not loaded", wish.text),
+                None => format!("{} was never there: its library was not loaded", arg.text),
             };
             return Err(failed(missing.iter().map(why).collect::<Vec<_>>().join("\n")));
         };
@@ -473,16 +476,16 @@ impl<'a> Run<'a> {
         for news in watch.finish().map_err(|error| failure(&error))? {
             self.hits.take(news, &mut self.output);
         }
-        let mut report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
-        let later = matches!(self.whom, Whom::Command)
+        let mut report = self.hits.report(&self.args, &watch).map_err(|error| failure(&error))?;
+        let later = matches!(self.target_spec, TargetSpec::Command)
             .then_some("--later looks for the targets in each program that is executed");
-        report.notes.extend(std::mem::take(&mut self.programs).told(self.how().across_exec, later));
+        report.notes.extend(std::mem::take(&mut self.programs).into_notes(self.how().across_exec, later));
         report.notes.append(&mut self.unwatched);
         if self.more_unwatched > 0 {
             report.notes.push(format!("{} more processes are not watched", self.more_unwatched));
         }
         report.notes.extend(service_was_away(self.session.service_gap()));
-        if self.options.shared.wish() == Some(SharedWish::Always) && !self.options.count_only {
+        if self.options.shared.shared_when() == Some(SharedWhen::Always) && !self.options.count_only {
             report.notes.push("what tells of hits can't be shared: this took registers of its own".to_owned());
         }
         self.hits.flush(&mut self.output);

@@ -3,9 +3,9 @@
 //! **Invariant:** a pure function of the report; columns are padded before they are painted. What others have named is shown
 //! without control characters.
 
-use super::report::{Report, Row, Target, Ways, short};
+use super::report::{ChainShare, HitRow, TargetReport, WatchReport, short};
 use super::trace::number;
-use crate::say::visible;
+use crate::stderr::visible;
 use crate::style::{Grouping, Ink, Style};
 use pmux::units::number_text;
 use pmux::{Estimate, Nanos};
@@ -19,7 +19,7 @@ const LEAST_PLACE: usize = 24;
 const USUAL_WIDTH: usize = 120;
 
 /// The whole report.
-pub(super) fn compose(report: &Report, style: Style) -> String {
+pub(super) fn compose(report: &WatchReport, style: Style) -> String {
     let mut out = String::from("\n");
     for target in &report.targets {
         head(&mut out, report, target, style);
@@ -51,7 +51,7 @@ fn hits(value: u64, style: Style) -> String {
     format!("{} {}", grouped(value, style), if value == 1 { "hit" } else { "hits" })
 }
 
-fn head(out: &mut String, report: &Report, target: &Target, style: Style) {
+fn head(out: &mut String, report: &WatchReport, target: &TargetReport, style: Style) {
     out.push(' ');
     style.paint(out, Ink::Strong, &visible(&target.name));
     if !target.about.is_empty() {
@@ -71,7 +71,7 @@ fn head(out: &mut String, report: &Report, target: &Target, style: Style) {
     }
     out.push_str(&format!(" in {} s", seconds(report.span, 3)));
     if report.filtered && report.detailed {
-        out.push_str(&format!(", {} of them meant", grouped(target.told, style)));
+        out.push_str(&format!(", {} of them meant", grouped(target.hits_in_rows, style)));
     }
     out.push('\n');
 }
@@ -81,13 +81,17 @@ fn seconds(time: Nanos, decimals: usize) -> String {
 }
 
 /// Cells before the place: text and whether it stands at the right.
-type Cells = [(String, Ink); 7];
+type HitCells = [(String, Ink); 7];
 
-fn cells(row: &Row, told: u64, style: Style) -> Cells {
+fn cells(row: &HitRow, hits_in_rows: u64, style: Style) -> HitCells {
     let name = if row.command.is_empty() { "?" } else { &row.command };
     let name: String = visible(name).chars().take(WIDEST_NAME).collect();
     let id = if row.pid == row.tid { row.tid.to_string() } else { format!("{}/{}", row.pid, row.tid) };
-    let share = if told == 0 { String::new() } else { format!("{:.1} %", row.hits as f64 * 100.0 / told as f64) };
+    let share = if hits_in_rows == 0 {
+        String::new()
+    } else {
+        format!("{:.1} %", row.hits as f64 * 100.0 / hits_in_rows as f64)
+    };
     [
         (grouped(row.hits, style), Ink::Strong),
         (share, Ink::Plain),
@@ -114,14 +118,14 @@ fn ranges(cpus: &[u32]) -> String {
     out.join(",")
 }
 
-fn rows(out: &mut String, report: &Report, target: &Target, style: Style) {
+fn rows(out: &mut String, report: &WatchReport, target: &TargetReport, style: Style) {
     if target.rows.is_empty() {
         return;
     }
     let titles = ["hits", "share", "thread", "id", "CPU", "first s", "last s"];
     let shown = &target.rows[..target.rows.len().min(report.most_rows)];
-    let mut lines: Vec<Cells> = vec![titles.map(|title| (title.to_owned(), Ink::Faint))];
-    lines.extend(shown.iter().map(|row| cells(row, target.told, style)));
+    let mut lines: Vec<HitCells> = vec![titles.map(|title| (title.to_owned(), Ink::Faint))];
+    lines.extend(shown.iter().map(|row| cells(row, target.hits_in_rows, style)));
     let width = |column: usize| lines.iter().map(|line| line[column].0.chars().count()).max().unwrap_or(0);
     let columns = style.width.unwrap_or(USUAL_WIDTH);
     let mut widths: [usize; 7] = std::array::from_fn(width);
@@ -156,7 +160,7 @@ fn rows(out: &mut String, report: &Report, target: &Target, style: Style) {
     rest(out, target, shown.len(), style);
 }
 
-fn place(out: &mut String, row: &Row, indent: usize, columns: usize, style: Style) {
+fn place(out: &mut String, row: &HitRow, indent: usize, columns: usize, style: Style) {
     let place = visible(&row.place.to_string());
     let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(LEAST_PLACE));
     style.paint(out, Ink::OneOf(0), &cut(&place, room));
@@ -166,9 +170,9 @@ fn place(out: &mut String, row: &Row, indent: usize, columns: usize, style: Styl
     out.push('\n');
     let mut line = String::new();
     let ways = match row.that_way {
-        Ways::One => None,
-        Ways::Several(hits) => Some(format!("({} this way)", grouped(hits, style))),
-        Ways::About(hits) => Some(format!("(about {} this way)", grouped(hits, style))),
+        ChainShare::One => None,
+        ChainShare::Several(hits) => Some(format!("({} this way)", grouped(hits, style))),
+        ChainShare::About(hits) => Some(format!("(about {} this way)", grouped(hits, style))),
     };
     for caller in row.callers.iter().map(|caller| short(caller)).chain(ways) {
         let link = if caller.starts_with('(') { caller } else { format!("\u{2190} {}", visible(&caller)) };
@@ -192,7 +196,7 @@ fn flush(out: &mut String, line: &mut String, indent: usize, style: Style) {
     }
 }
 
-fn rest(out: &mut String, target: &Target, shown: usize, style: Style) {
+fn rest(out: &mut String, target: &TargetReport, shown: usize, style: Style) {
     let rest = &target.rows[shown..];
     if rest.is_empty() {
         return;
@@ -207,7 +211,7 @@ fn rest(out: &mut String, target: &Target, shown: usize, style: Style) {
 }
 
 /// The line that shows that something is going on.
-pub(super) fn progress(told: u64, threads: usize, elapsed: std::time::Duration, style: Style) -> String {
-    let who = if threads == 1 { "1 thread".to_owned() } else { format!("{} threads", grouped(threads as u64, style)) };
-    format!(" {} by {who} in {} s; Ctrl-C ends", hits(told, style), elapsed.as_secs())
+pub(super) fn progress(matched: u64, threads: usize, elapsed: std::time::Duration, style: Style) -> String {
+    let by = if threads == 1 { "1 thread".to_owned() } else { format!("{} threads", grouped(threads as u64, style)) };
+    format!(" {} by {by} in {} s; Ctrl-C ends", hits(matched, style), elapsed.as_secs())
 }

@@ -11,7 +11,7 @@ use pmux::watch::Spot;
 
 /// One target of the command line.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct TargetArg {
     /// As it was typed.
     pub(super) text: String,
     /// What it means.
@@ -26,17 +26,17 @@ pub(super) struct Target {
 ///
 /// # Errors
 /// A text for the user.
-pub(super) fn parse(texts: &[String]) -> Result<Vec<Target>, String> {
+pub(super) fn parse(texts: &[String]) -> Result<Vec<TargetArg>, String> {
     let target = |text: &String| {
         let wanted = text.parse::<Wanted>().map_err(|error| error.to_string())?;
-        Ok(Target { text: text.clone(), wanted, found: false, problem: None })
+        Ok(TargetArg { text: text.clone(), wanted, found: false, problem: None })
     };
     texts.iter().map(target).collect()
 }
 
 /// A spot, and which target it belongs to.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedTarget {
     pub(super) target: usize,
     pub(super) spot: Spot,
     /// What the user has to know about it.
@@ -68,12 +68,12 @@ pub(super) enum Where<'a> {
 /// # Errors
 /// A text for the user.
 pub(super) fn find(
-    targets: &mut [Target],
+    targets: &mut [TargetArg],
     wants: impl Fn(usize) -> bool,
     symbolizer: &mut Symbolizer,
     place: Where<'_>,
     missing: Missing,
-) -> Result<Vec<Place>, String> {
+) -> Result<Vec<ResolvedTarget>, String> {
     let mut places = Vec::new();
     for (index, target) in targets.iter_mut().enumerate().filter(|(index, _)| wants(*index)) {
         let scope = match place {
@@ -116,7 +116,7 @@ fn advised(error: &FindError, place: Where<'_>, missing: Missing) -> String {
     if could_be_there { format!("{error}\n  {advice}") } else { error.to_string() }
 }
 
-fn as_place(target: usize, found: Found) -> Place {
+fn as_place(target: usize, found: Found) -> ResolvedTarget {
     let Found { address, mut len, access, kind, name, mut notes, module } = found;
     if kind == FoundKind::Code && access == Access::EXECUTE {
         len = Access::EXECUTE.default_len();
@@ -135,7 +135,7 @@ fn as_place(target: usize, found: Found) -> Place {
             lens.join(" + ")
         ));
     }
-    Place { target, spot, notes, doubt }
+    ResolvedTarget { target, spot, notes, doubt }
 }
 
 /// Where it is and what is waited for, in a few words.

@@ -1,8 +1,8 @@
 //! Reports as they are printed.
 #![allow(clippy::unwrap_used)]
 
-use super::report::{Report, Row, Target, Ways};
-use super::who::{As, Who};
+use super::report::{ChainShare, HitRow, TargetReport, WatchReport};
+use super::resolver::{AddressKind, Resolver};
 use super::{json, table, trace};
 use crate::style::{Color, Grouping, Style};
 use pmux::symbol::{Frame, Mapping, Place};
@@ -28,8 +28,8 @@ fn place(function: &str, line: u32) -> Arc<Place> {
     })
 }
 
-fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> Row {
-    let mut row = Row::new(100, tid, Nanos(2 * MS), place(at, line));
+fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> HitRow {
+    let mut row = HitRow::new(100, tid, Nanos(2 * MS), place(at, line));
     row.hits = hits;
     row.last = Nanos(1500 * MS);
     row.command = command.to_owned();
@@ -46,27 +46,27 @@ fn a_mapping_that_is_told_is_added_to_what_is_known() {
     let code = maps.iter().find(|mapping| mapping.rights.execute && mapping.file().is_some()).unwrap();
     // Where nothing is mapped in truth.
     let told = Mapping { start: 0x10000, end: 0x10000 + (code.end - code.start), ..code.clone() };
-    let mut who = Who::new();
-    who.remember(own);
-    assert_eq!(who.place(own, 0x10000, As::Instruction).module, None);
-    who.mapped(own, Some(told));
-    assert!(who.place(own, 0x10001, As::Instruction).module.is_some());
+    let mut resolver = Resolver::new();
+    resolver.remember(own);
+    assert_eq!(resolver.place(own, 0x10000, AddressKind::Instruction).module, None);
+    resolver.mapped(own, Some(told));
+    assert!(resolver.place(own, 0x10001, AddressKind::Instruction).module.is_some());
 }
 
 fn exact(value: u64) -> Count {
     Count { value, enabled: Nanos(MS), running: Nanos(MS) }
 }
 
-fn sample() -> Report {
+fn sample() -> WatchReport {
     let mut odd = row(2, "od\u{1b}d", 104, "forget", 21);
-    odd.that_way = Ways::Several(1);
+    odd.that_way = ChainShare::Several(1);
     odd.value = Some(0);
-    Report {
-        targets: vec![Target {
+    WatchReport {
+        targets: vec![TargetReport {
             name: "balance:w".to_owned(),
             about: "0x4040a0, 8 bytes, writes".to_owned(),
             count: exact(1_003),
-            told: 1_002,
+            hits_in_rows: 1_002,
             rows: vec![row(1_000, "teller", 100, "pay_in", 12), odd],
         }],
         span: Nanos(2_000 * MS),
@@ -170,8 +170,16 @@ fn lines_of_hits() {
     let line = |value: Value, verbose: bool| {
         let hit = hit(value);
         let at = Nanos(1_234_567_890);
-        let line =
-            trace::Line { hit: &hit, at, target: "", len: 8, command: "odd", place: &here, callers: &callers, verbose };
+        let line = trace::TraceLine {
+            hit: &hit,
+            at,
+            target: "",
+            len: 8,
+            command: "odd",
+            place: &here,
+            callers: &callers,
+            verbose,
+        };
         trace::line(&line, PLAIN)
     };
     let read = Value::Read { now: 0, before: Some(41), late: Nanos(38_000) };

@@ -3,7 +3,7 @@
 //! **Invariant:** what is left out is a number, told in the same second or in the end.
 
 use super::report::short;
-use crate::say::visible;
+use crate::stderr::visible;
 use crate::style::{Ink, Style};
 use pmux::Nanos;
 use pmux::symbol::Place;
@@ -26,7 +26,7 @@ pub(super) struct Rate {
 
 /// What to do with a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Verdict {
+pub(super) struct RateDecision {
     /// So many were left out in the second before, which is over.
     pub(super) left_out_before: u64,
     /// Whether this one is printed.
@@ -40,7 +40,7 @@ impl Rate {
     }
 
     /// One more hit.
-    pub(super) fn hit(&mut self, since_begin: Nanos) -> Verdict {
+    pub(super) fn hit(&mut self, since_begin: Nanos) -> RateDecision {
         let second = since_begin.0 / SECOND;
         let left_out_before = if second > self.second { self.flush() } else { 0 };
         if second > self.second {
@@ -53,7 +53,7 @@ impl Rate {
             self.left_out += 1;
             self.total_left_out += 1;
         }
-        Verdict { left_out_before, print }
+        RateDecision { left_out_before, print }
     }
 
     /// What was left out and not told yet.
@@ -68,7 +68,7 @@ impl Rate {
 }
 
 /// One hit with everything that its line needs.
-pub(super) struct Line<'a> {
+pub(super) struct TraceLine<'a> {
     pub(super) hit: &'a Hit,
     /// Since the beginning.
     pub(super) at: Nanos,
@@ -84,12 +84,12 @@ pub(super) struct Line<'a> {
 }
 
 /// The line of a hit.
-pub(super) fn line(line: &Line<'_>, style: Style) -> String {
-    let Line { hit, at, target, len, command, place, callers, verbose } = line;
+pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
+    let TraceLine { hit, at, target, len, command, place, callers, verbose } = line;
     let mut out = String::new();
     style.paint(&mut out, Ink::Faint, &format!("{:>5}.{:06} ", at.0 / SECOND, at.0 % SECOND / 1000));
-    let who = format!(" {}/{}", if command.is_empty() { "?" } else { command }, hit.tid);
-    style.paint(&mut out, Ink::Strong, &format!("{:<22}", visible(&who)));
+    let thread = format!(" {}/{}", if command.is_empty() { "?" } else { command }, hit.tid);
+    style.paint(&mut out, Ink::Strong, &format!("{:<22}", visible(&thread)));
     style.paint(&mut out, Ink::Faint, &format!(" cpu {:<3}", hit.cpu));
     if !target.is_empty() {
         out.push_str(&format!(" {}", visible(target)));
@@ -154,15 +154,15 @@ mod tests {
     #[test]
     fn each_second_has_its_lines() {
         let mut rate = Rate::new(2);
-        let verdict = |left_out_before, print| Verdict { left_out_before, print };
-        assert_eq!(rate.hit(Nanos(5)), verdict(0, true));
-        assert_eq!(rate.hit(Nanos(6)), verdict(0, true));
-        assert_eq!(rate.hit(Nanos(7)), verdict(0, false));
-        assert_eq!(rate.hit(Nanos(8)), verdict(0, false));
-        assert_eq!(rate.hit(Nanos(3 * SECOND)), verdict(2, true));
+        let decision = |left_out_before, print| RateDecision { left_out_before, print };
+        assert_eq!(rate.hit(Nanos(5)), decision(0, true));
+        assert_eq!(rate.hit(Nanos(6)), decision(0, true));
+        assert_eq!(rate.hit(Nanos(7)), decision(0, false));
+        assert_eq!(rate.hit(Nanos(8)), decision(0, false));
+        assert_eq!(rate.hit(Nanos(3 * SECOND)), decision(2, true));
         // Another CPU's hit of the second before.
-        assert_eq!(rate.hit(Nanos(2 * SECOND)), verdict(0, true));
-        assert_eq!(rate.hit(Nanos(3 * SECOND + 1)), verdict(0, false));
+        assert_eq!(rate.hit(Nanos(2 * SECOND)), decision(0, true));
+        assert_eq!(rate.hit(Nanos(3 * SECOND + 1)), decision(0, false));
         assert_eq!((rate.flush(), rate.flush(), rate.total_left_out()), (1, 0, 3));
     }
 

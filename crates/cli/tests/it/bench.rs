@@ -1,14 +1,14 @@
 //! `pmux bench`: what breakpoints cost.
 
 use crate::common;
-use crate::common::{Ran, Start, kernel, perf, pmux, skip_unless, start};
+use crate::common::{CommandResult, Start, kernel, perf, pmux, skip_unless, start};
 use serde_json::{Value, json};
 
 fn bench(line: &str) -> Start {
     pmux(["bench"]).args(line.split_whitespace())
 }
 
-fn data(ran: &Ran) -> Value {
+fn data(ran: &CommandResult) -> Value {
     serde_json::from_slice(&ran.out).unwrap()
 }
 
@@ -120,7 +120,7 @@ fn what_is_not_granted_is_said() {
 }
 
 #[test]
-fn whoever_holds_the_registers_is_named() {
+fn holders_of_the_registers_are_named() {
     let _alone = common::lock(common::DEBUG_REGISTERS);
     skip_unless!(breakpoints());
     // This process takes what there is, for every task on a CPU.

@@ -4,7 +4,7 @@
 //! the recording. Read first: [`recording`].
 
 use crate::common;
-use crate::common::{Door, eventually, kernel, pmux, record_faults, role, skip_unless};
+use crate::common::{SyncDir, eventually, kernel, pmux, record_faults, role, skip_unless};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -267,8 +267,8 @@ fn firefox(bytes: &[u8]) -> Leaves {
 #[test]
 fn all_formats_tell_the_same() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     recording(&file);
     let told = folded(&made(&file, "folded"));
     assert!(told.values().any(|count| *count >= 300), "{told:?}");
@@ -288,8 +288,8 @@ fn all_formats_tell_the_same() {
 #[test]
 fn trace_events_nest_and_stand_in_their_threads() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     recording(&file);
     let trace: Value = serde_json::from_slice(&made(&file, "chrome")).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
@@ -324,14 +324,14 @@ fn trace_events_nest_and_stand_in_their_threads() {
 
 #[test]
 fn what_can_not_be_converted_is_said() {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     pmux(["convert", "-f", "firefix"]).run().bad(125, &["'firefox'", "a similar value exists"]);
     pmux(["convert", "--to", "firefix"]).run().bad(125, &["'firefix' is no time", "no format either: firefox, pprof"]);
     pmux(["convert"]).run().bad(125, &["say what to make with --format: firefox, pprof"]);
     pmux(["convert", "--to", "folded", "--since", "2", "--until", "1"])
         .run()
         .bad(125, &["--to must be later than --from"]);
-    let empty = door.path("empty");
+    let empty = sync_dir.path("empty");
     std::fs::write(&empty, "").unwrap();
     for format in ["firefox", "pprof", "speedscope", "folded", "perfetto", "chrome"] {
         pmux(["convert", "--to", format, "-i", empty.to_str().unwrap()]).run().bad(125, &["the recording is empty"]);
@@ -349,10 +349,10 @@ fn ask(port: u16, line: &str, host: &str) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn a_recording_is_served_to_who_has_the_link() {
+fn a_recording_is_served_to_clients_with_the_link() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let (file, out) = (door.path("perf.data"), door.path("link"));
+    let sync_dir = SyncDir::new();
+    let (file, out) = (sync_dir.path("perf.data"), sync_dir.path("link"));
     recording(&file);
     // As a job in the background of a script is started.
     let script = format!("trap '' INT; exec \"$0\" view --no-inline -i {} >{}", file.display(), out.display());

@@ -1,6 +1,6 @@
 //! `pmux diff` as a user meets it.
 
-use crate::common::{Door, kernel, pmux, record_faults, role, skip_unless};
+use crate::common::{SyncDir, kernel, pmux, record_faults, role, skip_unless};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,9 @@ fn json(before: &[PathBuf], after: &[PathBuf]) -> Value {
 #[test]
 fn what_was_changed_is_marked_and_nothing_else() {
     skip_unless!(kernel());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let side = |name: &str, pages: usize| -> Vec<PathBuf> {
-        (0..3).map(|run| record(&door.path(&format!("{name}{run}")), &format!("touch:{pages}"))).collect()
+        (0..3).map(|run| record(&sync_dir.path(&format!("{name}{run}")), &format!("touch:{pages}"))).collect()
     };
     let (before, after) = (side("before", 100), side("after", 1000));
     let changed = json(&before, &after);
@@ -40,14 +40,14 @@ fn what_was_changed_is_marked_and_nothing_else() {
 #[test]
 fn the_table_says_what_is_known() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let (before, after) = (record(&door.path("a"), "touch:100"), record(&door.path("b"), "touch:1000"));
+    let sync_dir = SyncDir::new();
+    let (before, after) = (record(&sync_dir.path("a"), "touch:100"), record(&sync_dir.path("b"), "touch:1000"));
     let text = pmux(["diff", "--rows", "2"]).args([&before, &after]).run().good().text();
     assert!(text.contains("two recordings or more of each side would tell how much runs differ"), "{text}");
     assert!(text.contains("beyond noise (*)") && text.contains("\n  * "), "{text}");
     assert!(text.contains("more: --rows 0 shows all"), "{text}");
     assert_eq!(text.lines().filter(|line| line.contains(" ± ")).count(), 2, "{text}");
-    let none = door.path("none");
+    let none = sync_dir.path("none");
     pmux(["diff"]).args([&before, &none]).run().bad(125, &["there is no such file"]);
     pmux(["diff"]).args([&before]).run().bad(125, &["name two recordings"]);
     pmux(["diff", "-e", "cycles"])

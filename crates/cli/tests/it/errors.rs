@@ -1,7 +1,7 @@
 //! What goes wrong has a sentence of its own and an exit status other than 0.
 
 use crate::common;
-use crate::common::{Door, Start, kernel, pmux, program, role, root, skip_unless, start, stat, tracefs, words};
+use crate::common::{Start, SyncDir, kernel, pmux, program, role, root, skip_unless, start, stat, tracefs, words};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -16,11 +16,11 @@ fn sentence(start: Start, code: i32, says: &[&str]) {
 
 #[test]
 fn a_command_that_is_not_there_or_no_program() {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let file = |name: &str, text: &str, mode: u32| {
-        fs::write(door.path(name), text).unwrap();
-        fs::set_permissions(door.path(name), fs::Permissions::from_mode(mode)).unwrap();
-        door.text(name)
+        fs::write(sync_dir.path(name), text).unwrap();
+        fs::set_permissions(sync_dir.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        sync_dir.text(name)
     };
     sentence(stat(["no-such-command-here"]), 127, &["no-such-command-here: command not found"]);
     sentence(stat(["./no/such/file"]), 127, &["./no/such/file"]);
@@ -105,13 +105,13 @@ fn what_others_have_named_reaches_the_terminal_in_the_clear() {
 
 #[test]
 fn places_that_cannot_be_written_to() {
-    let door = Door::new();
-    let ran_marker = door.text("ran");
+    let sync_dir = SyncDir::new();
+    let ran_marker = sync_dir.text("ran");
     let line = format!("echo >'{ran_marker}'");
     let command = ["-e", "task-clock:u", "--", "sh", "-c", &line];
     for (place, says) in [("/no/such/folder/out", "/no/such/folder/out"), ("/", "/"), ("/dev/full", "/dev/full")] {
         sentence(stat(["-o", place]).args(command), 125, &["can't write to ", says]);
-        assert!(!door.path("ran").exists(), "nothing is measured in vain");
+        assert!(!sync_dir.path("ran").exists(), "nothing is measured in vain");
     }
     sentence(stat(["--log-fd", "77"]).args(command), 125, &["--log-fd 77: no such descriptor is open"]);
     // A place that fails later: what was counted follows on standard error.
@@ -132,8 +132,8 @@ fn places_that_cannot_be_written_to() {
 
 #[test]
 fn other_places_get_the_report() {
-    let door = Door::new();
-    let path = door.text("out");
+    let sync_dir = SyncDir::new();
+    let path = sync_dir.text("out");
     let events = ["-x,", "-e", "task-clock:u"];
     let ran = stat(["-o", &path]).args(events).args(["true"]).run().good();
     assert_eq!(ran.err.matches("task-clock:u").count(), 0, "{}", ran.err);
@@ -160,11 +160,11 @@ fn a_reader_that_has_enough_ends_a_measurement() {
     let ran = start("sh", ["-c", line, common::PMUX]).run().good();
     assert!(ran.text().ends_with("done\n"), "{}", ran.text());
     // A command is waited for.
-    let door = Door::new();
-    let inner = format!("sleep 0.2; echo >{}", door.text("done"));
+    let sync_dir = SyncDir::new();
+    let inner = format!("sleep 0.2; echo >{}", sync_dir.text("done"));
     let line = format!("\"$0\" stat -I 10 -e cs sh -c '{inner}' 2>&1 >/dev/null | head -n 1");
     start("sh", ["-c", &line, common::PMUX]).run().good();
-    door.read("done");
+    sync_dir.read("done");
 }
 
 #[test]
@@ -210,12 +210,12 @@ impl Idle {
 fn the_advice_about_files_is_enough_at_once() {
     // The threads of other tests would come and go.
     skip_unless!(kernel() && pmux_testkit::own_process());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     // All threads of this process, and some more, so that the limit is met in the middle of opening.
     let idle = Idle::threads(24);
     let pid = std::process::id().to_string();
     for (command, place) in [("stat", "stat"), ("record", "record"), ("flight", "flight")] {
-        let place = door.text(place);
+        let place = sync_dir.text(place);
         let run = |limit: &str| {
             let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
             let words = [command, "-e", "page-faults:u", "-e", "context-switches:u", "-p", &pid, "-o", &place];
@@ -271,7 +271,7 @@ fn want_of_files_is_no_end_without_a_reason() {
 }
 
 #[test]
-fn an_ordinary_user_may_count_himself_only() {
+fn an_unprivileged_user_counts_its_own_tasks_only() {
     skip_unless!(root() && program("setpriv"));
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if paranoid.trim() != "2" {
@@ -345,24 +345,24 @@ fn a_set_user_id_program_is_never_counted_as_0() {
     let line = format!("/bin/true; {shell} -c 'i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done'; :");
     count(&["--", "sh", "-c", &line]).says(&["in user mode were not counted", "set-user-id program"]);
     for what in ["-p", "-t"] {
-        let door = Door::new();
-        fs::set_permissions(door.path(""), fs::Permissions::from_mode(0o777)).unwrap();
-        let go = door.text("go");
+        let sync_dir = SyncDir::new();
+        fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+        let go = sync_dir.text("go");
         let line =
-            format!("echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {sleep} 1", door.text("here"));
+            format!("echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {sleep} 1", sync_dir.text("here"));
         let target = user().args(["sh", "-c", &line]).spawn();
-        let pid = door.read("here");
+        let pid = sync_dir.read("here");
         // The command begins when the events are open, and ends when the other program runs.
         let until = format!("echo >'{go}'; until grep -q sleep /proc/{pid}/comm; do sleep 0.01; done");
         let counted = user().args([&own]).args(["stat", "-e", "page-faults:u", what, &pid, "--", "sh", "-c", &until]);
         counted.run().good().says(&[&format!("{pid} executed a set-user-id program")]);
         target.wait().good();
     }
-    let door = Door::new();
-    fs::set_permissions(door.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let sync_dir = SyncDir::new();
+    fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     for (command, output) in [("record", "it.data"), ("flight", "snapshots")] {
         let record = |program: &str| {
-            let words = [command, "-e", "cpu-clock:u", "-o", &door.text(output), "--", program].map(str::to_owned);
+            let words = [command, "-e", "cpu-clock:u", "-o", &sync_dir.text(output), "--", program].map(str::to_owned);
             user().args([&own]).args(words).run().good()
         };
         record(&id).says(&["recording ended when the command executed a set-user-id program"]);

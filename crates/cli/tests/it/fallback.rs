@@ -3,36 +3,36 @@
 //! Twice: asked for by an environment variable, and refused by a filter of system calls, as containers do it.
 
 use crate::common;
-use crate::common::{Door, Ran, kernel, program, role, root, start, stat, words};
+use crate::common::{CommandResult, SyncDir, kernel, program, role, root, start, stat, words};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions};
 use std::ffi::OsString;
 
 /// `pmux stat` with the fallback that is asked for.
-fn asked<A: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = A>) -> Ran {
+fn asked<A: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = A>) -> CommandResult {
     stat(arguments).env("PMUX_BACKEND", "usage").run()
 }
 
 /// `pmux stat` where the kernel refuses `perf_event_open`.
-fn refused(errno: Errno, arguments: &[&str]) -> Ran {
+fn refused(errno: Errno, arguments: &[&str]) -> CommandResult {
     refused_with("", errno, arguments)
 }
 
 /// The same with a variable of the environment. What it says goes through files.
-fn refused_with(variable: &str, errno: Errno, arguments: &[&str]) -> Ran {
-    let door = Door::new();
+fn refused_with(variable: &str, errno: Errno, arguments: &[&str]) -> CommandResult {
+    let sync_dir = SyncDir::new();
     let line = &format!("{variable} exec \"$@\" >\"$0/out\" 2>\"$0/err\" </dev/null");
     let mut command: Vec<OsString> = ["sh", "-c", line].map(OsString::from).to_vec();
-    command.push(door.path("").into_os_string());
+    command.push(sync_dir.path("").into_os_string());
     command.extend([common::PMUX, "stat"].map(OsString::from));
     command.extend(arguments.iter().map(OsString::from));
     let mut options = SpawnOptions::default();
     options.perf_events = PerfEvents::Refused(errno);
     let exited = HeldChild::spawn(&command, options).unwrap().release().unwrap().wait().unwrap();
-    Ran {
+    CommandResult {
         status: exited.status,
-        out: std::fs::read(door.path("out")).unwrap(),
-        err: std::fs::read_to_string(door.path("err")).unwrap(),
+        out: std::fs::read(sync_dir.path("out")).unwrap(),
+        err: std::fs::read_to_string(sync_dir.path("err")).unwrap(),
     }
 }
 
@@ -141,7 +141,7 @@ fn what_would_help_is_said() {
 fn formats_are_the_same() {
     let events = "task-clock,page-faults,context-switches";
     let normal = stat(["-x,", "-e", events, "true"]).run().good();
-    let fields = |ran: &Ran| {
+    let fields = |ran: &CommandResult| {
         ran.rows()
             .iter()
             .map(|row| (row.len(), row[1].to_owned(), row[2].trim_end_matches(":u").to_owned()))
@@ -161,10 +161,10 @@ fn formats_are_the_same() {
         assert_eq!(lines.iter().map(keys).collect::<Vec<_>>(), normal.iter().map(keys).collect::<Vec<_>>());
     }
     // A file is left to the fields.
-    let door = Door::new();
-    let ran = asked(["-j", "-e", events, "-o", &door.text("out"), "true"]).good().says(&["no performance events"]);
+    let sync_dir = SyncDir::new();
+    let ran = asked(["-j", "-e", events, "-o", &sync_dir.text("out"), "true"]).good().says(&["no performance events"]);
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
-    let text = std::fs::read_to_string(door.path("out")).unwrap();
+    let text = std::fs::read_to_string(sync_dir.path("out")).unwrap();
     assert_eq!(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count(), 3, "{text}");
 }
 

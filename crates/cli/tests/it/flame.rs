@@ -1,6 +1,6 @@
 //! `pmux flame` as a user meets it.
 
-use crate::common::{Door, kernel, pmux, record_faults, role, skip_unless};
+use crate::common::{SyncDir, kernel, pmux, record_faults, role, skip_unless};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -16,8 +16,8 @@ fn titles(svg: &str) -> Vec<&str> {
 #[test]
 fn a_picture_has_the_functions_and_says_what_it_is_of() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     record(&file, "touch:300");
     let svg = pmux(["flame", "-i", file.to_str().unwrap()]).run().good().text();
     let frames = titles(&svg);
@@ -29,7 +29,7 @@ fn a_picture_has_the_functions_and_says_what_it_is_of() {
     assert!(svg.contains(">page-faults:u</text>"), "no title");
     assert!(svg.contains(" samples · "), "no subtitle");
     // The same into a file, through a pipe, compressed, as an icicle.
-    let out = door.path("out.svg");
+    let out = sync_dir.path("out.svg");
     let svg = pmux(["flame", "--no-inline", "-i", file.to_str().unwrap()]).run().good().text();
     pmux(["flame", "--no-inline", "--icicle", "-o", out.to_str().unwrap()])
         .args(["-i", "-"])
@@ -44,7 +44,7 @@ fn a_picture_has_the_functions_and_says_what_it_is_of() {
     };
     assert_eq!(sorted(&icicle), sorted(&svg));
     assert_ne!(icicle, svg);
-    let packed = door.path("out.svg.gz");
+    let packed = sync_dir.path("out.svg.gz");
     pmux(["flame", "--no-inline", "-i", file.to_str().unwrap(), "-o", packed.to_str().unwrap()]).run().good();
     assert_eq!(std::fs::read(&packed).unwrap()[..2], [0x1f, 0x8b]);
 }
@@ -52,8 +52,8 @@ fn a_picture_has_the_functions_and_says_what_it_is_of() {
 #[test]
 fn stacks_stand_on_what_was_asked_for() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     record(&file, "threads:3,100");
     let by =
         |what: &str| pmux(["flame", "--no-inline", "-i", file.to_str().unwrap(), "--by", what]).run().good().text();
@@ -75,8 +75,8 @@ fn stacks_stand_on_what_was_asked_for() {
 #[test]
 fn two_recordings_are_compared() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let (before, after) = (door.path("before.data"), door.path("after.data"));
+    let sync_dir = SyncDir::new();
+    let (before, after) = (sync_dir.path("before.data"), sync_dir.path("after.data"));
     record(&before, "touch:100");
     record(&after, "touch:1000");
     let svg = pmux(["flame", "--diff", before.to_str().unwrap(), after.to_str().unwrap()]).run().good().text();
@@ -87,8 +87,8 @@ fn two_recordings_are_compared() {
 #[test]
 fn part_of_a_recording_is_drawn() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     record(&file, "touch:500");
     let name = file.to_str().unwrap();
     let all = |svg: &str| {
@@ -114,8 +114,8 @@ fn part_of_a_recording_is_drawn() {
 #[test]
 fn files_of_another_kind_are_not_replaced() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let (file, notes) = (door.path("perf.data"), door.path("notes.txt"));
+    let sync_dir = SyncDir::new();
+    let (file, notes) = (sync_dir.path("perf.data"), sync_dir.path("notes.txt"));
     record(&file, "touch:100");
     std::fs::write(&notes, "of mine\n").unwrap();
     for words in [&["flame"][..], &["timeline"], &["convert", "-f", "firefox"], &["convert", "-f", "pprof"]]
@@ -130,7 +130,7 @@ fn files_of_another_kind_are_not_replaced() {
         let write = |to: &Path| pmux(words).args([&file]).args(["-o"]).args([to]).run();
         write(&notes).bad(125, &["notes.txt is there and is not ", "it is not replaced", "-o"]);
         assert_eq!(std::fs::read(&notes).unwrap(), b"of mine\n");
-        let (plain, packed) = (door.path(&words.join("")), door.path(&format!("{}.gz", words.join(""))));
+        let (plain, packed) = (sync_dir.path(&words.join("")), sync_dir.path(&format!("{}.gz", words.join(""))));
         std::fs::write(&plain, "").unwrap();
         for to in [&plain, &plain, &packed, &packed] {
             write(to).good();

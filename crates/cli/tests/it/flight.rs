@@ -230,7 +230,7 @@ fn without_a_rule_there_is_a_snapshot_at_the_end() {
 }
 
 #[test]
-fn whoever_asks_gets_a_snapshot() {
+fn every_dump_request_gets_a_snapshot() {
     skip_unless!(kernel());
     let recorder = Recorder::begin(busy(&[]));
     let pid = recorder.pid();
@@ -266,7 +266,7 @@ fn whoever_asks_gets_a_snapshot() {
 }
 
 #[test]
-fn who_is_not_there_is_not_asked() {
+fn a_missing_recorder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |words: &[&str]| pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", folder.path()).run();
     ask(&["dump", "--to", "1"]).bad(125, &["process 1 is no recorder that you may ask"]);

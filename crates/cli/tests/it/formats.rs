@@ -3,7 +3,7 @@
 //! `ci/formats/install FOLDER` installs the tools; `PMUX_FORMATS=FOLDER` says where they are. Read first: [`tools`].
 
 use crate::common;
-use crate::common::{Door, Ran, kernel, needs, pmux, program, record_faults, role, skip_unless, start};
+use crate::common::{CommandResult, SyncDir, kernel, needs, pmux, program, record_faults, role, skip_unless, start};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,22 +30,22 @@ const FORMATS: [(&str, &str); 5] = [
 ];
 
 /// The recording in all formats.
-fn converted(door: &Door) {
-    let file = door.path("perf.data");
+fn converted(sync_dir: &SyncDir) {
+    let file = sync_dir.path("perf.data");
     record_faults(&file, &["--switch-events"], role::words("threads:3,100"));
     for (format, name) in FORMATS {
         pmux(["convert", "--no-inline", "--to", format, "-i"])
             .args([&file])
-            .args(["-o".into(), door.path(name)])
+            .args(["-o".into(), sync_dir.path(name)])
             .run()
             .good();
     }
 }
 
 /// What each function has, the one that was met, by the simplest of all formats.
-fn folded(door: &Door) -> BTreeMap<String, u64> {
+fn folded(sync_dir: &SyncDir) -> BTreeMap<String, u64> {
     let mut leaves = BTreeMap::new();
-    for line in door.read("it.folded").lines() {
+    for line in sync_dir.read("it.folded").lines() {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
         if let Some((_, leaf)) = stack.rsplit_once(';') {
             *leaves.entry(leaf.to_owned()).or_default() += weight.parse::<u64>().unwrap();
@@ -60,7 +60,7 @@ fn leaves(told: &Value) -> BTreeMap<String, u64> {
     leaves.iter().map(|(name, weight)| (name.replace(';', ":"), weight.as_u64().unwrap())).collect()
 }
 
-fn json(ran: &Ran) -> Value {
+fn json(ran: &CommandResult) -> Value {
     serde_json::from_str(&ran.text()).unwrap()
 }
 
@@ -68,32 +68,32 @@ fn json(ran: &Ran) -> Value {
 fn published_descriptions_know_all_that_is_written() {
     skip_unless!(kernel() && program("node") && program("python3"));
     let Some(tools) = tools() else { return };
-    let door = Door::new();
-    converted(&door);
-    let told = folded(&door);
+    let sync_dir = SyncDir::new();
+    converted(&sync_dir);
+    let told = folded(&sync_dir);
     assert!(told.values().sum::<u64>() >= 300);
-    let pprof = json(&start("node", [own("pprof.cjs"), tools.clone(), door.path("it.pb.gz")]).run().good());
+    let pprof = json(&start("node", [own("pprof.cjs"), tools.clone(), sync_dir.path("it.pb.gz")]).run().good());
     assert_eq!(pprof["types"], serde_json::json!(["samples", "page-faults:u"]));
     assert_eq!(leaves(&pprof), told);
     let python = |words: [PathBuf; 2]| start("python3", words).env("PYTHONPATH", tools.join("python"));
-    let trace = json(&python([own("trace.py"), door.path("it.perfetto-trace")]).run().good());
+    let trace = json(&python([own("trace.py"), sync_dir.path("it.perfetto-trace")]).run().good());
     assert_eq!(leaves(&trace), told);
     assert!(trace["kinds"]["track_event"].as_u64().unwrap() > 0, "{}", trace["kinds"]);
     let schema = tools.join("node_modules/speedscope/dist/release/file-format-schema.json");
-    python([own("schema.py"), schema]).args([door.path("it.speedscope.json")]).run().good();
+    python([own("schema.py"), schema]).args([sync_dir.path("it.speedscope.json")]).run().good();
 }
 
 #[test]
 fn speedscope_opens_what_it_knows() {
     skip_unless!(kernel() && program("chromium"));
     let Some(tools) = tools() else { return };
-    let door = Door::new();
-    converted(&door);
+    let sync_dir = SyncDir::new();
+    converted(&sync_dir);
     // The viewer's own way to be started with a file: a script that calls it. It shows the name of what it has opened.
     let mut script = String::from("(async () => {\nconst seen = [];\n");
     let known = ["it.speedscope.json", "it.pb.gz", "it.folded", "it.trace.json"];
     for name in known {
-        let bytes: Vec<String> = std::fs::read(door.path(name)).unwrap().iter().map(u8::to_string).collect();
+        let bytes: Vec<String> = std::fs::read(sync_dir.path(name)).unwrap().iter().map(u8::to_string).collect();
         let data = format!("btoa([{}].map((byte) => String.fromCharCode(byte)).join(''))", bytes.join(","));
         script.push_str(&format!("document.title = ''; speedscope.loadFileFromBase64('{name}', {data});\n"));
         script.push_str("for (let i = 0; i < 100 && !document.title.includes(' - speedscope'); i++)\n");
@@ -101,10 +101,10 @@ fn speedscope_opens_what_it_knows() {
         script.push_str("seen.push(document.title);\n");
     }
     script.push_str("document.body.dataset.seen = seen.join('|');\n})();\n");
-    std::fs::write(door.path("open.js"), script).unwrap();
+    std::fs::write(sync_dir.path("open.js"), script).unwrap();
     let page = tools.join("node_modules/speedscope/dist/release/index.html");
-    let link = format!("file://{}#localProfilePath={}", page.display(), door.path("open.js").display());
-    let profile = format!("--user-data-dir={}", door.path("browser").display());
+    let link = format!("file://{}#localProfilePath={}", page.display(), sync_dir.path("open.js").display());
+    let profile = format!("--user-data-dir={}", sync_dir.path("browser").display());
     let shown = start("chromium", common::BROWSER).args(["--use-gl=angle", "--use-angle=swiftshader"]);
     let shown = shown.args(["--enable-unsafe-swiftshader", "--virtual-time-budget=20000", "--dump-dom"]);
     let shown = shown.args([profile, link]).run().good().text();

@@ -6,7 +6,9 @@
 //! Differences that are there on purpose are in [`on_purpose`], one test each.
 
 use crate::common;
-use crate::common::{Cgroup, Door, Ran, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, start, stat};
+use crate::common::{
+    Cgroup, CommandResult, SyncDir, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, start, stat,
+};
 use pmux_testkit::state_of;
 use std::process::{Child, Command};
 
@@ -36,7 +38,7 @@ fn shape(text: &str) -> Vec<String> {
     out.lines().map(|line| line.trim_start().to_owned()).collect()
 }
 
-fn both(options: &[&str], command: &[&str]) -> (Ran, Ran) {
+fn both(options: &[&str], command: &[&str]) -> (CommandResult, CommandResult) {
     let theirs = start("perf", ["stat"]).args(options.iter().copied()).args(command.iter().copied()).run();
     let ours = stat(options.iter().copied()).args(command.iter().copied()).run();
     assert_eq!(ours.code(), theirs.code(), "{options:?}\n{}{}", ours.err, theirs.err);
@@ -58,7 +60,7 @@ fn compare(options: &[&str], command: &[&str]) {
         }
         assert_eq!(shape(&ours.err), shape(&theirs.err), "{options:?}\nours:\n{}\nperf:\n{}", ours.err, theirs.err);
         // What is not a measured value is equal to the letter.
-        let names = |ran: &Ran| -> Vec<(String, String, String)> {
+        let names = |ran: &CommandResult| -> Vec<(String, String, String)> {
             let text = |value: &serde_json::Value| value.as_str().unwrap_or("none").to_owned();
             ran.json().iter().map(|line| (text(&line["event"]), text(&line["unit"]), text(&line["cpu"]))).collect()
         };
@@ -73,7 +75,7 @@ fn compare(options: &[&str], command: &[&str]) {
 fn compare_events(options: &[&str], command: &[&str]) {
     let options: Vec<&str> = ["-j"].iter().chain(options).copied().collect();
     let (ours, theirs) = both(&options, command);
-    let names = |ran: &Ran| -> Vec<String> {
+    let names = |ran: &CommandResult| -> Vec<String> {
         ran.json().iter().filter_map(|line| line["event"].as_str().map(str::to_owned)).collect()
     };
     assert_eq!(names(&ours), names(&theirs), "{options:?}");
@@ -169,7 +171,7 @@ fn compare_sets(options: &[&str], command: &[&str]) {
     for format in ["-j", "-x,"] {
         let options: Vec<&str> = [format].iter().chain(options).copied().collect();
         let (ours, theirs) = both(&options, command);
-        let set = |ran: &Ran| {
+        let set = |ran: &CommandResult| {
             let mut lines = shape(&ran.err);
             lines.sort();
             lines.dedup();
@@ -239,22 +241,25 @@ fn a_process_that_does_something() {
     skip_unless!(ready());
     for options in [&["-p"][..], &["--per-thread", "-p"], &["-t"]] {
         let shapes = |program: &str| {
-            let door = Door::new();
-            let words = role::words(&format!("behind:500,{}", door.path("").display()));
+            let sync_dir = SyncDir::new();
+            let words = role::words(&format!("behind:500,{}", sync_dir.path("").display()));
             let mut child =
                 Command::new(&words[0]).args(&words[1..]).stdout(std::process::Stdio::null()).spawn().unwrap();
-            let pid = door.read("here");
+            let pid = sync_dir.read("here");
             // Its work is that of a thread of the process, and its first thread waits for that.
             common::eventually("the first thread's sleep", || {
                 (state_of(child.id().cast_signed()) == Some('S')).then_some(())
             });
-            let during =
-                format!("echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done", door.text("go"), door.text("done"));
+            let during = format!(
+                "echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done",
+                sync_dir.text("go"),
+                sync_dir.text("done")
+            );
             let ran = start(program, ["stat", "-j", "-e", "page-faults:u,task-clock"])
                 .args(options.iter().copied())
                 .args([&pid, "--", "sh", "-c", &during])
                 .run();
-            door.say("leave");
+            sync_dir.post("leave");
             child.wait().unwrap();
             let mut shapes = shape(&ran.err);
             // Which thread has done more is not for certain.
@@ -289,8 +294,8 @@ fn control_groups() {
 #[test]
 fn files() {
     skip_unless!(ready());
-    let door = Door::new();
-    let path = door.text("out");
+    let sync_dir = SyncDir::new();
+    let path = sync_dir.text("out");
     for (format, append) in [("-x,", false), ("-j", true), ("-x,", true), ("-j", false)] {
         let mut options = vec![format, "-e", EVENTS, "-o", &path];
         options.extend(append.then_some("--append"));
@@ -325,7 +330,7 @@ mod on_purpose {
         skip_unless!(ready());
         let options = ["-x,", "-e", "duration_time,user_time,system_time,page-faults"];
         let (ours, theirs) = both(&options, &WORK);
-        let fields = |ran: &Ran| {
+        let fields = |ran: &CommandResult| {
             let rows = ran.rows();
             rows.iter().map(|row| row[1..3].join(",")).collect::<Vec<_>>()
         };
@@ -356,9 +361,9 @@ mod on_purpose {
         skip_unless!(ready() && root());
         let options = ["--metric-only", "-a", "-A", "-e", "cycles,instructions,branches,branch-misses"];
         let (ours, theirs) = both(&[&["-x,"], &options[..]].concat(), &WORK);
-        let heads = |ran: &Ran| ran.err.lines().next().unwrap_or_default().replace("Ghz", "GHz");
+        let heads = |ran: &CommandResult| ran.err.lines().next().unwrap_or_default().replace("Ghz", "GHz");
         assert_eq!(heads(&ours), heads(&theirs));
-        let places = |ran: &Ran| {
+        let places = |ran: &CommandResult| {
             ran.err.lines().map(|line| line.split(',').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(places(&ours), places(&theirs));
@@ -397,7 +402,7 @@ mod on_purpose {
         }
         let many = ["instructions:u"; 40].join(",");
         let (ours, theirs) = both(&["-x,", "-e", &many], &WORK);
-        let kinds = |ran: &Ran| {
+        let kinds = |ran: &CommandResult| {
             let mut kinds = shape(&ran.err);
             // Counted for all of the time, and not at all: both may be missing in a run.
             kinds.retain(|line| !line.starts_with("<not counted>") && !line.contains(",100.00,"));

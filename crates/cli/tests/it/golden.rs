@@ -2,7 +2,7 @@
 //! right to record is needed here.
 
 use crate::common;
-use crate::common::{Door, pmux};
+use crate::common::{SyncDir, pmux};
 use flate2::read::GzDecoder;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -47,11 +47,11 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// The recording as perf wrote it.
-fn unpacked(door: &Door, name: &str) -> PathBuf {
+fn unpacked(sync_dir: &SyncDir, name: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let packed = std::fs::File::open(golden(&format!("{name}.data.gz"))).unwrap();
     GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
-    let file = door.path(&format!("{}.data", name.replace('/', "-")));
+    let file = sync_dir.path(&format!("{}.data", name.replace('/', "-")));
     std::fs::write(&file, bytes).unwrap();
     file
 }
@@ -65,9 +65,9 @@ fn trimmed(text: &str) -> Vec<&str> {
 
 #[test]
 fn lines_are_those_of_perf() {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     for (name, fields, _) in ALL {
-        let ours = pmux(["script", "--ns", "-F", fields, "-i"]).args([unpacked(&door, name)]).run().good().text();
+        let ours = pmux(["script", "--ns", "-F", fields, "-i"]).args([unpacked(&sync_dir, name)]).run().good().text();
         let theirs = std::fs::read_to_string(golden(&format!("{name}.script"))).unwrap();
         let (ours, theirs) = (trimmed(&ours), trimmed(&theirs));
         for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
@@ -79,11 +79,11 @@ fn lines_are_those_of_perf() {
 
 #[test]
 fn rows_are_those_of_perf() {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     for (name, _, sort) in ALL {
         let Some(sort) = sort else { continue };
         let ours = pmux(["report", "--no-children", "-g", "none", "--sort", sort, "-i"])
-            .args([unpacked(&door, name)])
+            .args([unpacked(&sync_dir, name)])
             .run()
             .good()
             .text();
@@ -112,8 +112,8 @@ fn samples(text: &str) -> Vec<&str> {
 
 #[test]
 fn filters_leave_what_perf_told_of_it() {
-    let door = Door::new();
-    let file = unpacked(&door, "tracepoints");
+    let sync_dir = SyncDir::new();
+    let file = unpacked(&sync_dir, "tracepoints");
     let told = std::fs::read_to_string(golden("tracepoints.script")).unwrap();
     let ours = |options: &[&str]| {
         let fields = ["script", "--ns", "-F", "comm,pid,tid,cpu,time,event,trace", "-i"];
@@ -157,8 +157,8 @@ fn filters_leave_what_perf_told_of_it() {
 
 #[test]
 fn a_program_is_where_a_sample_was_met() {
-    let door = Door::new();
-    let file = unpacked(&door, "chains");
+    let sync_dir = SyncDir::new();
+    let file = unpacked(&sync_dir, "chains");
     let told = std::fs::read_to_string(golden("chains.script")).unwrap();
     // The innermost frame is the line below that of the sample.
     let innermost = |text: &str| {
@@ -179,8 +179,8 @@ fn a_program_is_where_a_sample_was_met() {
 
 #[test]
 fn chains_are_as_deep_as_asked_for() {
-    let door = Door::new();
-    let file = unpacked(&door, "chains");
+    let sync_dir = SyncDir::new();
+    let file = unpacked(&sync_dir, "chains");
     let told = std::fs::read_to_string(golden("chains.script")).unwrap();
     let chains = |text: &str| {
         let mut chains: Vec<Vec<String>> = Vec::new();
@@ -222,8 +222,8 @@ fn chains_are_as_deep_as_asked_for() {
 
 #[test]
 fn columns_are_those_that_were_asked_for() {
-    let door = Door::new();
-    let file = unpacked(&door, "several");
+    let sync_dir = SyncDir::new();
+    let file = unpacked(&sync_dir, "several");
     let report = |options: &[&str]| {
         let text =
             pmux(["report", "-g", "none", "-e", "cycles:u", "-i"]).args([&file]).args(options).run().good().text();
@@ -257,12 +257,12 @@ fn columns_are_those_that_were_asked_for() {
 }
 
 /// What was made in `golden/corpus` of the recording of this name: a file, or a folder as `perf record --threads` makes it.
-fn from_corpus(door: &Door, name: &str) -> PathBuf {
+fn from_corpus(sync_dir: &SyncDir, name: &str) -> PathBuf {
     let path = golden("corpus").join(format!("{name}.data.gz"));
     if path.exists() {
-        return unpacked(door, &format!("corpus/{name}"));
+        return unpacked(sync_dir, &format!("corpus/{name}"));
     }
-    let folder = door.path(name);
+    let folder = sync_dir.path(name);
     std::fs::create_dir(&folder).unwrap();
     let packed = golden("corpus").join(format!("{name}.tar.gz"));
     common::start("tar", ["-xzf"]).args([&packed]).args(["-C".as_ref(), folder.as_os_str()]).run().good();
@@ -271,9 +271,9 @@ fn from_corpus(door: &Door, name: &str) -> PathBuf {
 
 #[test]
 fn every_command_reads_every_recording() {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     // Names of functions are of no interest, and those of this machine would be others'.
-    let (nothing, out) = (door.text("nothing"), door.text("out"));
+    let (nothing, out) = (sync_dir.text("nothing"), sync_dir.text("out"));
     std::fs::create_dir(&nothing).unwrap();
     let symbols = ["--no-cache", "--symfs", &nothing];
     let counts = std::fs::read_to_string(golden("corpus/COUNTS")).unwrap();
@@ -281,7 +281,7 @@ fn every_command_reads_every_recording() {
     for (index, line) in counts.lines().enumerate() {
         let (name, count) = line.split_once(' ').unwrap();
         let count: u64 = count.parse().unwrap();
-        let file = from_corpus(&door, name);
+        let file = from_corpus(&sync_dir, name);
         let file = file.to_str().unwrap();
         let run = |words: &[&str]| {
             let ran = pmux(words).args(symbols).run();
@@ -322,11 +322,11 @@ fn every_command_reads_every_recording() {
 
 #[test]
 fn build_ids_are_those_that_perf_lists() {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     for (name, ids) in BUILD_IDS {
-        let packed = door.path("it.pb.gz");
+        let packed = sync_dir.path("it.pb.gz");
         pmux(["convert", "--to", "pprof", "-i"])
-            .args([unpacked(&door, name)])
+            .args([unpacked(&sync_dir, name)])
             .args(["-o"])
             .args([&packed])
             .run()
@@ -341,8 +341,8 @@ fn build_ids_are_those_that_perf_lists() {
 
 #[test]
 fn a_recording_against_itself_shows_what_has_most() {
-    let door = Door::new();
-    let file = unpacked(&door, "chains");
+    let sync_dir = SyncDir::new();
+    let file = unpacked(&sync_dir, "chains");
     let text = pmux(["diff", "--rows", "0"]).args([&file, &file]).run().good().text();
     let shares: Vec<f64> = text
         .lines()

@@ -9,7 +9,7 @@ use crate::common::service::{Service, on_cpu};
 use crate::common::{eventually, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
 use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
-use pmux_testkit::hotplug::{SWITCH, Switch};
+use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 
 /// Off, and on again, with some time before, between and after.
 fn off_and_on() -> String {
@@ -18,7 +18,7 @@ fn off_and_on() -> String {
 
 #[test]
 fn a_cpu_that_comes_back_is_counted_again() {
-    let Some(_switch) = Switch::take() else { return };
+    let Some(_switch) = CpuSwitch::take() else { return };
     let ran = stat(["-a", "-A", "-e", "cpu-clock,page-faults", "--", "sh", "-c", &off_and_on()]).run().good();
     let ran = ran.says(&[" CPU 1 was counted for ", "it was offline once, and is counted again"]);
     let clock = |cpu: &str| {
@@ -32,7 +32,7 @@ fn a_cpu_that_comes_back_is_counted_again() {
 
 #[test]
 fn a_watch_of_all_cpus_says_when_one_was_away() {
-    let Some(_switch) = Switch::take() else { return };
+    let Some(_switch) = CpuSwitch::take() else { return };
     for options in [&["-a"][..], &["-a", "--count-only"]] {
         // An address of whatever program runs.
         let line = ["0x404060/8:w", "--", "sh", "-c", &off_and_on()].map(str::to_owned);
@@ -47,7 +47,7 @@ fn a_watch_of_all_cpus_says_when_one_was_away() {
 
 #[test]
 fn intervals_say_when_it_was_away() {
-    let Some(_switch) = Switch::take() else { return };
+    let Some(_switch) = CpuSwitch::take() else { return };
     let ran = stat(["-a", "-A", "-I", "100", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();
     let away = ran.err.matches("# CPU 1 was missed for ").count();
     assert!((2..=4).contains(&away), "only where it is missing: {}", ran.err);
@@ -58,7 +58,7 @@ fn intervals_say_when_it_was_away() {
 
 #[test]
 fn the_sum_and_the_fields_go_on() {
-    let Some(_switch) = Switch::take() else { return };
+    let Some(_switch) = CpuSwitch::take() else { return };
     let ran = stat(["-a", "-j", "-v", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();
     assert_eq!(ran.json().len(), 1, "{}", ran.err);
     ran.says(&["CPU 1 was counted for "]);
@@ -70,7 +70,7 @@ fn the_sum_and_the_fields_go_on() {
 
 #[test]
 fn a_service_follows_cpus_and_tells_its_clients() {
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let service = Service::start();
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
@@ -96,10 +96,10 @@ fn a_service_follows_cpus_and_tells_its_clients() {
 
 /// A client asks for events of the CPU at the moment when it goes, and the service sees that before it is told.
 #[test]
-fn clients_are_told_whoever_has_seen_it_first() {
-    let Some(_switch) = Switch::take() else { return };
+fn clients_are_notified_of_an_offline_cpu_once() {
+    let Some(_switch) = CpuSwitch::take() else { return };
     let service = Service::start();
-    let (mut client, mut asker) = (service.client(), service.client());
+    let (mut client, mut conn) = (service.client(), service.client());
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let other = Attr { config: sw::PAGE_FAULTS, ..clock };
     for _ in 0..3 {
@@ -108,8 +108,8 @@ fn clients_are_told_whoever_has_seen_it_first() {
         std::thread::scope(|scope| {
             scope.spawn(|| std::fs::write(SWITCH, "0").unwrap());
             loop {
-                match asker.ask(&Request::Open(on_cpu(1, &[other]))).reply {
-                    Reply::Opened(opened) => asker.close(&opened.handles),
+                match conn.ask(&Request::Open(on_cpu(1, &[other]))).reply {
+                    Reply::Opened(opened) => conn.close(&opened.handles),
                     Reply::Refused(refusal) => break assert_eq!(refusal.errno, 19, "{}", refusal.text),
                     reply => panic!("{reply:?}"),
                 }
@@ -133,7 +133,7 @@ fn clients_are_told_whoever_has_seen_it_first() {
 #[test]
 fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
     use crate::common::records::{Reading, clock, on_cpus, subscribe};
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let service = Service::start();
     let mut one = subscribe(&service, &on_cpus(clock()));
     one.enable().unwrap();
@@ -172,7 +172,7 @@ fn of_cpu_1(one: &pmux::Subscription) -> Vec<u64> {
 
 #[test]
 fn a_cpu_that_comes_back_is_recorded_again() {
-    let Some(_switch) = Switch::take() else { return };
+    let Some(_switch) = CpuSwitch::take() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
     // Both CPUs are busy, so that the clock of each ticks; no process stays busy for ever.
@@ -210,7 +210,7 @@ fn flight(arguments: &[&str], command: &str) -> (String, serde_json::Value) {
 
 #[test]
 fn a_snapshot_tells_when_a_cpu_was_away() {
-    let Some(_switch) = Switch::take() else { return };
+    let Some(_switch) = CpuSwitch::take() else { return };
     let busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
     let line = format!("{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
     let (said, cpu) = flight(&["-a", "-e", "cpu-clock", "-F", "999"], &line);
@@ -224,7 +224,7 @@ fn a_snapshot_tells_when_a_cpu_was_away() {
 /// A CPU that was not known when the events were opened: what is opened there then stands as the rest does.
 #[test]
 fn a_set_that_is_on_is_on_where_a_cpu_comes_for_the_first_time() {
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     switch.turn("0");
     let rounds = "i=0; while [ $i -lt 20 ]; do sleep 0.01; i=$((i+1)); done";
     let line = format!("sleep 0.2; echo 1 >{SWITCH}; sleep 1.5; taskset 2 sh -c '{rounds}'");

@@ -1,6 +1,6 @@
 //! Functions that the compiler put into their callers: rows, trees and pictures know them, and shares stay what `perf` says.
 
-use crate::common::{Door, is_installed, kernel, needs, perf, pmux, start};
+use crate::common::{SyncDir, is_installed, kernel, needs, perf, pmux, start};
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = r"
@@ -13,11 +13,11 @@ int main(void) { for (int i = 0; i < 3000; i++) mill(100000); return 0; }
 ";
 
 /// A recording of the program; `None` where there is no compiler.
-fn recorded(door: &Door) -> Option<PathBuf> {
+fn recorded(sync_dir: &SyncDir) -> Option<PathBuf> {
     if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
         return None;
     }
-    let (source, program, file) = (door.path("mill.c"), door.path("mill"), door.path("it.data"));
+    let (source, program, file) = (sync_dir.path("mill.c"), sync_dir.path("mill"), sync_dir.path("it.data"));
     std::fs::write(&source, PROGRAM).unwrap();
     start("cc", ["-O1", "-g", "-fno-omit-frame-pointer", "-o"]).args([&program, &source]).run().good();
     let mut start = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"]);
@@ -41,8 +41,8 @@ fn shares(table: &str, function: &str) -> Option<Vec<f64>> {
 
 #[test]
 fn what_was_inlined_has_rows_and_stands_in_trees() {
-    let door = Door::new();
-    let Some(file) = recorded(&door) else { return };
+    let sync_dir = SyncDir::new();
+    let Some(file) = recorded(&sync_dir) else { return };
     let pmux_path = env!("CARGO_BIN_EXE_pmux");
     let all = table(pmux_path, &file, &[]);
     for inlined in ["grind (inlined)", "sift (inlined)"] {

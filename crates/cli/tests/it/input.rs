@@ -1,6 +1,6 @@
 //! Which recording is read: a file, a folder of snapshots, what is piped in. The same for all who read one.
 
-use crate::common::{Door, kernel, perf, pmux, record_faults, role, root, skip_unless, start, tracefs};
+use crate::common::{SyncDir, kernel, perf, pmux, record_faults, role, root, skip_unless, start, tracefs};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ fn lines(path: &Path) -> BTreeMap<String, usize> {
 #[test]
 fn what_two_snapshots_hold_counts_once() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let folder = door.path("snapshots");
+    let sync_dir = SyncDir::new();
+    let folder = sync_dir.path("snapshots");
     // The second snapshot holds what is in the first one, and more.
     let wait = format!("while [ -z \"$(ls {0}/*.data 2>/dev/null)\" ]; do sleep 0.02; done", folder.display());
     let work = role::quiet_line("touch:200");
@@ -33,7 +33,7 @@ fn what_two_snapshots_hold_counts_once() {
     pmux(["flight", "-e", "page-faults:u", "-c", "1", "--keep", "60s", "--at-end", "always", "-o"])
         .args([&folder])
         .args(["--", "sh", "-c", &line])
-        .env("XDG_RUNTIME_DIR", door.path("."))
+        .env("XDG_RUNTIME_DIR", sync_dir.path("."))
         .run()
         .good();
     let files = data_files(&folder);
@@ -79,8 +79,8 @@ fn what_two_snapshots_hold_counts_once() {
 #[test]
 fn recordings_of_two_machines_are_not_one() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let folder = door.path("two");
+    let sync_dir = SyncDir::new();
+    let folder = sync_dir.path("two");
     std::fs::create_dir(&folder).unwrap();
     record_faults(&folder.join("a.data"), &[], role::words("touch:10"));
     let bytes = std::fs::read(folder.join("a.data")).unwrap();
@@ -96,7 +96,7 @@ fn recordings_of_two_machines_are_not_one() {
         pmux([command, "-i"]).args([&folder]).run().bad(125, &["a.data", "b.data", "are not of one machine"]);
     }
     // To compare, each stands for itself: both have all of the same time.
-    let none = door.path("none");
+    let none = sync_dir.path("none");
     std::fs::create_dir(&none).unwrap();
     pmux(["report", "-i"]).args([&none]).run().bad(125, &["there is no recording in this folder"]);
     pmux(["diff"]).args([&none, &none]).run().bad(125, &["there is no recording in this folder"]);
@@ -105,9 +105,9 @@ fn recordings_of_two_machines_are_not_one() {
 #[test]
 fn a_side_of_a_comparison_may_be_a_folder() {
     skip_unless!(kernel());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let side = |name: &str| {
-        let folder = door.path(name);
+        let folder = sync_dir.path(name);
         std::fs::create_dir(&folder).unwrap();
         for run in 0..2 {
             record_faults(&folder.join(format!("{run}.data")), &[], role::words("touch:100"));
@@ -123,7 +123,7 @@ fn a_side_of_a_comparison_may_be_a_folder() {
 #[test]
 fn what_perf_pipes_is_read() {
     skip_unless!(kernel() && perf());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let options = ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o"];
     let words =
         |to: OsString| options.iter().map(OsString::from).chain([to, "--".into()]).chain(role::words("touch:300"));
@@ -134,7 +134,7 @@ fn what_perf_pipes_is_read() {
         assert!(table.contains("of event 'page-faults:u'") && table.contains("atomic_store"), "{table}");
     }
     let script = pmux(["script", "-F", "comm,event"]).input(piped.clone()).run().good().text();
-    let file = door.path("piped.data");
+    let file = sync_dir.path("piped.data");
     std::fs::write(&file, &piped).unwrap();
     let own = start("perf", ["script", "-F", "comm,event", "-i"]).args([&file]).run().good().text();
     // Of a pipe perf prints the chains, too.
@@ -202,9 +202,9 @@ fn few_bytes_that_unpack_to_many_take_little_memory() {
         ("short", packed(&raw_short, &again_short, 2000), 8, "can't be right"),
         ("samples", packed(&raw_sample, &again_sample, 2000), 3, ""),
     ];
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     for (name, stream, times, says) in streams {
-        let file = door.path(name);
+        let file = sync_dir.path(name);
         std::fs::write(&file, bomb(&stream, times)).unwrap();
         // In bytes of addresses: threads and libraries take some hundred MiB of them. What is unpacked is more than that.
         let limited =
@@ -275,7 +275,7 @@ fn strictly(bytes: &[u8]) -> usize {
 #[test]
 fn all_records_of_a_file_end_alike() {
     skip_unless!(kernel());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let mut modes: Vec<(&str, Vec<&str>)> = vec![
         ("record", vec!["-e", "page-faults:u", "-c", "1"]),
         ("record", vec!["-e", "cpu-clock:u", "-F", "2000", "-g"]),
@@ -291,8 +291,8 @@ fn all_records_of_a_file_end_alike() {
         modes.push(("flight", vec!["-e", "raw_syscalls:sys_enter", "--keep", "60s", "--at-end", "always"]));
     }
     for (number, (command, options)) in modes.iter().enumerate() {
-        let to = door.path(&number.to_string());
-        let mut start = pmux([command, "-q"]).env("XDG_RUNTIME_DIR", door.path("."));
+        let to = sync_dir.path(&number.to_string());
+        let mut start = pmux([command, "-q"]).env("XDG_RUNTIME_DIR", sync_dir.path("."));
         start.command.args(options).arg("-o").arg(&to).args([
             "--",
             "sh",
@@ -311,9 +311,9 @@ fn all_records_of_a_file_end_alike() {
 #[test]
 fn what_the_threads_of_perf_wrote_is_one_recording() {
     skip_unless!(kernel() && perf());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     for options in [&["--threads"][..], &["--threads", "-z"]] {
-        let folder = door.path("threads.data");
+        let folder = sync_dir.path("threads.data");
         let _ = std::fs::remove_dir_all(&folder);
         let work = "for i in 1 2 3 4 5 6 7 8; do ls -R /usr/share/doc > /dev/null & done; wait";
         let mut recorder = start("perf", ["record", "-q", "-N", "-e", "page-faults:u", "-c", "1", "-o"]);
@@ -333,14 +333,19 @@ fn what_the_threads_of_perf_wrote_is_one_recording() {
         assert_eq!(sorted(&ours.text()), sorted(&theirs), "{options:?}");
         assert!(!ours.err.contains("too late"), "{}", ours.err);
         for command in ["report", "flame", "timeline"] {
-            let out = door.path(command);
+            let out = sync_dir.path(command);
             let mut start = pmux([command, "-i"]).args([&folder]);
             if command != "report" {
                 start.command.arg("-o").arg(&out);
             }
             start.run().good();
         }
-        pmux(["convert", "--to", "folded", "-i"]).args([&folder]).args(["-o"]).args([door.path("folded")]).run().good();
+        pmux(["convert", "--to", "folded", "-i"])
+            .args([&folder])
+            .args(["-o"])
+            .args([sync_dir.path("folded")])
+            .run()
+            .good();
         let same = pmux(["diff"]).args([&folder, &folder]).run().good().text();
         assert!(same.contains("page-faults"), "{same}");
     }

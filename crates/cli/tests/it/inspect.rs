@@ -1,7 +1,7 @@
 //! `pmux list`, `explain`, `completions`, `man` and help.
 
 use crate::common;
-use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, program, root, skip_unless, start, tracefs};
+use crate::common::{SyncDir, has_pmu, kernel, kernel_mode, pmux, program, root, skip_unless, start, tracefs};
 
 #[test]
 fn events_are_listed_by_kind_with_what_can_be_opened() {
@@ -85,8 +85,8 @@ fn a_reader_may_have_enough() {
         assert_eq!(ran.err, "", "{line}");
         assert!(ran.text().ends_with("after\n"));
     }
-    let door = Door::new();
-    let shell = format!("\"$0\" man '{}' | true; echo after", door.text("pages"));
+    let sync_dir = SyncDir::new();
+    let shell = format!("\"$0\" man '{}' | true; echo after", sync_dir.text("pages"));
     assert_eq!(start("sh", ["-c", &shell, common::PMUX]).run().good().err, "");
 }
 
@@ -136,9 +136,9 @@ fn shells_complete_the_options() {
             assert!(text.contains(option), "{shell} lacks {option}");
         }
         if matches!(shell, "bash" | "zsh") && program(shell) {
-            let door = Door::new();
-            std::fs::write(door.path("pmux"), &text).unwrap();
-            start(shell, ["-n", &door.text("pmux")]).run().good();
+            let sync_dir = SyncDir::new();
+            std::fs::write(sync_dir.path("pmux"), &text).unwrap();
+            start(shell, ["-n", &sync_dir.text("pmux")]).run().good();
         }
     }
     if program("bash") {
@@ -152,8 +152,8 @@ fn shells_complete_the_options() {
 
 #[test]
 fn manual_pages_can_be_read() {
-    let door = Door::new();
-    let folder = door.text("man1");
+    let sync_dir = SyncDir::new();
+    let folder = sync_dir.text("man1");
     let written = pmux(["man", &folder]).run().good().text();
     let pages: Vec<&str> = written.lines().collect();
     assert_eq!(pages.len(), 29, "{written}");

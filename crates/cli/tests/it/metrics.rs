@@ -174,7 +174,7 @@ fn the_service_s_own_questions_do_not_hide_what_is_saved() {
 }
 
 #[test]
-fn who_asks_badly_is_told_and_sent_away() {
+fn bad_requests_are_answered_and_closed() {
     skip_unless!(kernel());
     let (service, address) = serve("");
     for (request, status) in [

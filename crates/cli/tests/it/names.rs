@@ -1,7 +1,7 @@
 //! Names of functions when the files of a recording are somewhere else, are others by now, or are gone.
 
 use crate::common;
-use crate::common::{Door, Ran, Start, is_installed, kernel, needs, pmux, root, skip_unless, start};
+use crate::common::{CommandResult, Start, SyncDir, is_installed, kernel, needs, pmux, root, skip_unless, start};
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "
@@ -11,18 +11,18 @@ int main(int argc, char **argv) { (void)argv; for (int i = 0; i < 40 || argc > 1
 ";
 
 /// Builds the program; `None` where there is no compiler.
-fn build(door: &Door, flags: &[&str]) -> Option<PathBuf> {
+fn build(sync_dir: &SyncDir, flags: &[&str]) -> Option<PathBuf> {
     if !needs("cc", "a C compiler", is_installed("cc")) {
         return None;
     }
-    let (source, file) = (door.path("it.c"), door.path("it"));
+    let (source, file) = (sync_dir.path("it.c"), sync_dir.path("it"));
     std::fs::write(&source, PROGRAM).unwrap();
     start("cc", ["-g", "-o"]).args([&file, &source]).args(flags).run().good();
     Some(file)
 }
 
-fn record(door: &Door, command: &[&Path]) -> PathBuf {
-    let file = door.path("it.data");
+fn record(sync_dir: &SyncDir, command: &[&Path]) -> PathBuf {
+    let file = sync_dir.path("it.data");
     pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "500", "-o"])
         .args([&file])
         .args(["--"])
@@ -33,7 +33,7 @@ fn record(door: &Door, command: &[&Path]) -> PathBuf {
 }
 
 /// What the table says of symbols.
-fn table(file: &Path, options: &[&str]) -> Ran {
+fn table(file: &Path, options: &[&str]) -> CommandResult {
     reading(file, options).run().good()
 }
 
@@ -41,17 +41,17 @@ fn reading(file: &Path, options: &[&str]) -> Start {
     pmux(["report", "--stdio", "--sort", "symbol", "-i"]).args([file]).args(options)
 }
 
-fn has_names(ran: &Ran) -> bool {
+fn has_names(ran: &CommandResult) -> bool {
     ran.text().lines().any(|line| line.ends_with("[.] deep"))
 }
 
 #[test]
 fn files_are_found_below_another_root_and_known_from_before() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let Some(program) = build(&door, &["-O1"]) else { return };
-    let file = record(&door, &[&program]);
-    let root = door.path("root");
+    let sync_dir = SyncDir::new();
+    let Some(program) = build(&sync_dir, &["-O1"]) else { return };
+    let file = record(&sync_dir, &[&program]);
+    let root = sync_dir.path("root");
     let moved = root.join(program.strip_prefix("/").unwrap());
     std::fs::create_dir_all(moved.parent().unwrap()).unwrap();
     std::fs::rename(&program, &moved).unwrap();
@@ -60,7 +60,7 @@ fn files_are_found_below_another_root_and_known_from_before() {
     let elsewhere = table(&file, &["--no-cache", "--symfs", root.to_str().unwrap()]);
     assert!(has_names(&elsewhere), "{}", elsewhere.text());
     // Another build in its place is not taken, and that is said.
-    build(&door, &["-O0"]).unwrap();
+    build(&sync_dir, &["-O0"]).unwrap();
     let other = table(&file, &["--no-cache"]).says(&["it has changed since it was recorded", "build id"]);
     assert!(!has_names(&other));
     // What was found out once is known, whatever became of the file.
@@ -75,16 +75,16 @@ fn files_are_found_below_another_root_and_known_from_before() {
 #[test]
 fn what_a_container_has_mounted_is_read_while_it_runs() {
     skip_unless!(root() && common::program("unshare"));
-    let door = Door::new();
-    let Some(program) = build(&door, &["-O1"]) else { return };
-    let hidden = door.path("hidden");
+    let sync_dir = SyncDir::new();
+    let Some(program) = build(&sync_dir, &["-O1"]) else { return };
+    let hidden = sync_dir.path("hidden");
     std::fs::create_dir(&hidden).unwrap();
     let folder = hidden.display();
     let inside = format!("mount -t tmpfs none {folder} && cp {} {folder}/it && exec {folder}/it on", program.display());
     let running = start("unshare", ["-m", "sh", "-c", &inside]).spawn();
     let exe = format!("/proc/{}/exe", running.pid());
     common::eventually("the program", || std::fs::read_link(&exe).ok().filter(|exe| *exe == hidden.join("it")));
-    let (file, pid) = (door.path("it.data"), running.pid().to_string());
+    let (file, pid) = (sync_dir.path("it.data"), running.pid().to_string());
     let recorder = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "500", "-p", &pid, "-o"]).args([&file]);
     recorder.args(["--", "sleep", "0.5"]).run().good();
     let while_it_runs = table(&file, &["--no-cache"]);

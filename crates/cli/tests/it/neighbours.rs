@@ -1,7 +1,7 @@
 //! What pmux does to others: to those who record beside it, and to the programs that it measures.
 
 use crate::common;
-use crate::common::{Door, PMUX, Ran, Start, kernel, needs, perf, program, root, skip_unless, start};
+use crate::common::{CommandResult, PMUX, Start, SyncDir, kernel, needs, perf, program, root, skip_unless, start};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,10 @@ fn perf_says(subcommand: &[&str], file: &Path) -> String {
 /// Kernels that let build ids show in what they tell to other recorders ended the recording of those when a process came that
 /// asked for build ids.
 #[test]
-fn who_records_already_is_not_disturbed() {
+fn existing_recordings_are_not_disturbed() {
     skip_unless!(kernel() && root() && perf());
-    let door = Door::new();
-    let [theirs, ours] = ["perf.data", "pmux.data"].map(|name| door.path(name));
+    let sync_dir = SyncDir::new();
+    let [theirs, ours] = ["perf.data", "pmux.data"].map(|name| sync_dir.path(name));
     let both = format!(
         "sleep 0.2; {PMUX} record -q -a -e cpu-clock -o {} -- sh -c 'ls / >/dev/null; ls / >/dev/null'",
         ours.display()
@@ -38,7 +38,7 @@ const LATER: u64 = ALL - 1;
 
 /// `calls.c`, which makes processes and threads in each way there is and prints what the calls returned.
 struct Calls {
-    door: Door,
+    sync_dir: SyncDir,
     path: PathBuf,
     /// What they return where pmux is not there.
     undisturbed: String,
@@ -49,9 +49,9 @@ impl Calls {
         if !(kernel() && program("cc")) {
             return None;
         }
-        let door = Door::new();
+        let sync_dir = SyncDir::new();
         // A space, which tracefs would take for the end of the path.
-        let (source, path) = (door.path("calls.c"), door.path("the calls"));
+        let (source, path) = (sync_dir.path("calls.c"), sync_dir.path("the calls"));
         std::fs::write(&source, include_str!("common/calls.c")).unwrap();
         let mut cc = Command::new("cc");
         cc.args(["-g", "-O1", "-no-pie", "-pthread", "-o"]).arg(&path).arg(&source);
@@ -60,7 +60,7 @@ impl Calls {
         assert_eq!(undisturbed.code(), 9);
         let undisturbed = undisturbed.text();
         assert!(undisturbed.ends_with("exec: done\n") && undisturbed.contains("fork: 7"), "{undisturbed}");
-        Some(Self { door, path, undisturbed })
+        Some(Self { sync_dir, path, undisturbed })
     }
 
     /// Where `word` is, from the program's own table of symbols.
@@ -93,7 +93,7 @@ impl Calls {
     }
 
     /// Runs it under a command, and looks at what its calls returned.
-    fn under(&self, pmux: Start) -> Ran {
+    fn under(&self, pmux: Start) -> CommandResult {
         let ran = pmux.args(["--"]).args([&self.path]).run();
         assert_eq!(ran.text(), self.undisturbed, "{}", ran.err);
         assert_eq!(ran.code(), 9, "{}", ran.err);
@@ -152,7 +152,7 @@ fn no_event_changes_what_a_call_returns() {
     let Some(calls) = Calls::new() else { return };
     let alone = tracefs_alone();
     let pmux = |words: &[&str]| if alone.is_some() { where_tracefs_is(true, words) } else { common::pmux(words) };
-    let (file, folder) = (calls.door.text("data"), calls.door.text("snapshots"));
+    let (file, folder) = (calls.sync_dir.text("data"), calls.sync_dir.text("snapshots"));
     let mut events = calls.events();
     if alone.is_some() {
         events.push("sched:sched_switch,sched:sched_process_fork".to_owned());
@@ -187,7 +187,7 @@ fn no_event_changes_what_a_call_returns() {
 fn probes_follow_children_through_tracefs() {
     let Some(calls) = Calls::new() else { return };
     let Some(_alone) = tracefs_alone() else { return };
-    let (probe, file) = (calls.probe("uprobe"), calls.door.text("data"));
+    let (probe, file) = (calls.probe("uprobe"), calls.sync_dir.text("data"));
     let both = format!("{probe},{}", calls.probe("uretprobe"));
     let (entry, exit) = (calls.probe("uprobe"), calls.probe("uretprobe"));
     let ran = calls.under(where_tracefs_is(true, &["stat", "-x,", "-e", &both]));
@@ -196,7 +196,7 @@ fn probes_follow_children_through_tracefs() {
     let samples = common::pmux(["script", "-i", &file]).run().good().text();
     assert_eq!(samples.lines().filter(|line| line.contains("uprobe")).count() as u64, ALL, "{samples}");
     // One that is attached to.
-    let go = calls.door.text("go");
+    let go = calls.sync_dir.text("go");
     let running = start(&calls.path, [&go]).spawn();
     let pid = running.pid().to_string();
     let line = format!("sleep 0.1; touch '{go}'; while [ -e /proc/{pid}/exe ]; do sleep 0.01; done");
@@ -209,7 +209,7 @@ fn probes_follow_children_through_tracefs() {
 fn without_tracefs_a_probe_counts_the_task_alone_and_says_so() {
     let Some(calls) = Calls::new() else { return };
     let Some(_alone) = tracefs_alone() else { return };
-    let (probe, file) = (calls.probe("uprobe"), calls.door.text("data"));
+    let (probe, file) = (calls.probe("uprobe"), calls.sync_dir.text("data"));
     let group = format!("{{{probe},page-faults}}");
     for (event, counted) in [(&probe, 2), (&group, 2)] {
         let ran = calls.under(where_tracefs_is(false, &["stat", "-e", event]));
@@ -228,7 +228,7 @@ fn what_a_killed_command_has_left_in_tracefs_goes() {
     let Some(calls) = Calls::new() else { return };
     let Some(_alone) = tracefs_alone() else { return };
     let probe = calls.probe("uprobe");
-    let go = calls.door.text("go");
+    let go = calls.sync_dir.text("go");
     let running = start(&calls.path, [&go]).spawn();
     let pid = running.pid().to_string();
     let killed = where_tracefs_is(true, &["stat", "-e", &probe, "-p", &pid]).spawn();
@@ -238,6 +238,6 @@ fn what_a_killed_command_has_left_in_tracefs_goes() {
     assert!(left_in_tracefs().contains("pmux/"));
     calls.under(where_tracefs_is(true, &["stat", "-e", &probe]));
     assert_eq!(left_in_tracefs(), "");
-    calls.door.say("go");
+    calls.sync_dir.post("go");
     assert_eq!(running.wait().text(), calls.undisturbed);
 }

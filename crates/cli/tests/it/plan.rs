@@ -1,7 +1,7 @@
 //! `pmux plan`: how events would fit.
 
 use crate::common;
-use crate::common::{Ran, Start, has_pmu, kernel, pmux, skip_unless};
+use crate::common::{CommandResult, Start, has_pmu, kernel, pmux, skip_unless};
 use serde_json::{Value, json};
 
 const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
@@ -10,7 +10,7 @@ fn plan(arguments: &[&str]) -> Start {
     pmux(["plan"]).args(arguments).env("LC_ALL", "C")
 }
 
-fn data(ran: &Ran) -> Value {
+fn data(ran: &CommandResult) -> Value {
     serde_json::from_slice(&ran.out).unwrap()
 }
 

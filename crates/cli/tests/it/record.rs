@@ -222,17 +222,17 @@ fn threads_of_a_process_come_and_go() {
     skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("p.data");
-    let door = folder.path().join("door");
-    std::fs::create_dir(&door).unwrap();
-    let role = format!("crowd:20,{}", door.display());
+    let sync_dir = folder.path().join("door");
+    std::fs::create_dir(&sync_dir).unwrap();
+    let role = format!("crowd:20,{}", sync_dir.display());
     let words = role::words(&role);
     let mut target = Group::of(start(&words[0], &words[1..]));
-    eventually("its threads are there", || door.join("here").exists().then_some(()));
-    let pid = std::fs::read_to_string(door.join("here")).unwrap().trim().to_owned();
+    eventually("its threads are there", || sync_dir.join("here").exists().then_some(()));
+    let pid = std::fs::read_to_string(sync_dir.join("here")).unwrap().trim().to_owned();
     let running = record(&file, ["-e", "page-faults:u", "-c", "1", "-p", &pid]).spawn();
     // Its first thread touches a page now and then: with the first of these in the file, all events are on.
     eventually("it records", || (Content::look(&file)?.samples > 0).then_some(()));
-    std::fs::write(door.join("go"), "\n").unwrap();
+    std::fs::write(sync_dir.join("go"), "\n").unwrap();
     target.0.child.wait().unwrap();
     // It ends when its process does.
     running.wait().good();
@@ -380,7 +380,7 @@ fn files_that_run_out_are_told() {
 }
 
 #[test]
-fn a_user_without_rights_records_his_own_programs() {
+fn an_unprivileged_user_records_its_own_programs() {
     skip_unless!(root() && needs("setpriv", "setpriv", common::is_installed("setpriv")));
     let folder = folder();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -469,9 +469,9 @@ fn what_is_not_shared_is_told_or_recorded_all_the_same() {
     assert!(!file.exists());
     with(&[&["--shared=auto"], &clock[..], &["--", "true"]].concat()).good().says(&["wrote "]);
     assert!(file.exists());
-    let nobody = folder.path().join("nobody");
+    let missing_socket = folder.path().join("nobody");
     let mut start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
-    start.command.env("PMUX_SOCKET", &nobody);
+    start.command.env("PMUX_SOCKET", &missing_socket);
     let ran = start.run();
     assert!(ran.err.contains("no sharing service") && !ran.status.success(), "{}", ran.err);
 }

@@ -1,14 +1,15 @@
 //! `pmux report` and `pmux script` as a user meets them, and held against what `perf` says of the same recording.
 
 use crate::common::{
-    Door, Ran, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start, tracefs,
+    CommandResult, SyncDir, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start,
+    tracefs,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A recording that was made here, with call chains.
-fn recorded(door: &Door, options: &[&str]) -> PathBuf {
-    let file = door.path("it.data");
+fn recorded(sync_dir: &SyncDir, options: &[&str]) -> PathBuf {
+    let file = sync_dir.path("it.data");
     let load = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; ls -R /usr/share > /dev/null";
     let mut start = pmux(["record", "-q", "-o"]);
     start.command.arg(&file).args(options).args(["--", "sh", "-c", load]);
@@ -16,14 +17,14 @@ fn recorded(door: &Door, options: &[&str]) -> PathBuf {
     file
 }
 
-fn read(command: &str, file: &std::path::Path, options: &[&str]) -> Ran {
+fn read(command: &str, file: &std::path::Path, options: &[&str]) -> CommandResult {
     let mut start = pmux([command, "-i"]);
     start.command.arg(file).args(options);
     start.run().good()
 }
 
 /// The objects of standard output, one a line.
-fn objects(ran: &Ran) -> Vec<serde_json::Value> {
+fn objects(ran: &CommandResult) -> Vec<serde_json::Value> {
     ran.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -48,8 +49,8 @@ fn percent(text: &str) -> f64 {
 #[test]
 fn a_recording_is_reported() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = recorded(&door, &["-e", "cpu-clock:u", "-F", "4000", "-g"]);
+    let sync_dir = SyncDir::new();
+    let file = recorded(&sync_dir, &["-e", "cpu-clock:u", "-F", "4000", "-g"]);
     let table = read("report", &file, &[]).text();
     for text in ["# Samples: ", "of event 'cpu-clock", "Children", "Self", "Command", "Shared Object", "Symbol"] {
         assert!(table.contains(text), "{text:?} is not in\n{table}");
@@ -73,8 +74,8 @@ fn a_recording_is_reported() {
 #[test]
 fn totals_are_those_of_perf() {
     skip_unless!(kernel() && perf() && has_pmu());
-    let door = Door::new();
-    let file = recorded(&door, &["-e", "cycles:u", "-F", "4000", "-g"]);
+    let sync_dir = SyncDir::new();
+    let file = recorded(&sync_dir, &["-e", "cycles:u", "-F", "4000", "-g"]);
     for options in [&["--sort", "comm"][..], &["--sort", "comm,dso"], &["--no-children", "--sort", "dso"]] {
         let ours = shares(&read("report", &file, &[options, &["-g", "none"]].concat()).text());
         let words = ["report", "--stdio", "--no-inline", "-g", "none", "-i", file.to_str().unwrap()];
@@ -94,13 +95,13 @@ fn totals_are_those_of_perf() {
 #[test]
 fn fields_of_memory_and_registers_are_those_of_perf() {
     skip_unless!(kernel() && perf() && program("cc"));
-    let door = Door::new();
-    let (file, made) = (door.path("fields.data"), door.path("carrier"));
+    let sync_dir = SyncDir::new();
+    let (file, made) = (sync_dir.path("fields.data"), sync_dir.path("carrier"));
     let text = "volatile long sum;\n\
         __attribute__((noinline)) void carry(int n) { for (int i = 0; i < n; i++) sum += i; }\n\
         int main(void) { for (int i = 0; i < 20; i++) { carry(3000000); sum ^= i; } return 0; }\n";
-    std::fs::write(door.path("carrier.c"), text).unwrap();
-    start("cc", ["-g", "-O1", "-o"]).args([&made, &door.path("carrier.c")]).run().good();
+    std::fs::write(sync_dir.path("carrier.c"), text).unwrap();
+    start("cc", ["-g", "-O1", "-o"]).args([&made, &sync_dir.path("carrier.c")]).run().good();
     let recorded = start("perf", ["record", "-q", "-N", "-e", "cpu-clock", "-F", "4000", "-W", "-d", "--phys-data"])
         .args(["--intr-regs", "--user-regs", "-o"])
         .args([&file])
@@ -146,9 +147,9 @@ fn samples(text: &str) -> Vec<Vec<&str>> {
 #[test]
 fn lines_are_those_of_perf() {
     skip_unless!(kernel() && perf());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     for options in [&["-e", "cpu-clock:u", "-F", "4000", "-g"][..], &["-e", "page-faults:u", "-c", "3"]] {
-        let file = recorded(&door, options);
+        let file = recorded(&sync_dir, options);
         let text = read("script", &file, &["--no-inline"]).text();
         let words = ["script", "--no-inline", "-i", file.to_str().unwrap()];
         let theirs = start("perf", words).run().good().text();
@@ -176,8 +177,8 @@ fn lines_are_those_of_perf() {
 #[test]
 fn the_events_of_a_group_stand_side_by_side() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = recorded(&door, &["-e", "{cpu-clock:u,task-clock:u}", "-F", "4000"]);
+    let sync_dir = SyncDir::new();
+    let file = recorded(&sync_dir, &["-e", "{cpu-clock:u,task-clock:u}", "-F", "4000"]);
     let table = read("report", &file, &["--stdio"]).text();
     assert!(table.contains("of events 'anon group { cpu-clock:u, task-clock:u }'"), "{table}");
     assert_eq!(table.matches("# Samples: ").count(), 1, "{table}");
@@ -205,8 +206,8 @@ fn the_events_of_a_group_stand_side_by_side() {
 #[test]
 fn tracepoints_are_printed_as_perf_prints_them() {
     skip_unless!(kernel() && perf() && root() && tracefs());
-    let door = Door::new();
-    let file = recorded(&door, &["-e", "sched:*,raw_syscalls:*"]);
+    let sync_dir = SyncDir::new();
+    let file = recorded(&sync_dir, &["-e", "sched:*,raw_syscalls:*"]);
     let ours = read("script", &file, &[]).text();
     let theirs = start("perf", ["script", "-i", file.to_str().unwrap()]).run().good().text();
     assert!(ours.lines().count() > 100);
@@ -224,20 +225,20 @@ fn tracepoints_are_printed_as_perf_prints_them() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    let door = Door::new();
-    let nowhere = door.text("nothing.data");
+    let sync_dir = SyncDir::new();
+    let nowhere = sync_dir.text("nothing.data");
     pmux(["report", "-i", &nowhere]).run().bad(125, &["nothing.data", "no such file", "-i FILE"]);
     pmux(["script", "-i", "/"]).run().bad(125, &["folder"]);
-    std::fs::write(door.path("text.data"), "this is no recording at all").unwrap();
-    pmux(["report", "-i", &door.text("text.data")]).run().bad(125, &["no recording"]);
-    pmux(["report", "-i", &door.text("text.data"), "--sort", "colour"])
+    std::fs::write(sync_dir.path("text.data"), "this is no recording at all").unwrap();
+    pmux(["report", "-i", &sync_dir.text("text.data")]).run().bad(125, &["no recording"]);
+    pmux(["report", "-i", &sync_dir.text("text.data"), "--sort", "colour"])
         .run()
         .bad(125, &["colour", "comm, dso, symbol"]);
-    pmux(["script", "-F", "shape", "-i", &door.text("text.data")]).run().bad(125, &["shape", "symoff"]);
+    pmux(["script", "-F", "shape", "-i", &sync_dir.text("text.data")]).run().bad(125, &["shape", "symoff"]);
     pmux(["report", "--percent-limit", "200"]).run().bad(125, &["0 to 100"]);
     skip_unless!(kernel());
     // Cut off in the middle: what is there is shown, and that it is not all.
-    let file = recorded(&door, &["-e", "cpu-clock:u", "-F", "4000"]);
+    let file = recorded(&sync_dir, &["-e", "cpu-clock:u", "-F", "4000"]);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let ran = read("report", &file, &[]);
@@ -247,8 +248,8 @@ fn what_is_wrong_is_said() {
 #[test]
 fn parts_of_a_recording_add_up() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = recorded(&door, &["-e", "cpu-clock:u,page-faults:u", "-c", "1000000"]);
+    let sync_dir = SyncDir::new();
+    let file = recorded(&sync_dir, &["-e", "cpu-clock:u,page-faults:u", "-c", "1000000"]);
     let samples = |options: &[&str]| {
         let all = [&["-j", "--sort", "comm"], options].concat();
         let events = objects(&read("report", &file, &all))[0]["events"].as_array().unwrap().clone();
@@ -267,8 +268,8 @@ fn parts_of_a_recording_add_up() {
 }
 
 /// Builds a program that spends its time in this function.
-fn built(door: &Door, function: &str) -> PathBuf {
-    let (source, program) = (door.path("it.c"), door.path("it"));
+fn built(sync_dir: &SyncDir, function: &str) -> PathBuf {
+    let (source, program) = (sync_dir.path("it.c"), sync_dir.path("it"));
     let text = format!(
         "volatile unsigned long sink;\n\
          __attribute__((noinline)) void {function}(void) {{ for (long i = 0; i < 100000000; i++) sink += i; }}\n\
@@ -283,7 +284,7 @@ fn built(door: &Door, function: &str) -> PathBuf {
 #[test]
 fn a_program_that_was_built_anew_lends_no_names() {
     skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let mut recorders = vec![(env!("CARGO_BIN_EXE_pmux"), vec!["record", "-q"], true)];
     if perf() {
         // Without a copy of the program in its cache; with ids behind the records, in the records, through a pipe, and without ids.
@@ -292,15 +293,15 @@ fn a_program_that_was_built_anew_lends_no_names() {
         recorders.push(("perf", vec!["record", "-q", "-B"], false));
     }
     for (recorder, options, has_ids) in recorders {
-        let file = door.path("it.data");
-        let program = built(&door, "was_recorded");
-        let mut start = start(recorder, options.iter().copied()).env("HOME", door.path(""));
+        let file = sync_dir.path("it.data");
+        let program = built(&sync_dir, "was_recorded");
+        let mut start = start(recorder, options.iter().copied()).env("HOME", sync_dir.path(""));
         start.command.args(["-e", "cpu-clock:u", "-F", "1000", "-o"]).arg(&file).arg("--").arg(&program);
         start.run().good();
         // Without names that were kept.
         let told = |cache: &str| {
             let start = pmux(["report", "--stdio", "--no-children", "-i"]).args([&file]);
-            start.env("HOME", door.path(cache)).env("XDG_CACHE_HOME", door.path(cache)).run().good()
+            start.env("HOME", sync_dir.path(cache)).env("XDG_CACHE_HOME", sync_dir.path(cache)).run().good()
         };
         let before = told("before");
         assert!(before.text().contains("was_recorded"), "{options:?}: {}", before.text());
@@ -311,12 +312,12 @@ fn a_program_that_was_built_anew_lends_no_names() {
         );
         if !has_ids {
             // It has another name beside its own: nothing was written.
-            std::fs::hard_link(&program, door.path("another")).unwrap();
+            std::fs::hard_link(&program, sync_dir.path("another")).unwrap();
             let linked = told("linked");
             assert!(linked.err.contains("was renamed, linked or"), "{options:?}: {}", linked.err);
             assert!(!linked.err.contains("was written after"), "{options:?}: {}", linked.err);
         }
-        built(&door, "did_not_exist");
+        built(&sync_dir, "did_not_exist");
         let after = told("after");
         if has_ids {
             assert!(!after.text().contains("did_not_exist"), "{options:?}: {}", after.text());
@@ -330,8 +331,8 @@ fn a_program_that_was_built_anew_lends_no_names() {
 #[test]
 fn what_has_no_time_shows_none() {
     skip_unless!(kernel() && perf());
-    let door = Door::new();
-    let file = door.path("it.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("it.data");
     let mut start = start("perf", ["record", "-q", "-N", "--no-timestamp", "-e", "page-faults:u", "-c", "1", "-o"]);
     start.command.arg(&file).args(["--", "ls", "/"]);
     start.run().good();
@@ -364,8 +365,8 @@ int main(void) {
 #[test]
 fn what_a_signal_handler_returns_to_has_its_name() {
     skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
-    let door = Door::new();
-    let (source, program, file) = (door.path("it.c"), door.path("it"), door.path("it.data"));
+    let sync_dir = SyncDir::new();
+    let (source, program, file) = (sync_dir.path("it.c"), sync_dir.path("it"), sync_dir.path("it.data"));
     std::fs::write(&source, SIGNALLED).unwrap();
     start("cc", ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"])
         .args([&program, &source])

@@ -1,6 +1,6 @@
 //! The interactive view of `pmux report`, driven by keys in a terminal of its own.
 
-use crate::common::{Door, PMUX, eventually, kernel, program, record_faults, start};
+use crate::common::{PMUX, SyncDir, eventually, kernel, program, record_faults, start};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,8 +10,8 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn new(door: &Door, columns: u16, lines: u16) -> Self {
-        let terminal = Self { socket: door.path("tmux") };
+    fn new(sync_dir: &SyncDir, columns: u16, lines: u16) -> Self {
+        let terminal = Self { socket: sync_dir.path("tmux") };
         let (columns, lines) = (columns.to_string(), lines.to_string());
         let started =
             terminal.command(&["new-session", "-d", "-x", &columns, "-y", &lines, "env", "PS1=ready> ", "sh"]);
@@ -101,18 +101,18 @@ int main(void) {
 ";
 
 /// A terminal, and a recording of who touches pages, with its stacks.
-fn setting(columns: u16, lines: u16) -> Option<(Door, Terminal, PathBuf)> {
+fn setting(columns: u16, lines: u16) -> Option<(SyncDir, Terminal, PathBuf)> {
     if !(kernel() && program("tmux") && program("cc") && program("pkill")) {
         return None;
     }
-    let door = Door::new();
-    let (file, made) = (door.path("it.data"), door.path("carrier"));
-    std::fs::write(door.path("carrier.c"), PROGRAM).unwrap();
+    let sync_dir = SyncDir::new();
+    let (file, made) = (sync_dir.path("it.data"), sync_dir.path("carrier"));
+    std::fs::write(sync_dir.path("carrier.c"), PROGRAM).unwrap();
     let words = ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "-o"];
-    start("cc", words).args([&made, &door.path("carrier.c")]).run().good();
+    start("cc", words).args([&made, &sync_dir.path("carrier.c")]).run().good();
     record_faults(&file, &[], [made.into_os_string()]);
-    let terminal = Terminal::new(&door, columns, lines);
-    Some((door, terminal, file))
+    let terminal = Terminal::new(&sync_dir, columns, lines);
+    Some((sync_dir, terminal, file))
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn it_stops_and_goes_on() {
 }
 
 #[test]
-fn colours_are_left_out_where_nobody_wants_them() {
+fn colours_are_left_out_with_no_color() {
     let Some((_door, terminal, file)) = setting(100, 24) else { return };
     let coloured = |options: &str| {
         terminal.report(&file, options);
@@ -229,9 +229,9 @@ fn colours_are_left_out_where_nobody_wants_them() {
 
 #[test]
 fn what_is_wrong_is_said_on_the_ordinary_screen() {
-    let Some((door, terminal, file)) = setting(100, 24) else { return };
-    std::fs::write(door.path("text.data"), "this is no recording at all").unwrap();
-    terminal.report(&door.path("text.data"), "");
+    let Some((sync_dir, terminal, file)) = setting(100, 24) else { return };
+    std::fs::write(sync_dir.path("text.data"), "this is no recording at all").unwrap();
+    terminal.report(&sync_dir.path("text.data"), "");
     terminal.shows(&["this is no recording", "ended 125"]);
     // A table where one is asked for, and through a pipe.
     terminal.report(&file, "--stdio | head -n 3");

@@ -5,8 +5,8 @@
 
 use crate::common;
 use crate::common::role::{look_at, touch};
-use crate::common::service::{Asker, Service, faults, on_cpu, on_task, own};
-use crate::common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
+use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, own};
+use crate::common::{SyncDir, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::listener::Listener;
 use pmux::serving::shared::page::{Base, Page};
@@ -199,7 +199,7 @@ fn it_tells_how_many_counters_are_free() {
     let cycles = Attr { kind: EventType::HARDWARE, ..Attr::default() };
     let handle = client.open(on_cpu(0, &[cycles])).handles[0];
     client.does(handle, Verb::Enable);
-    let line = |client: &mut Asker| client.status()["counters"][0].clone();
+    let line = |client: &mut ServiceClient| client.status()["counters"][0].clone();
     let first = line(&mut client);
     let free = first["free"].as_u64().unwrap();
     assert_eq!((first["cpu"].as_u64(), first["in_use"].as_u64()), (Some(0), Some(1)), "{first}");
@@ -236,7 +236,7 @@ fn turns_are_taken_where_counters_run_out() {
     for &handle in &handles {
         client.does(handle, Verb::Enable);
     }
-    let counted = eventually("everybody has had a turn", || {
+    let counted = eventually("all clients have had a turn", || {
         std::hint::black_box((0..1_000_000_u64).sum::<u64>());
         let counted = client.read(&handles);
         counted.iter().all(|moment| moment.totals.running_ns > 0).then_some(counted)
@@ -273,13 +273,13 @@ fn the_page_says_what_was_counted() {
 }
 
 #[test]
-fn who_is_killed_leaves_nothing() {
+fn a_killed_client_leaves_nothing() {
     let Some(service) = Service::of_kernel("") else { return };
     let before = service.files();
-    let door = Door::new();
-    let words = role::words(&format!("holds-events:20,{},{}", service.socket().display(), door.text("")));
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("holds-events:20,{},{}", service.socket().display(), sync_dir.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
-    door.read("here");
+    sync_dir.read("here");
     assert_eq!(service.status()["events"]["asked"], 20);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -313,7 +313,7 @@ fn two_at_one_place_are_one_too_many() {
 }
 
 #[test]
-fn who_can_not_listen_says_why() {
+fn a_failed_listen_is_explained() {
     if !kernel() {
         return;
     }
@@ -397,12 +397,12 @@ fn a_socket_can_be_handed_over() {
     let socket = listener.as_fd().try_clone_to_owned().unwrap();
     let line = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' serve", common::PMUX);
     let mut child = Command::new("sh").args(["-c", &line]).stdin(socket).stderr(Stdio::null()).spawn().unwrap();
-    let mut client = Asker::connect(&path);
+    let mut client = ServiceClient::connect(&path);
     client.greet();
     client.open(on_task(own(), &[faults()]));
     signal(&child.id().to_string(), "TERM");
     assert!(child.wait().unwrap().success());
-    assert!(path.exists(), "it belongs to whoever made it");
+    assert!(path.exists(), "it belongs to its creator");
 }
 
 #[test]

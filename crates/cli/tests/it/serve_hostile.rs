@@ -4,7 +4,7 @@ use crate::common;
 use crate::common::hostile::{self, as_user, said_by};
 use crate::common::role::touch;
 use crate::common::service::{Service, faults, hello, on_task, own};
-use crate::common::{Door, eventually, kernel, needs, pmux, role, root, signal, stat};
+use crate::common::{SyncDir, eventually, kernel, needs, pmux, role, root, signal, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::serving::shared::channel::Channel;
 use pmux::serving::shared::wire::{
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const USER: u32 = 65_531;
 
 #[test]
-fn hostile_bytes_are_an_error_for_whoever_sent_them() {
+fn hostile_bytes_are_an_error_for_their_sender() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut good = service.client();
     let handle = good.open(on_task(own(), &[faults()])).handles[0];
@@ -104,13 +104,13 @@ fn closing_tracepoints_holds_up_no_answer() {
 
 /// A user may stop the opener that runs as this user: the requests of this user wait, and nothing else does.
 #[test]
-fn a_user_who_stops_an_opener_waits_alone() {
+fn a_user_that_stops_an_opener_delays_no_other() {
     // No other test has openers of this one.
     const STOPS: u32 = 65_519;
     let Some(service) = Service::of_root("") else { return };
-    let door = hostile::open_door();
-    let role = as_user(STOPS, &format!("stops-its-opener:{},{}", service.socket().display(), door.text("")));
-    door.read("asked");
+    let sync_dir = hostile::open_door();
+    let role = as_user(STOPS, &format!("stops-its-opener:{},{}", service.socket().display(), sync_dir.text("")));
+    sync_dir.read("asked");
     let mut good = service.client();
     for _ in 0..100 {
         assert_eq!(good.ask(&Request::Ping).reply, Reply::Done);
@@ -118,7 +118,7 @@ fn a_user_who_stops_an_opener_waits_alone() {
     // Another user has another opener.
     let said = said_by(as_user(USER, &format!("counts:{}", service.socket().display())), &service);
     assert!(said.contains("counted"), "{said}");
-    door.say("go");
+    sync_dir.post("go");
     let said = said_by(role, &service);
     assert!(said.contains("both were opened"), "{said}");
     drop(good);
@@ -137,9 +137,12 @@ fn what_one_user_takes_is_not_all() {
     let users = [USER, USER - 1];
     let roles = [0, 1]
         .map(|at| as_user(users[at], &format!("takes-all:{},{}", service.socket().display(), doors[at].text(""))));
-    for door in &doors {
-        let [clients, events, rings] =
-            door.read("here").split_whitespace().map(|number| number.parse::<u32>().unwrap()).collect::<Vec<_>>()[..]
+    for sync_dir in &doors {
+        let [clients, events, rings] = sync_dir
+            .read("here")
+            .split_whitespace()
+            .map(|number| number.parse::<u32>().unwrap())
+            .collect::<Vec<_>>()[..]
         else {
             panic!("three numbers")
         };
@@ -156,8 +159,8 @@ fn what_one_user_takes_is_not_all() {
         assert!(account["events"].as_u64().unwrap() <= 200 && account["clients"] == 12, "{account}");
     }
     assert_eq!(status["budget"]["events"], 200);
-    for (role, door) in roles.into_iter().zip(&doors) {
-        std::fs::write(door.path("leave"), "").unwrap();
+    for (role, sync_dir) in roles.into_iter().zip(&doors) {
+        std::fs::write(sync_dir.path("leave"), "").unwrap();
         said_by(role, &service);
     }
     drop(root);
@@ -173,7 +176,7 @@ fn a_root_without_rights_is_a_user() {
         return;
     }
     let service = Service::with(limits);
-    let door = hostile::open_door();
+    let sync_dir = hostile::open_door();
     let mut root = service.client();
     let asks = hostile::as_root_without_rights(&format!("asks-status:{}", service.socket().display()));
     let told = said_by(asks, &service);
@@ -181,15 +184,15 @@ fn a_root_without_rights_is_a_user() {
     let told: serde_json::Value = serde_json::from_str(told).unwrap();
     let users: Vec<_> = told["users"].as_array().unwrap().iter().map(|account| account["user"].as_u64()).collect();
     assert_eq!(users, [Some(u32::MAX.into())], "{told}");
-    let role = format!("takes-all:{},{}", service.socket().display(), door.text(""));
+    let role = format!("takes-all:{},{}", service.socket().display(), sync_dir.text(""));
     let role = hostile::as_root_without_rights(&role);
-    let taken = door.read("here");
+    let taken = sync_dir.read("here");
     assert_eq!(taken.split_whitespace().next(), Some("12"), "{taken}");
     let status = service.status();
     let of = |user: u64| status["users"].as_array().unwrap().iter().find(|account| account["user"] == user).cloned();
     assert_eq!(of(u32::MAX.into()).unwrap()["clients"], 12, "{status}");
     root.open(on_task(own(), &[faults()]));
-    std::fs::write(door.path("leave"), "").unwrap();
+    std::fs::write(sync_dir.path("leave"), "").unwrap();
     said_by(role, &service);
     drop(root);
     service.is_empty();
@@ -253,7 +256,7 @@ fn what_is_not_counting_is_not_shared() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_and_told() {
+fn a_client_that_does_not_read_is_cut_off() {
     let Some(service) = Service::of_kernel("[limits]\nslow_ms = 2000\n") else { return };
     let mut good = service.client();
     let mut slow = service.client();
@@ -273,12 +276,12 @@ fn who_does_not_read_is_cut_off_and_told() {
 }
 
 #[test]
-fn who_is_stopped_stops_nobody_else() {
+fn a_stopped_client_stops_no_other() {
     let Some(service) = Service::of_kernel("") else { return };
-    let door = Door::new();
-    let words = role::words(&format!("holds-events:5,{},{}", service.socket().display(), door.text("")));
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("holds-events:5,{},{}", service.socket().display(), sync_dir.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
-    door.read("here");
+    sync_dir.read("here");
     signal(&child.id().to_string(), "STOP");
     let mut client = service.client();
     let handle = client.open(on_task(own(), &[faults()])).handles[0];
@@ -293,16 +296,16 @@ fn who_is_stopped_stops_nobody_else() {
 }
 
 #[test]
-fn who_never_says_hello_is_sent_away() {
+fn a_client_without_hello_is_cut_off() {
     let Some(service) = Service::of_kernel("[limits]\nslow_ms = 2000\n") else { return };
     let mut stranger = service.stranger();
     let mut known = service.client();
     assert!(matches!(stranger.until_the_end()[..], [Reply::Notice(Notice::Slow { .. })]));
-    assert_eq!(known.ask(&Request::Ping).reply, Reply::Done, "silence is no fault of somebody who was welcome");
+    assert_eq!(known.ask(&Request::Ping).reply, Reply::Done, "silence is no fault after Welcome");
 }
 
 #[test]
-fn who_asks_too_fast_waits_and_nobody_else() {
+fn only_the_client_over_its_rate_waits() {
     let Some(service) = Service::of_kernel("[limits]\nrequests_per_second = 50\n") else { return };
     let mut fast = service.client();
     let mut other = service.client();

@@ -4,8 +4,8 @@ use crate::common;
 use crate::common::hostile::{as_user, said_by};
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename, subscribe};
 use crate::common::role;
-use crate::common::service::{Asker, Service, own};
-use crate::common::{Door, eventually, signal};
+use crate::common::service::{Service, ServiceClient, own};
+use crate::common::{SyncDir, eventually, signal};
 use pmux::serving::StreamQuestion;
 use pmux::serving::abi::{Attr, AttrFlags, SampleFormat, Sampling};
 use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};
@@ -59,7 +59,7 @@ fn each_reads_exactly_what_came_while_it_was_on() {
 }
 
 #[test]
-fn who_asks_something_else_has_events_of_its_own() {
+fn different_requests_have_separate_events() {
     let Some(service) = Service::of_kernel("") else { return };
     let question = |period| {
         let attr = Attr { sampling: Sampling::Period(period), ..clock() };
@@ -105,7 +105,7 @@ fn samples_of_all_cpus_are_the_same_for_all() {
 }
 
 #[test]
-fn who_is_slow_loses_his_own_records_and_is_told() {
+fn a_slow_client_loses_its_own_records_only() {
     let Some(service) = Service::of_kernel("") else { return };
     let question = on_threads(vec![own()], names());
     let mut slow = subscribe(&service, &StreamQuestion { ring_bytes: 4096, ..question.clone() });
@@ -134,14 +134,14 @@ fn who_is_slow_loses_his_own_records_and_is_told() {
 
 /// Stopped by a signal, and killed by one.
 #[test]
-fn who_is_stopped_or_killed_holds_up_nobody() {
+fn a_stopped_or_killed_client_delays_no_other() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut good = subscribe(&service, &on_threads(vec![own()], names()));
     good.enable().unwrap();
-    let door = Door::new();
-    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), door.text("")));
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), sync_dir.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
-    door.read("here");
+    sync_dir.read("here");
     assert_eq!((service.status()["records"]["subscriptions"].clone(), sources(&service)), (2.into(), cpus(&service)));
     signal(&child.id().to_string(), "STOP");
     let all: Vec<_> = (0..3000).map(|number| format!("n{number}")).collect();
@@ -160,7 +160,7 @@ fn who_is_stopped_or_killed_holds_up_nobody() {
     assert_eq!((read.names() == expected, read.lost), (true, 0), "{read:?}");
 }
 
-fn raw(client: &mut Asker, question: &StreamQuestion) -> (Handle, Vec<std::os::fd::OwnedFd>) {
+fn raw(client: &mut ServiceClient, question: &StreamQuestion) -> (Handle, Vec<std::os::fd::OwnedFd>) {
     let attrs = question.attrs.iter().map(common::service::bytes_of).collect();
     let wish = Subscribe { scope: Scope::Tasks(vec![own().cast_unsigned()]), attrs, ring_bytes: 4096, wake_bytes: 8 };
     let answer = client.ask(&Request::Subscribe(wish));
@@ -170,7 +170,7 @@ fn raw(client: &mut Asker, question: &StreamQuestion) -> (Handle, Vec<std::os::f
 
 /// A client that has the files writes into them what it can, fills the bell, and holds its other end.
 #[test]
-fn hostile_files_harm_nobody() {
+fn hostile_files_harm_no_other_client() {
     let Some(service) = Service::of_kernel("") else { return };
     let question = on_threads(vec![own()], names());
     let mut good = subscribe(&service, &question);
@@ -206,7 +206,7 @@ fn hostile_files_harm_nobody() {
 }
 
 #[test]
-fn who_dies_is_followed_by_another_and_the_gap_is_told() {
+fn a_killed_service_is_replaced_and_the_gap_reported() {
     let Some(mut service) = Service::of_kernel("") else { return };
     let mut one = subscribe(&service, &on_threads(vec![own()], names()));
     one.enable().unwrap();
@@ -238,7 +238,7 @@ fn who_dies_is_followed_by_another_and_the_gap_is_told() {
 }
 
 #[test]
-fn nobody_sees_more_than_the_kernel_would_show_him() {
+fn no_client_sees_more_than_the_kernel_would_show_it() {
     let Some(service) = Service::of_root("") else { return };
     let role = format!("asks-for-records:{},{}", service.socket().display(), own());
     let said = said_by(as_user(USER, &role), &service);
@@ -246,7 +246,7 @@ fn nobody_sees_more_than_the_kernel_would_show_him() {
     let expected = [
         ("own, in user mode", "Ok"),
         ("own, in the kernel", if paranoid > 1 { "Rights 13" } else { "Ok" }),
-        ("somebody else's", "Rights 13"),
+        ("another user's", "Rights 13"),
         ("all CPUs", if paranoid > 0 { "Rights 13" } else { "Ok" }),
         ("physical addresses", "Rights 13"),
         ("with counts", "NotShared 95"),
@@ -268,7 +268,7 @@ fn what_makes_no_sense_is_refused() {
     for (what, wrong, kind, errno) in [
         ("a size", Subscribe { ring_bytes: 5000, ..good.clone() }, RefusalKind::Request, 22),
         ("too much", Subscribe { ring_bytes: 1 << 20, ..good.clone() }, RefusalKind::Limit, 24),
-        ("nobody", Subscribe { scope: Scope::Tasks(vec![4_000_000]), ..good.clone() }, RefusalKind::Kernel, 3),
+        ("no task", Subscribe { scope: Scope::Tasks(vec![4_000_000]), ..good.clone() }, RefusalKind::Kernel, 3),
         ("no CPU", Subscribe { scope: Scope::Cpus(vec![9999]), ..good.clone() }, RefusalKind::Kernel, 22),
         (
             "an exec",

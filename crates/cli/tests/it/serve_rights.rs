@@ -3,8 +3,8 @@
 
 use crate::common;
 use crate::common::role::{self, copy};
-use crate::common::service::{Asker, Service, faults, on_cpu, on_task, where_all_is_refused};
-use crate::common::{Door, Start, commands_are_programs, copy_of, eventually, needs, root, signal, start};
+use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, where_all_is_refused};
+use crate::common::{Start, SyncDir, commands_are_programs, copy_of, eventually, needs, root, signal, start};
 use pmux::serving::shared::wire::Verb;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -319,7 +319,7 @@ fn a_group_of_the_configuration_may_count_cpus() {
 }
 
 #[test]
-fn nobody_depends_on_a_counter_that_a_user_can_stop() {
+fn no_client_depends_on_a_counter_that_a_user_can_stop() {
     let Some(service) = Service::of_root("") else { return };
     let (folder, program) = program();
     let role = format!("holds-events:3,{},{}", service.socket().display(), folder.path().display());
@@ -366,7 +366,7 @@ fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
         (client, [single, leader])
     };
     let (mut before, ended) = ask();
-    let values = |client: &mut Asker, handles: &[_]| {
+    let values = |client: &mut ServiceClient, handles: &[_]| {
         client.read(handles).into_iter().map(|moment| moment.totals.value).collect::<Vec<_>>()
     };
     writeln!(child.stdin.as_ref().unwrap(), "go").unwrap();
@@ -383,7 +383,7 @@ fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
 }
 
 #[test]
-fn others_are_not_told_who_asks_what() {
+fn status_hides_requests_of_other_users() {
     let Some(service) = Service::of_root("") else { return };
     let mut own = service.client();
     own.open(on_task(1, &[faults()]));
@@ -455,12 +455,12 @@ fn an_exec_that_ends_counting_is_told() {
     for (way, program) in
         [("user", &gains), ("root", &gains), ("refused", &gains), ("user", &unreadable), ("root", &unreadable)]
     {
-        let door = Door::new();
-        std::fs::set_permissions(door.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let [here, go, with, leave] = ["here", "go", "with", "end"].map(|name| door.text(name));
+        let sync_dir = SyncDir::new();
+        std::fs::set_permissions(sync_dir.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let [here, go, with, leave] = ["here", "go", "with", "end"].map(|name| sync_dir.text(name));
         let line = format!("echo $$ >'{here}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {program} 1000");
         let target = user().args(["sh", "-c", &line]).spawn();
-        let pid = door.read("here");
+        let pid = sync_dir.read("here");
         let waits = format!("touch '{with}'; until [ -e '{leave}' ]; do sleep 0.01; done");
         let words = ["-p", &pid, "--", "sh", "-c", &waits];
         let stat = ["stat", "--shared=always", "-e", "page-faults:u"];
@@ -468,21 +468,21 @@ fn an_exec_that_ends_counting_is_told() {
         let counting = match way {
             "user" => Ok(counted(user().args([&own]))),
             "root" => Ok(counted(common::pmux([""; 0]))),
-            _ => Err(where_all_is_refused("always", &service.socket(), &door, &words)),
+            _ => Err(where_all_is_refused("always", &service.socket(), &sync_dir, &words)),
         };
-        eventually("it has begun", || door.path("with").exists().then_some(()));
+        eventually("it has begun", || sync_dir.path("with").exists().then_some(()));
         assert_eq!(service.status()["events"]["asked"], 1, "{way}");
-        door.say("go");
+        sync_dir.post("go");
         let comm = format!("/proc/{pid}/comm");
         eventually("it executes the program", || {
             std::fs::read_to_string(&comm).unwrap().starts_with("sleep-").then_some(())
         });
-        door.say("end");
+        sync_dir.post("end");
         let said = match counting {
             Ok(running) => running.wait().good().err,
             Err(mut refused) => {
                 assert!(refused.wait().unwrap().status.success());
-                std::fs::read_to_string(door.path("out")).unwrap()
+                std::fs::read_to_string(sync_dir.path("out")).unwrap()
             }
         };
         signal(&pid, "KILL");

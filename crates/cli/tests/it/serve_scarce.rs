@@ -1,14 +1,14 @@
 //! `pmux serve` where something runs out: room on a disk, room in files, files, counters.
 
 use crate::common;
-use crate::common::service::{Asker, Service, faults, on_task, own};
+use crate::common::service::{Service, ServiceClient, faults, on_task, own};
 use crate::common::{eventually, kernel, pmux, root, stat};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{RefusalKind, Request, Verb};
 use std::path::Path;
 
 /// A client that counts something.
-fn counts(mut client: Asker) {
+fn counts(mut client: ServiceClient) {
     let opened = client.open(on_task(own(), &[faults()]));
     client.does(opened.handles[0], Verb::Enable);
     common::role::touch(0, 50);
@@ -16,8 +16,8 @@ fn counts(mut client: Asker) {
     client.close(&opened.handles);
 }
 
-fn client_at(path: &Path) -> Asker {
-    let mut client = Asker::connect(path);
+fn client_at(path: &Path) -> ServiceClient {
+    let mut client = ServiceClient::connect(path);
     client.greet();
     client
 }
@@ -55,7 +55,7 @@ fn on_a_small_disk(script: &str) -> Option<(Service, std::path::PathBuf)> {
 }
 
 #[test]
-fn a_full_disk_keeps_nobody_from_being_served() {
+fn a_full_disk_does_not_stop_the_service() {
     // The log has some bytes left, and grows with each client.
     let script = "head -c 4000 /dev/zero >log; cat /dev/zero >full 2>/dev/null; echo \"[log]\" >../pmux.toml; \
                   echo \"level = \\\"debug\\\"\" >>../pmux.toml; exec \"$0\" serve --socket p.sock --config ../pmux.toml 2>>log";
@@ -100,7 +100,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     let mut first = client_at(&service.socket());
     let opened = first.open(on_task(own(), &[faults()]));
     first.does(opened.handles[0], Verb::Enable);
-    let others: Vec<_> = (0..60).map(|_| Asker::connect(&service.socket())).collect();
+    let others: Vec<_> = (0..60).map(|_| ServiceClient::connect(&service.socket())).collect();
     service.says("new clients are turned away");
     // No client waits for what may never come: one that must have a service is told why not, and any other counts by itself.
     let run = |shared: &str| {
@@ -120,7 +120,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     assert!(first.read(&opened.handles)[0].totals.running_ns > 0);
     // When some go, others have their turn.
     drop(others);
-    eventually("somebody is taken in", || (run("--shared=always").code() == 0).then_some(()));
+    eventually("a client is accepted", || (run("--shared=always").code() == 0).then_some(()));
     counts(client_at(&service.socket()));
     drop(first);
     service.is_empty();

@@ -8,8 +8,8 @@
 use crate::common;
 use crate::common::mixture;
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename};
-use crate::common::service::{Asker, Service, faults, hello, on_cpu, on_task, own};
-use crate::common::{Door, eventually, kernel, role, root};
+use crate::common::service::{Service, ServiceClient, faults, hello, on_cpu, on_task, own};
+use crate::common::{SyncDir, eventually, kernel, role, root};
 use fastrand::Rng;
 use pmux::Subscription;
 use pmux::serving::StreamQuestion;
@@ -190,12 +190,12 @@ fn honest_clients_count_exactly_beside_hostile_users() {
 }
 
 /// Counts a program through the service and beside it, while that touches pages: both counts are equal.
-fn counts_as_the_kernel_does(client: &mut Asker) {
-    let door = Door::new();
-    let words = role::words(&format!("behind:{TOUCHED},{}", door.text("")));
+fn counts_as_the_kernel_does(client: &mut ServiceClient) {
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("behind:{TOUCHED},{}", sync_dir.text("")));
     let child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let child = Killed(child);
-    door.read("here");
+    sync_dir.read("here");
     let task = role_thread(child.0.id());
     let session = pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap();
     let event = pmux::Event::parse_with("page-faults:u", session.catalog()).unwrap();
@@ -205,14 +205,14 @@ fn counts_as_the_kernel_does(client: &mut Asker) {
     // It looks for a file and sleeps until it is told to go: nothing is touched in between.
     direct.enable(0).unwrap();
     client.does(handle, Verb::Enable);
-    door.say("go");
-    door.read("done");
+    sync_dir.post("go");
+    sync_dir.read("done");
     let served = client.read(&[handle])[0].totals;
     let count = direct.read(0).unwrap();
     assert_eq!((served.value, served.running_ns), (count.value, served.enabled_ns));
     assert!(served.value >= TOUCHED, "{served:?}");
     client.close(&[handle]);
-    door.say("leave");
+    sync_dir.post("leave");
 }
 
 /// The thread of a process of this binary that plays the role: the harness has the first one.
@@ -269,7 +269,7 @@ fn round(service: &Service, rng: &mut Rng, steps: u32) {
     }
 }
 
-fn open(client: &mut Asker, rng: &mut Rng) -> Option<Vec<Handle>> {
+fn open(client: &mut ServiceClient, rng: &mut Rng) -> Option<Vec<Handle>> {
     let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, ..faults() };
     let all = [faults(), minor, clock];
@@ -290,12 +290,12 @@ fn open(client: &mut Asker, rng: &mut Rng) -> Option<Vec<Handle>> {
 
 /// Holds events until it is killed.
 fn killed(service: &Service, rng: &mut Rng) {
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let count = rng.u32(1..50);
-    let words = role::words(&format!("holds-events:{count},{},{}", service.socket().display(), door.text("")));
+    let words = role::words(&format!("holds-events:{count},{},{}", service.socket().display(), sync_dir.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
     if rng.bool() {
-        door.read("here");
+        sync_dir.read("here");
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -336,11 +336,11 @@ fn subscribes(service: &Service, rng: &mut Rng) {
 
 /// Holds a subscription until it is killed, stopped or not.
 fn dies_subscribed(service: &Service, rng: &mut Rng) {
-    let door = Door::new();
-    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), door.text("")));
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), sync_dir.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
     if rng.bool() {
-        door.read("here");
+        sync_dir.read("here");
         common::signal(&child.id().to_string(), "STOP");
         rename(&["soaked".to_owned()]);
     }

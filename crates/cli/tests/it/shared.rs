@@ -7,7 +7,7 @@
 
 use crate::common;
 use crate::common::service::{Service, on_task, where_all_is_refused};
-use crate::common::{Door, Running, Start, eventually, kernel, needs, root, skip_unless, stat};
+use crate::common::{Running, Start, SyncDir, eventually, kernel, needs, root, skip_unless, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, breakpoint};
 use pmux::serving::shared::wire::{Reply, Request};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -54,10 +54,11 @@ impl Drop for Worker {
 }
 
 /// `pmux stat -x,` that has begun, and ends when the door says so.
-fn measure(door: &Door, name: &str, start: Start, target: &[&str]) -> Running {
-    let waits = format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text(name), door.text("end"));
+fn measure(sync_dir: &SyncDir, name: &str, start: Start, target: &[&str]) -> Running {
+    let waits =
+        format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", sync_dir.text(name), sync_dir.text("end"));
     let running = start.args(target).args(["--", "sh", "-c", &waits]).spawn();
-    eventually("it has begun", || door.path(name).exists().then_some(()));
+    eventually("it has begun", || sync_dir.path(name).exists().then_some(()));
     running
 }
 
@@ -72,8 +73,8 @@ fn faults(err: &str) -> u64 {
     values.filter_map(|value| value.replace(',', "").parse::<u64>().ok()).sum()
 }
 
-fn end(door: &Door) {
-    std::fs::write(door.path("end"), "").unwrap();
+fn end(sync_dir: &SyncDir) {
+    std::fs::write(sync_dir.path("end"), "").unwrap();
 }
 
 /// Events that the service has open for others.
@@ -97,23 +98,23 @@ fn the_same_is_counted_with_and_without() {
 }
 
 fn counts_are_the_same(service: &Service) {
-    let (door, mut worker) = (Door::new(), Worker::start());
+    let (sync_dir, mut worker) = (SyncDir::new(), Worker::start());
     let pid = worker.pid();
     for events in ["page-faults:u,minor-faults:u", "{page-faults:u,minor-faults:u}"] {
         for inherit in [&[][..], &["-i"]] {
             let target = [&["-x,", "-e", events, "-p", &pid][..], inherit].concat();
-            let with = measure(&door, "with", shared(service), &target);
-            let without = measure(&door, "without", stat(["--shared=never"]), &target);
+            let with = measure(&sync_dir, "with", shared(service), &target);
+            let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
             assert_eq!(asked(service), 2, "{}", service.log());
             worker.works(100);
-            end(&door);
+            end(&sync_dir);
             let (with, without) = (with.wait().good(), without.wait().good());
             for event in ["page-faults:u", "minor-faults:u"] {
                 assert_eq!(with.value(event), without.value(event), "{events} {inherit:?}");
                 assert!(with.value(event) >= 100.0);
             }
             for name in ["with", "without", "end"] {
-                std::fs::remove_file(door.path(name)).unwrap();
+                std::fs::remove_file(sync_dir.path(name)).unwrap();
             }
             service.is_empty();
         }
@@ -121,13 +122,13 @@ fn counts_are_the_same(service: &Service) {
 }
 
 #[test]
-fn who_counts_goes_on_when_the_service_is_killed() {
+fn counting_goes_on_when_the_service_is_killed() {
     skip_unless!(kernel());
-    let (mut service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let (mut service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
-    let without = measure(&door, "without", stat(["--shared=never"]), &target);
-    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &target);
+    let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
+    let running = measure(&sync_dir, "with", shared(&service).args(["-I", "20"]), &target);
     worker.works(10);
     service.kill();
     // Who was given files reads on.
@@ -136,7 +137,7 @@ fn who_counts_goes_on_when_the_service_is_killed() {
     // The process that is measured rests meanwhile: the client says hello, opens, and enables both.
     eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
     worker.works(50);
-    end(&door);
+    end(&sync_dir);
     let (ran, without) = (running.wait().good(), without.wait().good());
     assert!(faults(&without.err) > 70, "{}", without.err);
     assert_eq!(faults(&ran.err), faults(&without.err), "{}\n{}", ran.err, without.err);
@@ -147,32 +148,32 @@ fn who_counts_goes_on_when_the_service_is_killed() {
 #[test]
 fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
     skip_unless!(kernel());
-    let (mut service, door, mut worker) =
-        (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
+    let (mut service, sync_dir, mut worker) =
+        (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
-    let running = measure(&door, "with", shared(&service), &target);
+    let running = measure(&sync_dir, "with", shared(&service), &target);
     service.kill();
     service.start_again();
     // It says hello, opens, and enables both.
     eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
     worker.works(50);
-    end(&door);
+    end(&sync_dir);
     let ran = running.wait().good();
     assert!(faults(&ran.err) >= 50, "{}", ran.err);
     ran.says(&["the sharing service was away"]);
 }
 
 #[test]
-fn who_counts_keeps_what_he_has_when_the_service_stops() {
+fn counts_are_kept_when_the_service_stops() {
     skip_unless!(kernel());
     for files in ["own", "never"] {
-        let (door, mut worker) = (Door::new(), Worker::start());
+        let (sync_dir, mut worker) = (SyncDir::new(), Worker::start());
         let mut service = Service::with(&format!("[rights]\nfiles = \"{files}\"\n"));
         let pid = worker.pid();
         let target = ["-e", "page-faults:u", "-i", "-p", &pid];
-        let without = measure(&door, "without", stat(["--shared=never"]), &target);
-        let with = measure(&door, "with", shared(&service), &target);
+        let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
+        let with = measure(&sync_dir, "with", shared(&service), &target);
         assert_eq!(asked(&service), 1);
         worker.works(50);
         assert_eq!(service.stop(), 0);
@@ -180,7 +181,7 @@ fn who_counts_keeps_what_he_has_when_the_service_stops() {
             // Who was given files reads on.
             worker.works(50);
         }
-        end(&door);
+        end(&sync_dir);
         let (with, without) = (with.wait().good(), without.wait().good());
         assert!(faults(&without.err) >= 50, "{}", without.err);
         assert_eq!(faults(&with.err), faults(&without.err), "{files}: {}\n{}", with.err, service.log());
@@ -188,46 +189,46 @@ fn who_counts_keeps_what_he_has_when_the_service_stops() {
 }
 
 #[test]
-fn who_was_given_nothing_is_told_what_was_missed() {
+fn clients_without_files_are_told_the_gap() {
     skip_unless!(kernel());
-    let (mut service, door, mut worker) =
-        (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
+    let (mut service, sync_dir, mut worker) =
+        (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "page-faults:u", "-i", "-p", &pid];
-    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &target);
+    let running = measure(&sync_dir, "with", shared(&service).args(["-I", "20"]), &target);
     worker.works(10);
     service.kill();
     worker.works(10);
     service.start_again();
     eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
-    let without = measure(&door, "without", stat(["--shared=never"]), &target);
+    let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
     worker.works(50);
-    end(&door);
+    end(&sync_dir);
     let (ran, without) = (running.wait().good(), without.wait().good());
     assert!(faults(&ran.err) >= faults(&without.err), "{}\n{}", ran.err, without.err);
     ran.says(&["not counted for 0.", "the sharing service was away"]);
 }
 
 #[test]
-fn whoever_was_given_files_asks_no_more() {
+fn clients_with_files_send_no_requests() {
     skip_unless!(kernel());
-    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let (service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
-    let running = measure(&door, "with", shared(&service).args(["-I", "10"]), &target);
+    let running = measure(&sync_dir, "with", shared(&service).args(["-I", "10"]), &target);
     let before = requests(&service);
     worker.works(100);
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert_eq!(requests(&service), before);
-    end(&door);
+    end(&sync_dir);
     assert!(faults(&running.wait().good().err) > 100);
 }
 
 #[test]
 fn without_a_service_auto_says_nothing_and_always_says_why() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let (worker, nowhere) = (Worker::start(), door.path("nowhere.sock"));
+    let sync_dir = SyncDir::new();
+    let (worker, nowhere) = (Worker::start(), sync_dir.path("nowhere.sock"));
     let pid = worker.pid();
     let words = ["-x,", "-e", "page-faults:u", "-p", &pid, "true"];
     stat(["--shared=auto"]).args(words).env("PMUX_SOCKET", &nowhere).run().good().never_says(&["service"]);
@@ -254,15 +255,15 @@ fn commands_are_counted_from_their_exec_on_by_ourselves() {
 #[test]
 fn a_service_that_stands_still_is_left() {
     skip_unless!(kernel());
-    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let (service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     common::signal(&service.pid().to_string(), "STOP");
     // It can be connected to, and says nothing.
     let target = ["-x,", "-e", "page-faults:u", "-p", &pid];
     let auto = stat(["--shared=auto"]).env("PMUX_SOCKET", service.socket());
-    let running = measure(&door, "with", auto, &target);
+    let running = measure(&sync_dir, "with", auto, &target);
     worker.works(20);
-    end(&door);
+    end(&sync_dir);
     assert!(running.wait().good().never_says(&["service"]).value("page-faults:u") >= 20.0);
     common::signal(&service.pid().to_string(), "CONT");
 }
@@ -270,13 +271,13 @@ fn a_service_that_stands_still_is_left() {
 #[test]
 fn a_hardware_event_counts_the_same() {
     skip_unless!(kernel() && needs("pmu", "a hardware PMU", common::has_pmu()));
-    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let (service, sync_dir, mut worker) = (Service::start(), SyncDir::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-x,", "-e", "instructions:u", "-i", "-p", &pid];
-    let with = measure(&door, "with", shared(&service), &target);
-    let without = measure(&door, "without", stat(["--shared=never"]), &target);
+    let with = measure(&sync_dir, "with", shared(&service), &target);
+    let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
     worker.works(100);
-    end(&door);
+    end(&sync_dir);
     let (with, without) = (with.wait().good(), without.wait().good());
     assert_eq!(with.value("instructions:u"), without.value("instructions:u"));
 }
@@ -298,7 +299,7 @@ fn the_library_sees_what_the_service_shows() {
         (count.value >= 100).then_some(count)
     });
     assert!(shown.enabled.0 > 0 && shown.running == shown.enabled);
-    assert_eq!(requests(&service), before, "nobody was asked");
+    assert_eq!(requests(&service), before, "no request was made");
     // That may have been written while the worker worked. At rest, all that is counted is shown sooner or later.
     let (shown, exact) = eventually("all of it is shown", || {
         let (shown, _) = counter.read_cached().unwrap();
@@ -340,7 +341,7 @@ fn the_library_sees_what_the_service_shows_of_cpus() {
         assert!(snapshot.at <= counters.now() && age.0 > 0);
         sums(&snapshot).iter().zip(sums(&first)).all(|(now, then)| *now > then).then_some(snapshot)
     });
-    assert_eq!(requests(&service), before, "nobody was asked");
+    assert_eq!(requests(&service), before, "no request was made");
     assert!(later.at > first.at);
     assert_eq!((later.rows.len(), later.coverage.cpus.len()), (first.rows.len(), first.coverage.cpus.len()));
     // What was shown is no more than what is counted.
@@ -356,19 +357,22 @@ fn where_the_kernel_refuses_the_service_counts() {
     let (service, mut worker) = (Service::start(), Worker::start());
     let pid = worker.pid();
     for shared in ["always", "auto"] {
-        let door = Door::new();
-        let waits =
-            format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text("with"), door.text("end"));
+        let sync_dir = SyncDir::new();
+        let waits = format!(
+            "touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done",
+            sync_dir.text("with"),
+            sync_dir.text("end")
+        );
         let words = ["-x,", "-i", "-p", &pid, "--", "sh", "-c", &waits];
-        let mut running = where_all_is_refused(shared, &service.socket(), &door, &words);
-        eventually("it has begun", || door.path("with").exists().then_some(()));
+        let mut running = where_all_is_refused(shared, &service.socket(), &sync_dir, &words);
+        eventually("it has begun", || sync_dir.path("with").exists().then_some(()));
         let target = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
-        let without = measure(&door, "without", stat(["--shared=never"]), &target);
+        let without = measure(&sync_dir, "without", stat(["--shared=never"]), &target);
         worker.works(50);
-        end(&door);
+        end(&sync_dir);
         let (exited, without) = (running.wait().unwrap(), without.wait().good());
         assert!(exited.status.success());
-        let out = std::fs::read_to_string(door.path("out")).unwrap();
+        let out = std::fs::read_to_string(sync_dir.path("out")).unwrap();
         let counted = out.lines().find_map(|line| line.split_once(",,page-faults:u")).unwrap().0;
         assert_eq!(counted.parse::<f64>().unwrap(), without.value("page-faults:u"));
     }
@@ -381,10 +385,10 @@ fn where_the_kernel_refuses_commands_are_counted_too() {
     let work = "n=0; while [ $n -lt 100 ]; do (:); n=$((n + 1)); done";
     let alone = stat(["--shared=never", "-x,", "-e", "page-faults:u", "--", "sh", "-c", work]).run().good();
     for shared in ["always", "auto"] {
-        let door = Door::new();
-        let mut running = where_all_is_refused(shared, &service.socket(), &door, &["--", "sh", "-c", work]);
+        let sync_dir = SyncDir::new();
+        let mut running = where_all_is_refused(shared, &service.socket(), &sync_dir, &["--", "sh", "-c", work]);
         assert!(running.wait().unwrap().status.success());
-        let out = std::fs::read_to_string(door.path("out")).unwrap();
+        let out = std::fs::read_to_string(sync_dir.path("out")).unwrap();
         assert!(out.contains("does not see the exec"), "{out}");
         let (counted, alone) = (faults(&out) as f64, alone.value("page-faults:u"));
         assert!(counted >= alone * 0.8 && counted < alone * 2.0 + 100.0, "{alone} alone: {out}");
@@ -393,7 +397,7 @@ fn where_the_kernel_refuses_commands_are_counted_too() {
 }
 
 #[test]
-fn who_holds_registers_through_the_service_is_named() {
+fn holders_of_registers_of_the_service_are_named() {
     skip_unless!(root());
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let service = Service::start();
@@ -433,7 +437,7 @@ fn who_holds_registers_through_the_service_is_named() {
 /// Six clients that only count the hits of one address have one register, and miss nothing when the service dies: each is
 /// compared with one that counts by itself.
 #[test]
-fn who_counts_hits_shares_a_register() {
+fn hit_counters_share_a_register() {
     // What children inherit is shared where forks can be counted.
     skip_unless!(root() && common::tracefs());
     let _alone = common::lock(common::DEBUG_REGISTERS);
@@ -442,8 +446,8 @@ fn who_counts_hits_shares_a_register() {
     skip_unless!(needs("breakpoints", "a debug register that is free", there.is_ok()));
     drop(there);
     let Some(bank) = common::bank::Bank::open() else { return };
-    let (mut service, door) = (Service::start(), Door::new());
-    let words = bank.words("writes", &door.text("stop"));
+    let (mut service, sync_dir) = (Service::start(), SyncDir::new());
+    let words = bank.words("writes", &sync_dir.text("stop"));
     let mut child = Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
     let pid = child.id().to_string();
     // It rests while others begin, so that all count the same.
@@ -451,7 +455,7 @@ fn who_counts_hits_shares_a_register() {
     common::signal(&pid, "STOP");
     let watch = |name: &str, shared: &str| {
         let start = common::pmux(["watch", shared, "--count-only", "-j", "vault", "-p", &pid]);
-        measure(&door, name, start.env("PMUX_SOCKET", service.socket()), &[])
+        measure(&sync_dir, name, start.env("PMUX_SOCKET", service.socket()), &[])
     };
     let own = watch("own", "--shared=never");
     let watching: Vec<_> = (0..6).map(|number| watch(&number.to_string(), "--shared=always")).collect();
@@ -477,7 +481,7 @@ fn who_counts_hits_shares_a_register() {
     ran.env("PMUX_SOCKET", service.socket()).run().says(&["can't be shared"]);
     service.kill();
     works(50);
-    end(&door);
+    end(&sync_dir);
     let count = |running: Running| {
         let ran = running.wait().good();
         let lines = ran.json();
@@ -488,7 +492,7 @@ fn who_counts_hits_shares_a_register() {
     for watching in watching {
         assert_eq!(count(watching), own);
     }
-    std::fs::write(door.path("stop"), "").unwrap();
+    std::fs::write(sync_dir.path("stop"), "").unwrap();
     common::signal(&pid, "CONT");
     child.wait().unwrap();
 }

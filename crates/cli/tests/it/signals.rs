@@ -1,21 +1,21 @@
 //! Signals: what was counted is printed, the command is told, and nothing is left behind.
 
 use crate::common;
-use crate::common::{Door, kernel, program, root, skip_unless, stat};
+use crate::common::{SyncDir, kernel, program, root, skip_unless, stat};
 use std::io::Write;
 use std::process::Stdio;
 
 /// A shell line that says that it is there, and then sleeps.
-fn sleeper(door: &Door) -> String {
-    format!("echo $$ >'{}'; exec sleep 1000", door.text("here"))
+fn sleeper(sync_dir: &SyncDir) -> String {
+    format!("echo $$ >'{}'; exec sleep 1000", sync_dir.text("here"))
 }
 
 #[test]
 fn a_signal_ends_the_command_and_prints_what_was_counted() {
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
-        let door = Door::new();
-        let running = stat(["-e", "page-faults:u", "--", "sh", "-c", &sleeper(&door)]).group().spawn();
-        let pid: i32 = door.read("here").parse().unwrap();
+        let sync_dir = SyncDir::new();
+        let running = stat(["-e", "page-faults:u", "--", "sh", "-c", &sleeper(&sync_dir)]).group().spawn();
+        let pid: i32 = sync_dir.read("here").parse().unwrap();
         running.signal(name);
         let note = format!("the command was killed by signal {number}");
         running.wait().bad(128 + number, &["page-faults:u", "seconds time elapsed", &note]);
@@ -25,10 +25,11 @@ fn a_signal_ends_the_command_and_prints_what_was_counted() {
 
 #[test]
 fn a_command_that_handles_the_signal_decides_itself() {
-    let door = Door::new();
-    let line = format!("trap 'echo handled; exit 5' INT; echo >'{}'; while :; do sleep 0.01; done", door.text("here"));
+    let sync_dir = SyncDir::new();
+    let line =
+        format!("trap 'echo handled; exit 5' INT; echo >'{}'; while :; do sleep 0.01; done", sync_dir.text("here"));
     let running = stat(["-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
-    door.read("here");
+    sync_dir.read("here");
     running.signal("INT");
     let ran = running.wait().bad(5, &["page-faults:u"]);
     assert_eq!(ran.text(), "handled\n");
@@ -38,9 +39,9 @@ fn a_command_that_handles_the_signal_decides_itself() {
 #[test]
 fn a_measurement_without_a_command_ends_well() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let target = common::start("sh", ["-c", &sleeper(&door)]).spawn();
-    let pid = door.read("here");
+    let sync_dir = SyncDir::new();
+    let target = common::start("sh", ["-c", &sleeper(&sync_dir)]).spawn();
+    let pid = sync_dir.read("here");
     for options in [&["-p"][..], &["-t"], &["-I", "3600000", "-p"]] {
         let running = stat(["-e", "page-faults:u"]).args(options.iter().copied()).args([&pid]).spawn();
         wait_for_events(running.pid());
@@ -74,28 +75,28 @@ fn wait_for_events(pid: u32) {
 fn repetition_stops_and_the_run_that_was_cut_short_is_left_out() {
     skip_unless!(kernel());
     for (runs, left_out) in [("0", false), ("9", true)] {
-        let door = Door::new();
+        let sync_dir = SyncDir::new();
         // The first two runs end by themselves, the third one waits.
         let line = format!(
             "echo run >>'{0}'; test $(wc -l <'{0}') -lt 3 && exit 0; echo $$ >'{1}'; exec sleep 1000",
-            door.text("runs"),
-            door.text("here")
+            sync_dir.text("runs"),
+            sync_dir.text("here")
         );
         let running = stat(["-r", runs, "-x,", "-e", "task-clock:u", "--", "sh", "-c", &line]).group().spawn();
-        door.read("here");
+        sync_dir.read("here");
         running.signal("INT");
         let ran = running.wait();
         assert_eq!(ran.code(), 130, "{}", ran.err);
         assert_eq!(ran.err.matches("task-clock:u").count(), if left_out { 1 } else { 2 }, "{}", ran.err);
     }
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let line = format!(
         "test -e '{0}' && {{ echo >'{1}'; exec sleep 1000; }}; echo >'{0}'",
-        door.text("one"),
-        door.text("here")
+        sync_dir.text("one"),
+        sync_dir.text("here")
     );
     let running = stat(["-r", "3", "-e", "task-clock:u", "--", "sh", "-c", &line]).group().spawn();
-    door.read("here");
+    sync_dir.read("here");
     running.signal("INT");
     running.wait().bad(130, &["run 2 of 3 was interrupted, and is left out"]);
 }
@@ -103,16 +104,16 @@ fn repetition_stops_and_the_run_that_was_cut_short_is_left_out() {
 #[test]
 fn a_tree_is_printed_too() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let line = format!("ls / >/dev/null; {}", sleeper(&door));
+    let sync_dir = SyncDir::new();
+    let line = format!("ls / >/dev/null; {}", sleeper(&sync_dir));
     let running = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
-    door.read("here");
+    sync_dir.read("here");
     running.signal("TERM");
     running.wait().bad(143, &["└─ ls", "[signal 15]", "total of 2 processes"]);
 }
 
 #[test]
-fn a_killed_pmux_leaves_nobody_at_the_gate() {
+fn a_killed_pmux_leaves_no_held_child() {
     skip_unless!(kernel());
     let mark = format!("PMUX_TEST_GATE={}", std::process::id());
     let (name, value) = mark.split_once('=').unwrap();
@@ -130,17 +131,17 @@ fn a_killed_pmux_leaves_nobody_at_the_gate() {
 #[test]
 fn ctrl_c_on_a_terminal() {
     skip_unless!(program("script"));
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let line = format!(
         "{} stat -e page-faults:u -- sh -c 'echo >{}; exec sleep 1000'; echo status $?",
         common::PMUX,
-        door.text("here")
+        sync_dir.text("here")
     );
     let mut command = std::process::Command::new("script");
     pmux_testkit::marked(&mut command).args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
     let mut script = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut keys = script.stdin.take().unwrap();
-    door.read("here");
+    sync_dir.read("here");
     keys.write_all(b"\x03").unwrap();
     keys.flush().unwrap();
     let output = {
@@ -164,10 +165,10 @@ fn ignoring(signals: &str, line: &[&str]) -> common::Start {
 #[test]
 fn a_job_in_the_background_ends_by_the_signals_that_it_was_started_to_ignore() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let target = common::start("sh", ["-c", &sleeper(&door)]).spawn();
-    let pid = door.read("here");
-    let (file, folder, socket) = (door.text("file"), door.text("folder"), door.text("socket"));
+    let sync_dir = SyncDir::new();
+    let target = common::start("sh", ["-c", &sleeper(&sync_dir)]).spawn();
+    let pid = sync_dir.read("here");
+    let (file, folder, socket) = (sync_dir.text("file"), sync_dir.text("folder"), sync_dir.text("socket"));
     let lines: [&[&str]; 5] = [
         &["stat", "-e", "page-faults:u", "-p", &pid],
         &["stat", "-e", "page-faults:u", "-I", "3600000", "-p", &pid],
@@ -197,11 +198,11 @@ fn a_job_in_the_background_ends_by_the_signals_that_it_was_started_to_ignore() {
 
 #[test]
 fn ignored_signals_stay_ignored() {
-    let door = Door::new();
-    let line = format!("echo >'{}'; sleep 0.1; exit 6", door.text("here"));
+    let sync_dir = SyncDir::new();
+    let line = format!("echo >'{}'; sleep 0.1; exit 6", sync_dir.text("here"));
     // The command inherits it, and decides itself.
     let running = ignoring("INT", &["stat", "-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
-    door.read("here");
+    sync_dir.read("here");
     running.signal("INT");
     running.wait().bad(6, &["page-faults:u"]);
 }

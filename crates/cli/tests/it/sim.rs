@@ -1,6 +1,6 @@
 //! `pmux sim` starts the program `pmux-sim`, which has tests of its own in `crates/sim-cli`.
 
-use crate::common::{Door, PMUX, copy_of, pmux, start};
+use crate::common::{PMUX, SyncDir, copy_of, pmux, start};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn fake(path: &Path, text: &str) {
 
 #[test]
 fn the_simulator_is_the_one_beside_the_command_or_that_of_the_path() {
-    let (own, path) = (Door::new(), Door::new());
+    let (own, path) = (SyncDir::new(), SyncDir::new());
     let command = own.path("pmux");
     copy_of(PMUX, &command);
     let run = || start(&command, ["sim", "--on", "kernel", "a b.scn"]).env("PATH", path.path("")).run();

@@ -1,7 +1,7 @@
 //! `pmux stat COMMAND`: what is counted, what is printed where, and what becomes of the command itself.
 
 use crate::common;
-use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, role, skip_unless, stat, words};
+use crate::common::{SyncDir, has_pmu, kernel, kernel_mode, pmux, role, skip_unless, stat, words};
 
 const FAULTS: [&str; 4] = ["-x,", "-e", "page-faults:u", "--"];
 
@@ -139,11 +139,11 @@ fn timec_is_short() {
 #[test]
 fn runs_are_repeated_and_their_mean_is_shown() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let line = format!("echo run >>'{}'; exit 3", door.text("runs"));
+    let sync_dir = SyncDir::new();
+    let line = format!("echo run >>'{}'; exit 3", sync_dir.text("runs"));
     let ran = stat(["-r", "4", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
     ran.bad(3, &["' (4 runs):", "page-faults:u", " +- ", "seconds time elapsed  ( +-"]);
-    assert_eq!(std::fs::read_to_string(door.path("runs")).unwrap().lines().count(), 4);
+    assert_eq!(std::fs::read_to_string(sync_dir.path("runs")).unwrap().lines().count(), 4);
     let once = stat(["-r", "1", "-e", "page-faults:u", "true"]).run().good();
     once.never_says(&["runs)", "+-"]);
     let fields = stat(["-x,", "-r", "3", "-e", "page-faults:u", "true"]).run().good();
@@ -163,13 +163,13 @@ fn the_time_that_it_took_is_the_same_everywhere() {
 #[test]
 fn file_systems_are_flushed_before_each_run() {
     skip_unless!(common::program("sync"));
-    let door = Door::new();
-    std::fs::write(door.path("sync"), format!("#!/bin/sh\necho sync >>'{}'\n", door.text("flushed"))).unwrap();
+    let sync_dir = SyncDir::new();
+    std::fs::write(sync_dir.path("sync"), format!("#!/bin/sh\necho sync >>'{}'\n", sync_dir.text("flushed"))).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(door.path("sync"), mode).unwrap();
-    let path = format!("{}:{}", door.text(""), std::env::var("PATH").unwrap());
+    std::fs::set_permissions(sync_dir.path("sync"), mode).unwrap();
+    let path = format!("{}:{}", sync_dir.text(""), std::env::var("PATH").unwrap());
     stat(["-S", "-r", "2", "-e", "task-clock:u", "true"]).env("PATH", path).run().good();
-    assert_eq!(std::fs::read_to_string(door.path("flushed")).unwrap(), "sync\nsync\n");
+    assert_eq!(std::fs::read_to_string(sync_dir.path("flushed")).unwrap(), "sync\nsync\n");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn large_numbers_are_grouped() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_ask() {
+fn colour_is_for_terminals_and_on_request() {
     let run = |options: &[&str], no_color: Option<&str>| {
         let mut start = stat(["-e", "task-clock:u"]).args(options.iter().copied()).args(["true"]);
         if let Some(value) = no_color {
@@ -291,12 +291,12 @@ fn intervals_are_told_as_a_table_too() {
 #[test]
 fn a_number_of_intervals_is_enough() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let line = format!("sleep 0.2; echo done >'{}'; exit 4", door.text("done"));
+    let sync_dir = SyncDir::new();
+    let line = format!("sleep 0.2; echo done >'{}'; exit 4", sync_dir.text("done"));
     let ran = stat(["-I", "20", "--interval-count", "2", "-x,", "-e", "task-clock:u", "--", "sh", "-c", &line]).run();
     assert_eq!(ran.code(), 4, "the command is waited for: {}", ran.err);
     assert_eq!(ran.err.lines().count(), 2, "{}", ran.err);
-    assert_eq!(door.read("done"), "done");
+    assert_eq!(sync_dir.read("done"), "done");
 }
 
 #[test]

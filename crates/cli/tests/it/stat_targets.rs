@@ -1,12 +1,12 @@
 //! `pmux stat` on processes, threads, CPUs and control groups.
 
 use crate::common;
-use crate::common::{Cgroup, Door, kernel, role, root, skip_unless, stat};
+use crate::common::{Cgroup, SyncDir, kernel, role, root, skip_unless, stat};
 use std::process::{Child, Command, Stdio};
 
 /// A process that touches pages when it is told to, and leaves when this is dropped.
 struct Worker {
-    door: Door,
+    sync_dir: SyncDir,
     child: Child,
     pid: String,
 }
@@ -17,25 +17,29 @@ impl Worker {
     }
 
     fn with(role: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
-        let door = Door::new();
-        let words = role::words(&format!("{role},{}", door.path("").display()));
+        let sync_dir = SyncDir::new();
+        let words = role::words(&format!("{role},{}", sync_dir.path("").display()));
         let mut command = Command::new(&words[0]);
         change(command.args(&words[1..]).stdout(Stdio::null()));
         let child = command.spawn().unwrap();
-        let pid = door.read("here");
-        Self { door, child, pid }
+        let pid = sync_dir.read("here");
+        Self { sync_dir, child, pid }
     }
 
     /// A shell line that tells it to work, and waits until it has.
     fn work(&self) -> String {
-        format!("echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done", self.door.text("go"), self.door.text("done"))
+        format!(
+            "echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done",
+            self.sync_dir.text("go"),
+            self.sync_dir.text("done")
+        )
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.door.say("go");
-        self.door.say("leave");
+        self.sync_dir.post("go");
+        self.sync_dir.post("leave");
         let _ = self.child.wait();
     }
 }
@@ -247,18 +251,22 @@ fn two_at_once_count_the_same() {
     let worker = Worker::new("behind:1000");
     let counted = ["-x,", "-e", "page-faults:u,cs,cpu-clock", "-p", &worker.pid];
     // Counting begins when its own command does.
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let waiting = |name: &str| {
-        format!("echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done", door.text(name), worker.door.text("done"))
+        format!(
+            "echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done",
+            sync_dir.text(name),
+            worker.sync_dir.text("done")
+        )
     };
     let observers: Vec<_> = ["one", "two", "three"]
         .iter()
         .map(|name| stat(counted).args(["--", "sh", "-c", &waiting(name)]).spawn())
         .collect();
     for name in ["one", "two", "three"] {
-        door.read(name);
+        sync_dir.read(name);
     }
-    worker.door.say("go");
+    worker.sync_dir.post("go");
     for observer in observers {
         let ran = observer.wait().good();
         let faults = ran.value("page-faults:u");

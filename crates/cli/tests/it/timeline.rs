@@ -1,7 +1,7 @@
 //! `pmux timeline` as a user meets it: the page, and what it shows in a browser.
 
 use crate::common;
-use crate::common::{Door, kernel, pmux, program, record_faults, role, root, skip_unless, start};
+use crate::common::{SyncDir, kernel, pmux, program, record_faults, role, root, skip_unless, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -65,10 +65,10 @@ fn count(list: &Value) -> usize {
 }
 
 #[test]
-fn a_page_has_all_samples_and_who_started_whom() {
+fn a_page_has_all_samples_and_parents() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     record(&file);
     let page = page(&file);
     // Nothing is fetched: the browser is told so, and there is nothing to fetch.
@@ -99,21 +99,21 @@ fn a_page_has_all_samples_and_who_started_whom() {
 #[test]
 fn what_the_flight_recorder_says_is_marked() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let file = door.path("flight-1.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("flight-1.data");
     record(&file);
     let span = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
     assert_eq!(count(&data(&span)["marks"]), 0);
     // The folder has one snapshot; its manifest names a trigger, and a CPU that nothing is known of.
     let manifest = r#"{ "version": 1, "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
         "cpus": [{ "cpu": 7, "first_ns": 18446744073709551615, "last_ns": 18446744073709551615 }] }"#;
-    std::fs::write(door.path("flight-1.json"), manifest).unwrap();
+    std::fs::write(sync_dir.path("flight-1.json"), manifest).unwrap();
     let marked = data(&pmux(["timeline", "--no-inline", "-i"]).args([file.parent().unwrap()]).run().good().text());
     assert_eq!(marked["marks"][0]["what"], "</script> load > 3");
     assert_eq!(marked["marks"][0]["kind"], "trigger");
     assert_eq!(marked["gaps"][0]["cpu"], 7);
     assert_eq!(marked["gaps"][0]["what"], "not in this snapshot");
-    std::fs::write(door.path("flight-1.json"), "{").unwrap();
+    std::fs::write(sync_dir.path("flight-1.json"), "{").unwrap();
     pmux(["timeline", "--no-inline", "-o", "/dev/null", "-i"])
         .args([&file])
         .run()
@@ -124,8 +124,8 @@ fn what_the_flight_recorder_says_is_marked() {
 #[test]
 fn a_browser_shows_what_was_selected() {
     skip_unless!(kernel() && program("chromium"));
-    let door = Door::new();
-    let (file, html) = (door.path("perf.data"), door.path("page.html"));
+    let sync_dir = SyncDir::new();
+    let (file, html) = (sync_dir.path("perf.data"), sync_dir.path("page.html"));
     record(&file);
     let page = page(&file);
     std::fs::write(&html, &page).unwrap();
@@ -146,7 +146,7 @@ fn a_browser_shows_what_was_selected() {
     };
     let found = times.iter().zip(&nodes).filter(|&(&at, &node)| at <= half && is_in(node)).count();
     let link = format!("file://{}#select=0-{half}&search=atomic", html.display());
-    let profile = format!("--user-data-dir={}", door.path("browser").display());
+    let profile = format!("--user-data-dir={}", sync_dir.path("browser").display());
     let shown = start("chromium", common::BROWSER)
         .args(["--virtual-time-budget=3000", "--dump-dom"])
         .args([profile, link])
@@ -160,14 +160,14 @@ fn a_browser_shows_what_was_selected() {
 }
 
 /// What the page's own scripts make of its data, as JSON: node runs `data.js` and `lanes.js`, then this.
-fn computed(door: &Door, page: &str, then: &str) -> Value {
+fn computed(sync_dir: &SyncDir, page: &str, then: &str) -> Value {
     let scripts = ["data.js", "lanes.js"].map(|name| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/timeline/assets").join(name);
         std::fs::read_to_string(path).unwrap()
     });
     let document = "const document = { getElementById: () => ({ textContent: require('fs').readFileSync(process.argv[2], 'utf8') }) };";
     let script = [document, &scripts[0], &scripts[1], &format!("console.log(JSON.stringify({then}));")].join("\n");
-    let (code, json) = (door.path("page.js"), door.path("page.json"));
+    let (code, json) = (sync_dir.path("page.js"), sync_dir.path("page.json"));
     std::fs::write(&code, script).unwrap();
     std::fs::write(&json, data(page).to_string()).unwrap();
     let ran = start("node", [code.as_os_str(), json.as_os_str()]).run().good();
@@ -177,8 +177,8 @@ fn computed(door: &Door, page: &str, then: &str) -> Value {
 #[test]
 fn no_cpu_has_more_than_a_second_a_second() {
     skip_unless!(kernel() && root() && program("node"));
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     let load = "for n in 1 2 3; do (i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done) & done; wait";
     let mut start = pmux(["record", "-q", "-e", "cpu-clock/freq=3000/u", "-a", "-o"]);
     start.command.arg(&file).args(["--", "sh", "-c", load]);
@@ -190,7 +190,7 @@ fn no_cpu_has_more_than_a_second_a_second() {
     let most = "[...Array(9).keys()].map((i) => { const parts = 40 << i; \
                 return Math.max(...ratesOf(byEvent[0], 0, 0, data.length, parts)) / (data.length / parts); })";
     let known = computed(
-        &door,
+        &sync_dir,
         &page,
         &format!("{{ most: {most}, cpus: cpuNumbers.length, all: [...ratesOf(byEvent[0], 0, 0, data.length, 7)] }}"),
     );
@@ -208,8 +208,8 @@ fn no_cpu_has_more_than_a_second_a_second() {
 #[test]
 fn the_busiest_processes_come_first_and_idle_ones_are_folded() {
     skip_unless!(kernel() && program("node"));
-    let door = Door::new();
-    let file = door.path("perf.data");
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("perf.data");
     // Many that do next to nothing, and one at the end that does most.
     let idle = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); /bin/true; done";
     let line = format!("{idle}; {}; :", role::quiet_line("touch:200000"));
@@ -218,7 +218,7 @@ fn the_busiest_processes_come_first_and_idle_ones_are_folded() {
                  return { shown: shown.map((one) => one.process), idle: idle.map((one) => one.process) }; })";
     let lanes =
         "[false, true].map((idle) => lanesOf({ order: 'busy', idle, expanded: new Set() }).map((lane) => lane.name))";
-    let known = computed(&door, &page(&file), &format!("{{ order: {order}, busyBelow, busy, lanes: {lanes} }}"));
+    let known = computed(&sync_dir, &page(&file), &format!("{{ order: {order}, busyBelow, busy, lanes: {lanes} }}"));
     let list =
         |value: &Value| value.as_array().unwrap().iter().map(|one| one.as_u64().unwrap() as usize).collect::<Vec<_>>();
     let weights =

@@ -1,7 +1,7 @@
 //! `pmux stat --tree`: each process with its own counts.
 
 use crate::common;
-use crate::common::{Door, kernel, role, skip_unless, stat};
+use crate::common::{SyncDir, kernel, role, skip_unless, stat};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -115,22 +115,22 @@ fn a_thousand_children_are_folded_and_all_there() {
 #[test]
 fn a_process_that_stays_behind_is_still_running() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let role = role::words(&format!("behind:200,{}", door.path("").display()));
+    let sync_dir = SyncDir::new();
+    let role = role::words(&format!("behind:200,{}", sync_dir.path("").display()));
     let role: Vec<String> = role.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
     let line = format!(
         "setsid {} >/dev/null 2>&1 </dev/null & while [ ! -e '{}' ]; do sleep 0.01; done",
         role.join(" "),
-        door.text("here")
+        sync_dir.text("here")
     );
     let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
-    let pid: i32 = door.read("here").parse().unwrap();
+    let pid: i32 = sync_dir.read("here").parse().unwrap();
     assert!(common::lives(pid), "it goes on");
     // The second one has to arrive as well, or it would find the door's folder half removed.
-    std::fs::remove_file(door.path("here")).unwrap();
+    std::fs::remove_file(sync_dir.path("here")).unwrap();
     let tree = stat(["--tree", "-j", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
-    door.say("go");
-    door.say("leave");
+    sync_dir.post("go");
+    sync_dir.post("leave");
     ran.good().says(&["[still running]", "1 process was still running"]);
     let exits: Vec<String> =
         processes(&tree.json()[0]).iter().map(|(_, process)| process["exit"].to_string()).collect();
@@ -140,12 +140,12 @@ fn a_process_that_stays_behind_is_still_running() {
 #[test]
 fn names_that_others_chose_do_no_harm() {
     skip_unless!(kernel());
-    let door = Door::new();
+    let sync_dir = SyncDir::new();
     let names = ["a b", "line\nbreak", "red\u{1b}[31m", "grüße", "quote\"s\\", "back\u{202e}wards"];
     let mut line = String::new();
     for name in names {
-        common::copy_of("true", &door.path(name));
-        line.push_str(&format!("'{}'; ", door.text(name)));
+        common::copy_of("true", &sync_dir.path(name));
+        line.push_str(&format!("'{}'; ", sync_dir.text(name)));
     }
     line.push_str("true");
     let table = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good();
@@ -213,8 +213,8 @@ fn check_one(tree: &Value, event: &str) {
 #[test]
 fn a_tree_goes_to_a_file() {
     if kernel() {
-        let door = Door::new();
-        let path = door.text("out");
+        let sync_dir = SyncDir::new();
+        let path = sync_dir.text("out");
         stat(["--tree", "-o", &path, "-e", "page-faults:u", "--", "sh", "-c", "true; true"]).run().good();
         assert!(std::fs::read_to_string(path).unwrap().contains("total of "));
     }

@@ -1,7 +1,7 @@
 //! `pmux stat --mux=engine`: who takes turns, and what is said of it. What hardware is needed for is run where there is a
 //! PMU: in the lab.
 
-use crate::common::{Door, has_pmu, kernel, needs, root, skip_unless, stat};
+use crate::common::{SyncDir, has_pmu, kernel, needs, root, skip_unless, stat};
 
 /// So many events are more than any counters.
 const MANY: usize = 26;
@@ -90,16 +90,16 @@ fn a_group_that_never_fits_says_so() {
 }
 
 #[test]
-fn somebody_else_with_counters_is_told_apart() {
+fn counters_taken_by_others_are_reported() {
     skip_unless!(pmu() && root());
-    let door = Door::new();
-    let (ready, taken, done) = (door.text("ready"), door.text("taken"), door.text("done"));
+    let sync_dir = SyncDir::new();
+    let (ready, taken, done) = (sync_dir.text("ready"), sync_dir.text("taken"), sync_dir.text("done"));
     let wait_for = |what: &str| format!("while [ ! -e {what} ]; do sleep 0.01; done");
     // Counted from before the other one comes.
     let line = format!("echo > {ready}; while [ ! -e {taken} ]; do :; done; {}; echo > {done}", busy(200_000));
     let events = many();
     let counted = stat(["-v", "-j", "--mux=engine", "-e", &events, "--", "sh", "-c", &line]).spawn();
-    door.read("ready");
+    sync_dir.read("ready");
     let other = format!("echo > {taken}; {}", wait_for(&done));
     let pinned = "instructions:uD,cycles:uD,branches:uD";
     let other = stat(["-a", "-e", pinned, "--", "sh", "-c", &other]).spawn();

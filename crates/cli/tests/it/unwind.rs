@@ -1,6 +1,6 @@
 //! Call chains of programs without frame pointers: recorded as pieces of the stack, found out when they are read.
 
-use crate::common::{Door, is_installed, kernel, needs, perf, pmux, skip_unless, start};
+use crate::common::{SyncDir, is_installed, kernel, needs, perf, pmux, skip_unless, start};
 use std::path::{Path, PathBuf};
 
 /// Sorts with a function that calls others, one of which needs a frame of a size that is known only at run time; does the same in a
@@ -47,11 +47,11 @@ int main(void) {
 ";
 
 /// The program, built without frame pointers; `None` where there is no compiler.
-fn program(door: &Door) -> Option<PathBuf> {
+fn program(sync_dir: &SyncDir) -> Option<PathBuf> {
     if !needs("cc", "a C compiler", is_installed("cc")) {
         return None;
     }
-    let (source, file) = (door.path("deep.c"), door.path("deep"));
+    let (source, file) = (sync_dir.path("deep.c"), sync_dir.path("deep"));
     std::fs::write(&source, PROGRAM).unwrap();
     let words = ["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"];
     start("cc", words).args([&file, &source]).run().good();
@@ -82,9 +82,9 @@ fn script(file: &Path) -> String {
 #[test]
 fn chains_without_frame_pointers_are_those_of_the_program() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let Some(program) = program(&door) else { return };
-    let file = door.path("it.data");
+    let sync_dir = SyncDir::new();
+    let Some(program) = program(&sync_dir) else { return };
+    let file = sync_dir.path("it.data");
     let record = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf", "-o"]);
     record.args([&file, &program]).run().good();
     let all = chains(&script(&file), function);
@@ -111,9 +111,9 @@ fn chains_without_frame_pointers_are_those_of_the_program() {
 #[test]
 fn what_perf_recorded_has_the_chains_that_perf_finds() {
     skip_unless!(kernel() && perf());
-    let door = Door::new();
-    let Some(program) = program(&door) else { return };
-    let file = door.path("it.data");
+    let sync_dir = SyncDir::new();
+    let Some(program) = program(&sync_dir) else { return };
+    let file = sync_dir.path("it.data");
     let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf", "-o"];
     // All is bound when it starts: what binds a function at its first call (`_dl_runtime_resolve` of glibc) keeps its frame in `rbx`,
     // which `framehop` does not follow. A chain that meets it is counted among those that could not be followed.
@@ -137,19 +137,19 @@ fn what_perf_recorded_has_the_chains_that_perf_finds() {
 #[test]
 fn what_is_missing_is_said() {
     skip_unless!(kernel());
-    let door = Door::new();
-    let Some(program) = program(&door) else { return };
-    let file = door.path("it.data");
+    let sync_dir = SyncDir::new();
+    let Some(program) = program(&sync_dir) else { return };
+    let file = sync_dir.path("it.data");
     let short = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf,256", "-o"];
     pmux(short).args([&file, &program]).run().good();
     let report = |cache: &str, says: &[&str]| {
-        let start = pmux(["report", "--stdio", "-i"]).args([&file]).env("XDG_CACHE_HOME", door.path(cache));
+        let start = pmux(["report", "--stdio", "-i"]).args([&file]).env("XDG_CACHE_HOME", sync_dir.path(cache));
         start.run().good().says(says)
     };
     report("a", &["call chains end too early", "--call-graph dwarf,BYTES"]);
     // Another build of the same name: its tables would lead astray.
-    std::fs::write(door.path("deep.c"), PROGRAM.replace("n % 7 * 16", "n % 5 * 64")).unwrap();
-    start("cc", ["-O1", "-pthread", "-o"]).args([program.clone(), door.path("deep.c")]).run().good();
+    std::fs::write(sync_dir.path("deep.c"), PROGRAM.replace("n % 7 * 16", "n % 5 * 64")).unwrap();
+    start("cc", ["-O1", "-pthread", "-o"]).args([program.clone(), sync_dir.path("deep.c")]).run().good();
     report("b", &["deep has changed since it was recorded", "its functions have no names"]);
     std::fs::remove_file(&program).unwrap();
     report("c", &["deep is not there", "its functions have no names", "frame pointers"]);

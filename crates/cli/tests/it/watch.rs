@@ -5,7 +5,7 @@
 
 use crate::common;
 use crate::common::bank::{ALL, Bank, PAYMENTS, TELLERS};
-use crate::common::{Door, Ran, Start, eventually, kernel, needs, pmux, program, root, skip_unless};
+use crate::common::{CommandResult, Start, SyncDir, eventually, kernel, needs, pmux, program, root, skip_unless};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -120,14 +120,14 @@ fn the_exit_status_is_the_commands() {
 #[test]
 fn what_is_not_there_is_said_before_the_command_runs() {
     let Some(_alone) = registers() else { return };
-    let door = Door::new();
-    let ran = door.text("ran");
+    let sync_dir = SyncDir::new();
+    let ran = sync_dir.text("ran");
     // Among a hundred thousand names, pmux does not look for what is near.
     let near: &[&str] = if Bank::open() == Some(&Bank::Played) { &[] } else { &["did you mean", "vault"] };
     watch_bank_with(&["vautl"], "touches", &ran).run().bad(125, &[&["vautl"], near].concat());
     watch_bank_with(&["vault/0y"], "touches", &ran).run().bad(125, &["vault/0y"]);
     watch_bank_with(&["0x"], "touches", &ran).run().bad(125, &["0x"]);
-    assert!(!door.path("ran").exists(), "the command was run");
+    assert!(!sync_dir.path("ran").exists(), "the command was run");
     watch(["--if", "vale == 1", "x", "-a"]).run().bad(125, &["`vale` is not known of a hit", "^"]);
     watch(["0x1000", "-p", "99999999"]).run().bad(125, &["99999999"]);
     watch_bank(&["0x1000"], "fails")
@@ -184,8 +184,8 @@ fn each_hit_has_its_values() {
 #[test]
 fn values_are_seen_before_and_after() {
     let Some(_alone) = registers() else { return };
-    let door = Door::new();
-    let end = door.text("end");
+    let sync_dir = SyncDir::new();
+    let end = sync_dir.text("end");
     let ran = watch_bank_with(&["-j", "--trace", "--stop", "3", "--if", "changed", "vault"], "writes", &end).run();
     let lines = ran.json();
     let hits = objects(&lines, "hit");
@@ -245,7 +245,7 @@ fn what_comes_later_is_watched_wherever_it_comes() {
         let words = Bank::open().unwrap().words(deed, "");
         words.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
     };
-    let total = |ran: Ran| {
+    let total = |ran: CommandResult| {
         let lines = ran.json();
         let [target] = &objects(&lines, "target")[..] else { panic!("{lines:#?}") };
         let rows = objects(&lines, "row").iter().map(|row| row["hits"].as_u64().unwrap()).sum::<u64>();
@@ -297,15 +297,15 @@ fn programs_that_are_not_looked_into_are_told() {
 /// A process in a role that runs until the test ends.
 struct Runs {
     child: std::process::Child,
-    door: Door,
+    sync_dir: SyncDir,
 }
 
 impl Runs {
     fn start(name: &str) -> Self {
-        let door = Door::new();
-        let words = Bank::open().unwrap().words(name, &door.text("end"));
+        let sync_dir = SyncDir::new();
+        let words = Bank::open().unwrap().words(name, &sync_dir.text("end"));
         let child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
-        Self { child, door }
+        Self { child, sync_dir }
     }
 
     fn pid(&self) -> String {
@@ -322,7 +322,7 @@ impl Runs {
 
 impl Drop for Runs {
     fn drop(&mut self) {
-        self.door.say("end");
+        self.sync_dir.post("end");
         self.child.wait().unwrap();
     }
 }
@@ -338,7 +338,7 @@ fn a_process_that_runs_is_watched() {
     assert!(objects(&lines, "row").iter().all(|row| row["pid"].as_u64() == pid.parse().ok()), "{lines:#?}");
     watch(["--stop", "1", "vault", "-t", &runs.newest_thread()]).run().good().says(&["pay_in"]);
     // A signal ends it, and what was seen is told.
-    let file = runs.door.path("report");
+    let file = runs.sync_dir.path("report");
     let watching = watch(["-o", file.to_str().unwrap(), "--trace", "vault", "-p", &pid]).spawn();
     eventually("a hit", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("pay_in")));
     watching.signal("INT");
@@ -365,7 +365,7 @@ fn more_targets_than_registers_take_turns() {
     let targets: Vec<String> = (0..12).map(|index| format!("drawers+{}/8:w", index * 8)).collect();
     let runs = Runs::start("many");
     let pid = runs.pid();
-    let with = |options: &[&str]| -> Ran {
+    let with = |options: &[&str]| -> CommandResult {
         let words = options.iter().copied().chain(targets.iter().map(String::as_str)).chain(["-p", &pid]);
         watch(words.collect::<Vec<_>>()).run()
     };
@@ -391,9 +391,9 @@ fn more_targets_than_registers_take_turns() {
         if shares.iter().all(|share| *share > 0.0 && *share < 1.0) {
             return;
         }
-        println!("{timeout_ms} ms were not enough for everybody's turn: {shares:?}");
+        println!("{timeout_ms} ms were not enough for a turn of each target: {shares:?}");
     }
-    panic!("somebody's turn never came, or never ended");
+    panic!("the turn of a target never came, or never ended");
 }
 
 /// An example, compiled; `None` where that can't be done here.

@@ -22,7 +22,7 @@ const ECONNREFUSED: i32 = 111;
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Question {
+pub enum ControlCommand {
     /// To take a snapshot. It is answered when the snapshot is there.
     Dump,
     /// How it is.
@@ -31,10 +31,10 @@ pub enum Question {
 
 #[derive(Serialize, Deserialize)]
 struct Packet {
-    ask: Question,
+    ask: ControlCommand,
 }
 
-impl Question {
+impl ControlCommand {
     /// What a packet asks.
     ///
     /// # Errors
@@ -48,17 +48,17 @@ impl Question {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AskError {
     /// There is no socket.
-    NotThere,
+    NoSocket,
     /// No recorder listens there any more.
-    NobodyListens,
+    NotListening,
     /// The socket belongs to another user.
-    NotYours,
+    NotPermitted,
     /// It did not answer in time.
-    TooLate,
+    TimedOut,
     /// It ended before it answered.
     Ended,
     /// The answer makes no sense.
-    Nonsense,
+    BadAnswer,
     /// It says no.
     Refused(String),
     /// The socket failed.
@@ -68,12 +68,12 @@ pub enum AskError {
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotThere => f.write_str("there is no such recorder"),
-            Self::NobodyListens => f.write_str("the recorder has ended"),
-            Self::NotYours => f.write_str("the recorder is another user's: only he and root may ask it"),
-            Self::TooLate => f.write_str("the recorder does not answer in time"),
+            Self::NoSocket => f.write_str("there is no such recorder"),
+            Self::NotListening => f.write_str("the recorder has ended"),
+            Self::NotPermitted => f.write_str("the recorder is another user's: only he and root may ask it"),
+            Self::TimedOut => f.write_str("the recorder does not answer in time"),
             Self::Ended => f.write_str("the recorder ended before it answered"),
-            Self::Nonsense => f.write_str("the recorder's answer makes no sense"),
+            Self::BadAnswer => f.write_str("the recorder's answer makes no sense"),
             Self::Refused(text) => f.write_str(text),
             Self::Socket(text) => write!(f, "the recorder can't be asked: {text}"),
         }
@@ -84,10 +84,10 @@ impl std::error::Error for AskError {}
 
 pub(super) fn connect(socket: &Path) -> Result<Channel, AskError> {
     Channel::connect(socket).map_err(|errno| match errno.raw() {
-        ENOENT => AskError::NotThere,
-        ECONNREFUSED => AskError::NobodyListens,
-        EACCES => AskError::NotYours,
-        EAGAIN => AskError::TooLate,
+        ENOENT => AskError::NoSocket,
+        ECONNREFUSED => AskError::NotListening,
+        EACCES => AskError::NotPermitted,
+        EAGAIN => AskError::TimedOut,
         _ => AskError::Socket(errno.to_string()),
     })
 }
@@ -96,20 +96,20 @@ pub(super) fn connect(socket: &Path) -> Result<Channel, AskError> {
 ///
 /// # Errors
 /// [`AskError`].
-pub fn ask(socket: &Path, question: Question, patience: Duration) -> Result<Value, AskError> {
+pub fn ask(socket: &Path, command: ControlCommand, patience: Duration) -> Result<Value, AskError> {
     let until = Instant::now() + patience;
     let channel = loop {
         match connect(socket) {
             // Too many ask at once.
-            Err(AskError::TooLate) if Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(AskError::TimedOut) if Instant::now() < until => std::thread::sleep(PAUSE),
             other => break other?,
         }
     };
     let failed = |error: &dyn fmt::Display| AskError::Socket(error.to_string());
-    match channel.send(json!(Packet { ask: question }).to_string().as_bytes(), &[]) {
+    match channel.send(json!(Packet { ask: command }).to_string().as_bytes(), &[]) {
         Ok(Sent::Whole) => {}
         // A fresh socket has room for it.
-        Ok(Sent::NoRoom) => return Err(AskError::TooLate),
+        Ok(Sent::NoRoom) => return Err(AskError::TimedOut),
         // It may have said why before it closed.
         Err(_) => {}
     }
@@ -117,17 +117,17 @@ pub fn ask(socket: &Path, question: Question, patience: Duration) -> Result<Valu
     loop {
         match channel.receive(&mut buffer, 0).map_err(|errno| failed(&errno))? {
             Received::Packet(bytes, _) => {
-                let answer: Value = serde_json::from_slice(buffer.bytes(bytes)).map_err(|_| AskError::Nonsense)?;
+                let answer: Value = serde_json::from_slice(buffer.bytes(bytes)).map_err(|_| AskError::BadAnswer)?;
                 return match answer["refused"].as_str() {
                     Some(text) => Err(AskError::Refused(text.to_owned())),
                     None => Ok(answer),
                 };
             }
             Received::End => return Err(AskError::Ended),
-            Received::Cut | Received::Stranger => return Err(AskError::Nonsense),
+            Received::Cut | Received::Stranger => return Err(AskError::BadAnswer),
             Received::Nothing => {
                 if !channel.wait(until).map_err(|errno| failed(&errno))? {
-                    return Err(AskError::TooLate);
+                    return Err(AskError::TimedOut);
                 }
             }
         }

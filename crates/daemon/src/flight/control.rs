@@ -5,8 +5,8 @@
 //!
 //! **Invariant:** no client that asks holds the recorder up: one that sends nonsense, too much, or does not read is let go.
 
-use super::ask::Question;
-use super::place::{Called, Folder, remove_lock};
+use super::ask::ControlCommand;
+use super::socket_dir::{RecorderId, SocketDir, remove_lock};
 use crate::payer::Payers;
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent, SocketPeer};
 use pmux::serving::shared::listener::{ListenError, Listener};
@@ -21,13 +21,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// So many may ask at once; others wait.
-const MOST_ASKERS: usize = 32;
+const MAX_CLIENTS: usize = 32;
 /// Within so long a question has to be there.
 const QUESTION_TIME: Duration = Duration::from_secs(2);
 
 /// Who may ask a recorder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Askers {
+pub enum ControlAccess {
     /// Its own user and root.
     Own,
     /// These groups as well.
@@ -56,23 +56,23 @@ impl std::error::Error for ControlError {}
 
 /// A client that asks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct AskerId(u64);
+pub struct ControlClientId(u64);
 
 /// A question that was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct ControlRequest {
     /// Which client asked.
-    pub asker: AskerId,
+    pub client: ControlClientId,
     /// What.
-    pub question: Question,
+    pub command: ControlCommand,
     /// Who that is, for people.
-    pub who: String,
+    pub description: String,
 }
 
-struct Asker {
-    id: AskerId,
+struct ControlClient {
+    id: ControlClientId,
     channel: Channel,
-    who: String,
+    description: String,
     /// Until when its question has to be there; `None` when it is.
     until: Option<Instant>,
 }
@@ -81,10 +81,10 @@ struct Asker {
 pub struct Control {
     listener: Listener,
     socket: PathBuf,
-    called: Called,
-    may: Askers,
+    id: RecorderId,
+    access: ControlAccess,
     payers: Payers,
-    askers: Vec<Asker>,
+    clients: Vec<ControlClient>,
     next: u64,
     buffer: PacketBuffer,
 }
@@ -94,19 +94,19 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn listen(folder: &Folder, called: Called, may: Askers) -> Result<Self, ControlError> {
+    pub fn listen(folder: &SocketDir, id: RecorderId, access: ControlAccess) -> Result<Self, ControlError> {
         folder.prepare().map_err(ControlError::Folder)?;
-        let socket = folder.socket(&called);
+        let socket = folder.socket(&id);
         // Others are told why they may not, where there are others who may.
-        let mode = if may == Askers::Own { 0o600 } else { 0o666 };
+        let mode = if access == ControlAccess::Own { 0o600 } else { 0o666 };
         let listener = Listener::bind(&socket, mode).map_err(ControlError::Listen)?;
         Ok(Self {
             listener,
             socket,
-            called,
-            may,
+            id,
+            access,
             payers: Payers::look_up(),
-            askers: Vec::new(),
+            clients: Vec::new(),
             next: 0,
             buffer: PacketBuffer::new(),
         })
@@ -114,58 +114,63 @@ impl Control {
 
     /// Has a waiter wait for those who ask.
     pub fn watch(&self, waiter: &mut Waiter, token: Token) {
-        if self.askers.len() < MOST_ASKERS {
+        if self.clients.len() < MAX_CLIENTS {
             waiter.watch(&self.listener, token);
         }
-        self.askers.iter().for_each(|asker| waiter.watch(&asker.channel, token));
+        self.clients.iter().for_each(|client| waiter.watch(&client.channel, token));
     }
 
     /// When [`Control::take`] is to be called although no client says anything.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.askers.iter().filter_map(|asker| asker.until).min()
+        self.clients.iter().filter_map(|client| client.until).min()
     }
 
     /// What was asked. Each question is to be answered by [`Control::answer`].
-    pub fn take(&mut self, wakes: &[Wake], token: Token) -> Vec<Asked> {
+    pub fn take(&mut self, wakes: &[Wake], token: Token) -> Vec<ControlRequest> {
         let woken = |wake: &Wake| *wake == Wake::Fd(token) || *wake == Wake::Hangup(token);
         let now = Instant::now();
         let mut asked = Vec::new();
         if wakes.iter().any(woken) {
             self.accept(now);
-            let mut askers = std::mem::take(&mut self.askers);
-            askers.retain(|asker| self.hear(asker, &mut asked));
-            self.askers = askers;
-            for Asked { asker, .. } in &asked {
-                let of = self.askers.iter_mut().filter(|known| known.id == *asker);
+            let mut clients = std::mem::take(&mut self.clients);
+            clients.retain(|client| self.read_request(client, &mut asked));
+            self.clients = clients;
+            for ControlRequest { client, .. } in &asked {
+                let of = self.clients.iter_mut().filter(|known| known.id == *client);
                 of.for_each(|known| known.until = None);
             }
         }
-        self.askers.retain(|asker| asker.until.is_none_or(|until| now < until));
+        self.clients.retain(|client| client.until.is_none_or(|until| now < until));
         asked
     }
 
     /// Answers, and lets go.
-    pub fn answer(&mut self, asker: AskerId, answer: &Value) {
-        if let Some(at) = self.askers.iter().position(|known| known.id == asker) {
+    pub fn answer(&mut self, client: ControlClientId, answer: &Value) {
+        if let Some(at) = self.clients.iter().position(|known| known.id == client) {
             // One that has left needs no answer.
-            let _ = self.askers.swap_remove(at).channel.send(packet(answer).as_bytes(), &[]);
+            let _ = self.clients.swap_remove(at).channel.send(packet(answer).as_bytes(), &[]);
         }
     }
 
     fn accept(&mut self, now: Instant) {
-        while self.askers.len() < MOST_ASKERS {
+        while self.clients.len() < MAX_CLIENTS {
             // Without a file for it the client waits.
             let Ok(Some(channel)) = self.listener.accept() else { return };
             let Ok(peer) = channel.peer() else { continue };
             if self.may_ask(&peer) {
                 self.next += 1;
-                let who = format!("user {}, process {}", peer.uid, peer.pid);
-                self.askers.push(Asker { id: AskerId(self.next), channel, who, until: Some(now + QUESTION_TIME) });
+                let description = format!("user {}, process {}", peer.uid, peer.pid);
+                self.clients.push(ControlClient {
+                    id: ControlClientId(self.next),
+                    channel,
+                    description,
+                    until: Some(now + QUESTION_TIME),
+                });
             } else {
-                let text = match self.may {
-                    Askers::Own => "only its own user, and root with its capabilities, may ask this recorder",
-                    Askers::Groups(_) => {
+                let text = match self.access {
+                    ControlAccess::Own => "only its own user, and root with its capabilities, may ask this recorder",
+                    ControlAccess::Groups(_) => {
                         "only root, the service's user and the groups of `rights.system_wide` may ask this recorder"
                     }
                 };
@@ -182,23 +187,24 @@ impl Control {
             let process = peer.process.as_ref().map(AsFd::as_fd);
             pmux::serving::Peer::gather(&Proc::system(), connected, process, user_namespace_of).credentials
         };
-        self.payers.is_trusted(peer.uid, credentials) || matches!(&self.may, Askers::Groups(groups) if grouped(groups))
+        self.payers.is_trusted(peer.uid, credentials)
+            || matches!(&self.access, ControlAccess::Groups(groups) if grouped(groups))
     }
 
     /// Whether the client stays; what it asks is taken down.
-    fn hear(&mut self, asker: &Asker, asked: &mut Vec<Asked>) -> bool {
-        match asker.channel.receive(&mut self.buffer, 0) {
+    fn read_request(&mut self, client: &ControlClient, asked: &mut Vec<ControlRequest>) -> bool {
+        match client.channel.receive(&mut self.buffer, 0) {
             Ok(Received::Nothing) => true,
             // He says more than one thing.
-            Ok(Received::Packet(..)) if asker.until.is_none() => false,
-            Ok(Received::Packet(bytes, _)) => match Question::decode(self.buffer.bytes(bytes)) {
-                Ok(question) => {
-                    asked.push(Asked { asker: asker.id, question, who: asker.who.clone() });
+            Ok(Received::Packet(..)) if client.until.is_none() => false,
+            Ok(Received::Packet(bytes, _)) => match ControlCommand::decode(self.buffer.bytes(bytes)) {
+                Ok(command) => {
+                    asked.push(ControlRequest { client: client.id, command, description: client.description.clone() });
                     true
                 }
                 Err(text) => {
                     let refusal = json!({ "refused": format!("the recorder does not understand: {text}") });
-                    matches!(asker.channel.send(refusal.to_string().as_bytes(), &[]), Ok(Sent::NoRoom))
+                    matches!(client.channel.send(refusal.to_string().as_bytes(), &[]), Ok(Sent::NoRoom))
                 }
             },
             Ok(Received::End | Received::Cut | Received::Stranger) | Err(_) => false,
@@ -208,7 +214,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if matches!(self.called, Called::Process(_)) {
+        if matches!(self.id, RecorderId::Process(_)) {
             remove_lock(&self.socket);
         }
     }
@@ -239,11 +245,11 @@ mod tests {
     const TOKEN: Token = Token(7);
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn control(folder: &Path, may: Askers) -> Control {
-        Control::listen(&Folder::beside(&folder.join("p.sock")), Called::Name("x".to_owned()), may).unwrap()
+    fn control(folder: &Path, access: ControlAccess) -> Control {
+        Control::listen(&SocketDir::beside(&folder.join("p.sock")), RecorderId::Name("x".to_owned()), access).unwrap()
     }
 
-    fn turn(control: &mut Control) -> Vec<Asked> {
+    fn turn(control: &mut Control) -> Vec<ControlRequest> {
         let mut waiter = Waiter::new();
         control.watch(&mut waiter, TOKEN);
         let until = control.deadline().unwrap_or_else(|| Instant::now() + PATIENCE);
@@ -251,7 +257,7 @@ mod tests {
         control.take(&wakes, TOKEN)
     }
 
-    fn asked(control: &mut Control, count: usize) -> Vec<Asked> {
+    fn asked(control: &mut Control, count: usize) -> Vec<ControlRequest> {
         let mut all = Vec::new();
         while all.len() < count {
             all.extend(turn(control));
@@ -262,29 +268,30 @@ mod tests {
     #[test]
     fn questions_are_answered_in_any_order() {
         let folder = tempfile::tempdir().unwrap();
-        let mut control = control(folder.path(), Askers::Own);
+        let mut control = control(folder.path(), ControlAccess::Own);
         let socket = control.socket.clone();
-        let threads: Vec<_> = [Question::Dump, Question::Status, Question::Dump]
+        let threads: Vec<_> = [ControlCommand::Dump, ControlCommand::Status, ControlCommand::Dump]
             .into_iter()
-            .map(|question| {
+            .map(|command| {
                 let socket = socket.clone();
-                std::thread::spawn(move || ask(&socket, question, PATIENCE).unwrap())
+                std::thread::spawn(move || ask(&socket, command, PATIENCE).unwrap())
             })
             .collect();
         let mut all = asked(&mut control, 3);
-        assert_eq!(all.iter().filter(|asked| asked.question == Question::Dump).count(), 2);
-        assert!(all[0].who.contains(&format!("process {}", std::process::id())), "{}", all[0].who);
+        assert_eq!(all.iter().filter(|asked| asked.command == ControlCommand::Dump).count(), 2);
+        assert!(all[0].description.contains(&format!("process {}", std::process::id())), "{}", all[0].description);
         all.reverse();
-        all.iter().for_each(|asked| control.answer(asked.asker, &json!({ "to": asked.question == Question::Dump })));
+        all.iter()
+            .for_each(|asked| control.answer(asked.client, &json!({ "to": asked.command == ControlCommand::Dump })));
         let answers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()["to"] == true).collect();
         assert_eq!(answers, [true, false, true]);
-        assert!(control.askers.is_empty());
+        assert!(control.clients.is_empty());
     }
 
     #[test]
     fn nonsense_is_refused_and_silence_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let mut control = control(folder.path(), Askers::Own);
+        let mut control = control(folder.path(), ControlAccess::Own);
         let nonsense: [&[u8]; 5] = [b"x", b"{}", b"{\"ask\":7}", b"{\"ask\":\"stop\"}", &[0xff; 4000]];
         for bytes in nonsense {
             let channel = ask::connect(&control.socket).unwrap();
@@ -297,31 +304,31 @@ mod tests {
         // No client that says nothing is waited for, and no client that says too much.
         let silent = ask::connect(&control.socket).unwrap();
         turn(&mut control);
-        assert_eq!(control.askers.len(), 1);
+        assert_eq!(control.clients.len(), 1);
         let talkative = ask::connect(&control.socket).unwrap();
-        let question = b"{\"ask\":\"dump\"}";
-        talkative.send(question, &[]).unwrap();
+        let command = b"{\"ask\":\"dump\"}";
+        talkative.send(command, &[]).unwrap();
         assert_eq!(turn(&mut control).len(), 1);
-        talkative.send(question, &[]).unwrap();
+        talkative.send(command, &[]).unwrap();
         assert_eq!(turn(&mut control), []);
-        assert_eq!(control.askers.len(), 1, "only the silent one");
-        control.askers[0].until = Some(Instant::now());
+        assert_eq!(control.clients.len(), 1, "only the silent one");
+        control.clients[0].until = Some(Instant::now());
         turn(&mut control);
-        assert!(control.askers.is_empty());
+        assert!(control.clients.is_empty());
         drop(silent);
     }
 
     #[test]
     fn many_wait_for_their_turn() {
         let folder = tempfile::tempdir().unwrap();
-        let mut control = control(folder.path(), Askers::Own);
-        let channels: Vec<_> = (0..MOST_ASKERS + 5).map(|_| ask::connect(&control.socket).unwrap()).collect();
+        let mut control = control(folder.path(), ControlAccess::Own);
+        let channels: Vec<_> = (0..MAX_CLIENTS + 5).map(|_| ask::connect(&control.socket).unwrap()).collect();
         for channel in &channels {
             channel.send(b"{\"ask\":\"status\"}", &[]).unwrap();
         }
-        let first = asked(&mut control, MOST_ASKERS);
-        assert_eq!(first.len(), MOST_ASKERS);
-        first.iter().for_each(|asked| control.answer(asked.asker, &json!({})));
+        let first = asked(&mut control, MAX_CLIENTS);
+        assert_eq!(first.len(), MAX_CLIENTS);
+        first.iter().for_each(|asked| control.answer(asked.client, &json!({})));
         assert_eq!(asked(&mut control, 5).len(), 5);
     }
 
@@ -334,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_told_apart_from_who_is_not_there() {
+    fn a_timeout_and_a_missing_socket_are_distinct_errors() {
         let folder = tempfile::tempdir().unwrap();
-        let control = control(folder.path(), Askers::Own);
+        let control = control(folder.path(), ControlAccess::Own);
         let socket = control.socket.clone();
-        assert_eq!(ask(&socket, Question::Status, Duration::ZERO), Err(AskError::TooLate));
+        assert_eq!(ask(&socket, ControlCommand::Status, Duration::ZERO), Err(AskError::TimedOut));
         drop(control);
-        assert_eq!(ask(&socket, Question::Status, PATIENCE), Err(AskError::NotThere));
+        assert_eq!(ask(&socket, ControlCommand::Status, PATIENCE), Err(AskError::NoSocket));
     }
 }

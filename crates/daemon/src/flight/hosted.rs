@@ -7,9 +7,9 @@
 //! **Invariant:** what a recorder does or can't do never holds up the service's loop, but for the end of the service. A recorder that
 //! is to stop finishes its snapshots first; those that take its place wait for it, in their own threads.
 
-use super::control::{Askers, Control};
-use super::pilot::{Pilot, Plan};
-use super::place::{Called, Folder};
+use super::control::{Control, ControlAccess};
+use super::recorder::{FlightRecorder, RecorderPlan};
+use super::socket_dir::{RecorderId, SocketDir};
 use crate::config::{Level, RecorderConfig, USUAL_FREQUENCY};
 use crate::log::Log;
 use pmux::flight::{FlightOptions, Limits};
@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const STOP: Token = Token(0);
-const PILOT: Token = Token(1);
+const RECORDER: Token = Token(1);
 /// When it is tried again to start one that can't.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How old what is told of a recorder may be.
@@ -31,16 +31,16 @@ const FRESH: Duration = Duration::from_millis(500);
 
 /// All recorders of a service.
 pub struct Recorders {
-    folder: Folder,
+    folder: SocketDir,
     log: Log,
-    hosted: Vec<Hosted>,
-    leaving: Vec<Leaving>,
+    hosted: Vec<RecorderThread>,
+    stopping: Vec<StoppingThreads>,
 }
 
 /// Threads that were told to stop at one time. Each is joined by the first that waits for it.
-type Leaving = Arc<Mutex<Vec<JoinHandle<()>>>>;
+type StoppingThreads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
-struct Hosted {
+struct RecorderThread {
     config: RecorderConfig,
     groups: Vec<u32>,
     status: Arc<Mutex<Value>>,
@@ -49,34 +49,34 @@ struct Hosted {
     thread: JoinHandle<()>,
 }
 
-struct Work {
+struct RecorderTask {
     config: RecorderConfig,
     groups: Vec<u32>,
-    folder: Folder,
+    folder: SocketDir,
     log: Log,
     status: Arc<Mutex<Value>>,
     stop: PipeReader,
     /// Recorders that were there before, which may have the same name and place.
-    before: Vec<Leaving>,
+    before: Vec<StoppingThreads>,
 }
 
 impl Recorders {
     /// None yet; those to come are asked in this folder.
     #[must_use]
-    pub fn new(folder: Folder, log: &Log) -> Self {
-        Self { folder, log: log.clone(), hosted: Vec::new(), leaving: Vec::new() }
+    pub fn new(folder: SocketDir, log: &Log) -> Self {
+        Self { folder, log: log.clone(), hosted: Vec::new(), stopping: Vec::new() }
     }
 
     /// Stops those that are not to be there any more or are to be different, and starts those that are missing. Members of these
     /// groups may ask them for snapshots.
     pub fn apply(&mut self, configs: &[RecorderConfig], groups: &[u32]) {
-        let stays = |of: &Hosted| of.groups == groups && configs.contains(&of.config);
+        let stays = |of: &RecorderThread| of.groups == groups && configs.contains(&of.config);
         let (stay, go) = std::mem::take(&mut self.hosted).into_iter().partition(stays);
         self.hosted = stay;
-        self.leaving.retain(|of| of.try_lock().map_or(true, |threads| !threads.iter().all(JoinHandle::is_finished)));
-        let go = tell_to_stop(go);
+        self.stopping.retain(|of| of.try_lock().map_or(true, |threads| !threads.iter().all(JoinHandle::is_finished)));
+        let go = signal_stop(go);
         if !go.is_empty() {
-            self.leaving.push(Arc::new(Mutex::new(go)));
+            self.stopping.push(Arc::new(Mutex::new(go)));
         }
         for config in configs {
             if self.hosted.iter().any(|of| of.config == *config) {
@@ -85,27 +85,27 @@ impl Recorders {
             match self.start(config, groups) {
                 Ok(hosted) => self.hosted.push(hosted),
                 Err(error) => {
-                    self.log.say(Level::Error, format_args!("recorder {}: no thread for it: {error}", config.name));
+                    self.log.write(Level::Error, format_args!("recorder {}: no thread for it: {error}", config.name));
                 }
             }
         }
     }
 
-    fn start(&self, config: &RecorderConfig, groups: &[u32]) -> std::io::Result<Hosted> {
+    fn start(&self, config: &RecorderConfig, groups: &[u32]) -> std::io::Result<RecorderThread> {
         let (reader, stop) = std::io::pipe()?;
         let status = Arc::new(Mutex::new(json!({ "name": config.name, "state": "starting" })));
-        let work = Work {
+        let work = RecorderTask {
             config: config.clone(),
             groups: groups.to_vec(),
             folder: self.folder.clone(),
             log: self.log.clone(),
             status: Arc::clone(&status),
             stop: reader,
-            before: self.leaving.clone(),
+            before: self.stopping.clone(),
         };
         let thread = std::thread::Builder::new().name("pmux-flight".to_owned()).spawn(move || work.run())?;
         let (config, groups) = (config.clone(), groups.to_vec());
-        Ok(Hosted { config, groups, status, _stop: stop, thread })
+        Ok(RecorderThread { config, groups, status, _stop: stop, thread })
     }
 
     /// How each of them is.
@@ -116,9 +116,9 @@ impl Recorders {
 
     /// Stops all; snapshots that were begun are finished.
     pub fn stop(&mut self) {
-        let go = tell_to_stop(std::mem::take(&mut self.hosted));
-        self.leaving.push(Arc::new(Mutex::new(go)));
-        wait_for(&std::mem::take(&mut self.leaving));
+        let go = signal_stop(std::mem::take(&mut self.hosted));
+        self.stopping.push(Arc::new(Mutex::new(go)));
+        wait_for(&std::mem::take(&mut self.stopping));
     }
 }
 
@@ -129,12 +129,12 @@ impl Drop for Recorders {
 }
 
 /// Tells all to stop; they do it in their own time.
-fn tell_to_stop(all: Vec<Hosted>) -> Vec<JoinHandle<()>> {
+fn signal_stop(all: Vec<RecorderThread>) -> Vec<JoinHandle<()>> {
     all.into_iter().map(|of| of.thread).collect()
 }
 
-fn wait_for(leaving: &[Leaving]) {
-    for threads in leaving {
+fn wait_for(stopping: &[StoppingThreads]) {
+    for threads in stopping {
         for thread in threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // One that panicked has said so.
             let _ = thread.join();
@@ -142,25 +142,25 @@ fn wait_for(leaving: &[Leaving]) {
     }
 }
 
-impl Work {
+impl RecorderTask {
     fn run(mut self) {
         wait_for(&std::mem::take(&mut self.before));
-        let mut said = None;
+        let mut last_error = None;
         loop {
             match self.open() {
-                Ok(pilot) => {
-                    said = None;
-                    match self.fly(pilot) {
+                Ok(recorder) => {
+                    last_error = None;
+                    match self.run_recorder(recorder) {
                         Ok(()) => return,
-                        Err(why) => self.say(Level::Error, &why),
+                        Err(why) => self.log_line(Level::Error, &why),
                     }
                 }
                 Err(why) => {
                     self.publish(json!({ "name": self.config.name, "state": "can't start", "why": why }));
                     // Once is enough.
-                    if said.as_ref() != Some(&why) {
-                        self.say(Level::Error, &format!("can't start, and is tried again: {why}"));
-                        said = Some(why);
+                    if last_error.as_ref() != Some(&why) {
+                        self.log_line(Level::Error, &format!("can't start, and is tried again: {why}"));
+                        last_error = Some(why);
                     }
                 }
             }
@@ -173,21 +173,21 @@ impl Work {
         }
     }
 
-    fn open(&self) -> Result<Pilot, String> {
+    fn open(&self) -> Result<FlightRecorder, String> {
         let session = Session::with_backend(pmux::BackendChoice::Kernel).map_err(|error| error.to_string())?;
         let plan = self.plan(&session)?;
         let target = self.target()?;
-        let mut pilot = Pilot::open(&session, plan, &target).map_err(|error| error.to_string())?;
-        let called = Called::Name(self.config.name.clone());
-        match Control::listen(&self.folder, called, Askers::Groups(self.groups.clone())) {
-            Ok(control) => pilot.be_asked(control),
-            Err(error) => self.say(Level::Warning, &format!("pmux flight dump can't ask it: {error}")),
+        let mut recorder = FlightRecorder::open(&session, plan, &target).map_err(|error| error.to_string())?;
+        let id = RecorderId::Name(self.config.name.clone());
+        match Control::listen(&self.folder, id, ControlAccess::Groups(self.groups.clone())) {
+            Ok(control) => recorder.set_control(control),
+            Err(error) => self.log_line(Level::Warning, &format!("pmux flight dump can't ask it: {error}")),
         }
-        pilot.begin(None).map_err(|error| error.to_string())?;
-        Ok(pilot)
+        recorder.begin(None).map_err(|error| error.to_string())?;
+        Ok(recorder)
     }
 
-    fn plan(&self, session: &Session) -> Result<Plan, String> {
+    fn plan(&self, session: &Session) -> Result<RecorderPlan, String> {
         let config = &self.config;
         let events = match &config.events[..] {
             [] => EventList::default(),
@@ -198,7 +198,7 @@ impl Work {
             (None, frequency) => Rate::ButEachHit(frequency.unwrap_or(USUAL_FREQUENCY)),
         };
         let limits = Limits { max_snapshots: Some(config.max_snapshots), max_disk_bytes: Some(config.max_disk) };
-        Ok(Plan {
+        Ok(RecorderPlan {
             name: Some(config.name.clone()),
             events,
             sets: config.sets()?,
@@ -232,35 +232,35 @@ impl Work {
     }
 
     /// Until it is to stop.
-    fn fly(&self, mut pilot: Pilot) -> Result<(), String> {
-        pilot.notes().iter().for_each(|note| self.say(Level::Info, note));
-        self.say(Level::Info, &format!("keeps the past; snapshots go to {}", pilot.directory().display()));
+    fn run_recorder(&self, mut recorder: FlightRecorder) -> Result<(), String> {
+        recorder.notes().iter().for_each(|note| self.log_line(Level::Info, note));
+        self.log_line(Level::Info, &format!("keeps the past; snapshots go to {}", recorder.directory().display()));
         let mut waiter = Waiter::new();
         waiter.watch(&self.stop, STOP);
         let mut next = Instant::now();
         loop {
-            pilot.watch(&mut waiter, PILOT);
-            let wakes = waiter.wait(Some(pilot.deadline())).map_err(|errno| format!("waiting failed: {errno}"))?;
-            pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
+            recorder.watch(&mut waiter, RECORDER);
+            let wakes = waiter.wait(Some(recorder.deadline())).map_err(|errno| format!("waiting failed: {errno}"))?;
+            recorder.take(&wakes, RECORDER).iter().for_each(|event| self.log_event(event));
             if wakes.iter().any(is_stop) {
-                pilot.finish().iter().for_each(|told| self.tell(told));
+                recorder.finish().iter().for_each(|event| self.log_event(event));
                 return Ok(());
             }
             if Instant::now() >= next {
                 next = Instant::now() + FRESH;
-                let mut status = pilot.status();
+                let mut status = recorder.status();
                 status["state"] = json!("on");
                 self.publish(status);
             }
         }
     }
 
-    fn tell(&self, told: &super::Told) {
-        self.say(if told.is_wrong() { Level::Warning } else { Level::Info }, &told.to_string());
+    fn log_event(&self, event: &super::RecorderEvent) {
+        self.log_line(if event.is_wrong() { Level::Warning } else { Level::Info }, &event.to_string());
     }
 
-    fn say(&self, level: Level, text: &str) {
-        self.log.say(level, format_args!("recorder {}: {text}", self.config.name));
+    fn log_line(&self, level: Level, text: &str) {
+        self.log.write(level, format_args!("recorder {}: {text}", self.config.name));
     }
 
     fn publish(&self, status: Value) {
@@ -284,7 +284,7 @@ mod tests {
     fn a_recorder_that_takes_long_to_stop_is_waited_for_at_the_end_only() {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::to_stderr(Level::Error);
-        let mut recorders = Recorders::new(Folder::beside(&folder.path().join("p.sock")), &log);
+        let mut recorders = Recorders::new(SocketDir::beside(&folder.path().join("p.sock")), &log);
         let (go, gate) = channel::<()>();
         let (reader, stop) = std::io::pipe().unwrap();
         let thread = std::thread::spawn(move || {
@@ -294,12 +294,12 @@ mod tests {
         });
         let config: RecorderConfig = toml::from_str("name = \"x\"\ndirectory = \"/tmp\"\n").unwrap();
         let (groups, status) = (Vec::new(), Arc::default());
-        recorders.hosted.push(Hosted { config, groups, status, _stop: stop, thread });
+        recorders.hosted.push(RecorderThread { config, groups, status, _stop: stop, thread });
         recorders.apply(&[], &[]);
-        assert_eq!((recorders.hosted.len(), recorders.leaving.len()), (0, 1));
-        let leaving = recorders.leaving.clone();
+        assert_eq!((recorders.hosted.len(), recorders.stopping.len()), (0, 1));
+        let stopping = recorders.stopping.clone();
         go.send(()).unwrap();
         recorders.stop();
-        assert!(leaving[0].lock().unwrap().is_empty(), "it was waited for at the end");
+        assert!(stopping[0].lock().unwrap().is_empty(), "it was waited for at the end");
     }
 }

@@ -1,9 +1,9 @@
 //! Recorders: what `pmux flight` in the foreground and those of the service have in common.
 //!
 //! What it is: the flight itself, its snapshots and what it listens to are the library's. Here is what is done when something
-//! happens (`pilot`), who may ask a recorder that runs (`place`, `control`, `ask`), how what happened is told (`told`), and
+//! happens (`recorder`), who may ask a recorder that runs (`socket_dir`, `control`, `ask`), how what happened is told (`recorder_event`), and
 //! recorders in threads of the service (`hosted`).
-//! Read first: [`Pilot`].
+//! Read first: [`FlightRecorder`].
 //!
 //! **Invariant:** one pilot, wherever a recorder runs.
 
@@ -11,15 +11,15 @@ mod ask;
 mod child;
 mod control;
 mod hosted;
-mod pilot;
-mod place;
-mod told;
-mod wishes;
+mod recorder;
+mod recorder_event;
+mod socket_dir;
+mod throttle;
 
-pub use ask::{AskError, Question, ask};
+pub use ask::{AskError, ControlCommand, ask};
 pub use child::Child;
-pub use control::{Asked, AskerId, Askers, Control, ControlError};
+pub use control::{Control, ControlAccess, ControlClientId, ControlError, ControlRequest};
 pub use hosted::Recorders;
-pub use pilot::{Pilot, PilotError, Plan};
-pub use place::{Called, Folder};
-pub use told::{Told, snapshot_line};
+pub use recorder::{FlightRecorder, RecorderError, RecorderPlan};
+pub use recorder_event::{RecorderEvent, snapshot_line};
+pub use socket_dir::{RecorderId, SocketDir};

@@ -29,7 +29,7 @@ pub(super) struct Series {
 pub(super) type Carried = HashMap<Series, Count>;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Refused {
+pub(super) struct RefusedEvent {
     pub(super) event: String,
     pub(super) scope: &'static str,
     pub(super) reason: String,
@@ -43,13 +43,13 @@ pub(super) struct Sample {
     pub(super) counts: BTreeMap<Series, Count>,
     /// Events that have not had a counter all the time.
     pub(super) multiplexed: BTreeSet<String>,
-    pub(super) refused: Vec<Refused>,
+    pub(super) refused: Vec<RefusedEvent>,
     /// `bpf` or `events`, and why.
     pub(super) way: Option<(&'static str, String)>,
     pub(super) cgroups: usize,
     pub(super) cgroups_left_out: usize,
     /// What was given to no cgroup, by event.
-    pub(super) nobodys: BTreeMap<String, u64>,
+    pub(super) unattributed: BTreeMap<String, u64>,
     /// Time that a CPU was online and not counted, with how often, by CPU.
     pub(super) missed: BTreeMap<u32, (u64, u32)>,
     pub(super) kernel_events: (u64, u64),
@@ -69,8 +69,8 @@ pub(super) struct Collector {
     carried: Carried,
     last: Carried,
     multiplexed: BTreeSet<String>,
-    refused: Vec<Refused>,
-    told: Vec<String>,
+    refused: Vec<RefusedEvent>,
+    logged: Vec<String>,
     log: Log,
 }
 
@@ -101,7 +101,7 @@ impl Collector {
             for (index, event) in counters.events().iter().enumerate() {
                 if let Some(refusal) = counters.refusal(index) {
                     let reason = refusal.summary.clone();
-                    refused.push(Refused { event: event.name.clone(), scope: "cpus", reason });
+                    refused.push(RefusedEvent { event: event.name.clone(), scope: "cpus", reason });
                 }
             }
         }
@@ -113,16 +113,20 @@ impl Collector {
                 Ok(counts) => {
                     for (index, event) in counts.events().iter().enumerate() {
                         let reason = counts.refusal(index).map(str::to_owned);
-                        refused.extend(reason.map(|reason| Refused { event: event.clone(), scope: "cgroups", reason }));
+                        refused.extend(reason.map(|reason| RefusedEvent {
+                            event: event.clone(),
+                            scope: "cgroups",
+                            reason,
+                        }));
                     }
-                    log.say(Level::Info, format_args!("metrics: cgroups are counted {}", counts.way()));
+                    log.write(Level::Info, format_args!("metrics: cgroups are counted {}", counts.way()));
                     by_cgroup = Some(counts);
                 }
                 Err(error) => refused.extend(all_refused(&list, "cgroups", &error)),
             }
         }
-        for Refused { event, scope, reason } in &refused {
-            log.say(Level::Warning, format_args!("metrics: {event} is not counted for {scope}: {reason}"));
+        for RefusedEvent { event, scope, reason } in &refused {
+            log.write(Level::Warning, format_args!("metrics: {event} is not counted for {scope}: {reason}"));
         }
         Ok(Self {
             session: session.clone(),
@@ -133,7 +137,7 @@ impl Collector {
             last: Carried::default(),
             multiplexed: BTreeSet::new(),
             refused,
-            told: Vec::new(),
+            logged: Vec::new(),
             log: log.clone(),
         })
     }
@@ -151,17 +155,17 @@ impl Collector {
     /// To be called every few seconds: cgroups that are new are counted from now on, and those that are gone are let go.
     pub(super) fn follow_cgroups(&mut self) {
         let trouble = self.by_cgroup.as_mut().and_then(ByCgroup::keep_up);
-        self.tell(trouble);
+        self.log_once(trouble);
     }
 
     /// Each sentence once.
-    fn tell(&mut self, troubles: impl IntoIterator<Item = String>) {
+    fn log_once(&mut self, troubles: impl IntoIterator<Item = String>) {
         for trouble in troubles {
-            if !self.told.contains(&trouble) {
-                self.log.say(Level::Warning, format_args!("metrics: {trouble}"));
-                self.told.push(trouble);
-                if self.told.len() > TROUBLES {
-                    self.told.remove(0);
+            if !self.logged.contains(&trouble) {
+                self.log.write(Level::Warning, format_args!("metrics: {trouble}"));
+                self.logged.push(trouble);
+                if self.logged.len() > TROUBLES {
+                    self.logged.remove(0);
                 }
             }
         }
@@ -230,7 +234,7 @@ impl Collector {
         let Some(by_cgroup) = &mut self.by_cgroup else { return };
         let CgroupReadings { cgroups, left_out, nobodys, troubles } = by_cgroup.read();
         (sample.cgroups, sample.cgroups_left_out) = (cgroups.len(), left_out);
-        sample.nobodys = by_cgroup.events().iter().cloned().zip(nobodys).collect();
+        sample.unattributed = by_cgroup.events().iter().cloned().zip(nobodys).collect();
         for cgroup in cgroups {
             let of = Some((cgroup.name, cgroup.inode));
             for (cpu, row) in cgroup.cpus {
@@ -243,11 +247,11 @@ impl Collector {
                 }
             }
         }
-        self.tell(troubles);
+        self.log_once(troubles);
     }
 }
 
-fn all_refused(list: &EventList, scope: &'static str, error: &pmux::Error) -> Vec<Refused> {
-    let refused = |event: &pmux::Event| Refused { event: event.name.clone(), scope, reason: error.to_string() };
+fn all_refused(list: &EventList, scope: &'static str, error: &pmux::Error) -> Vec<RefusedEvent> {
+    let refused = |event: &pmux::Event| RefusedEvent { event: event.name.clone(), scope, reason: error.to_string() };
     list.events().map(refused).collect()
 }

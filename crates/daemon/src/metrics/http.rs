@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 pub(super) const MOST_BYTES: usize = 8192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    NotYet,
+pub(super) enum ParsedRequest {
+    Incomplete,
     /// The numbers, or for `HEAD` only what would be sent in front of them.
     Metrics(Format, Body),
     /// Something else.
-    Wrong(Status),
+    Invalid(Status),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,37 +94,37 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> Asked {
+pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> ParsedRequest {
     let Some(end) = end_of_head(bytes) else {
         return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
-            Asked::Wrong(Status::BadRequest)
+            ParsedRequest::Invalid(Status::BadRequest)
         } else {
-            Asked::NotYet
+            ParsedRequest::Incomplete
         };
     };
     let Some(head) = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok()) else {
-        return Asked::Wrong(Status::BadRequest);
+        return ParsedRequest::Invalid(Status::BadRequest);
     };
     let mut lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    let [method, target, version] = words[..] else { return Asked::Wrong(Status::BadRequest) };
+    let [method, target, version] = words[..] else { return ParsedRequest::Invalid(Status::BadRequest) };
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") || !is_token(method) || !target.starts_with('/') {
-        return Asked::Wrong(Status::BadRequest);
+        return ParsedRequest::Invalid(Status::BadRequest);
     }
     let (mut format, mut host) = (Format::Prometheus, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {
-            return Asked::Wrong(Status::BadRequest);
+            return ParsedRequest::Invalid(Status::BadRequest);
         };
         let length_is_none = || value.trim() == "0";
         if name.eq_ignore_ascii_case("transfer-encoding")
             || (name.eq_ignore_ascii_case("content-length") && !length_is_none())
         {
             // The server takes no body.
-            return Asked::Wrong(Status::BadRequest);
+            return ParsedRequest::Invalid(Status::BadRequest);
         }
         if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
-            return Asked::Wrong(Status::BadRequest);
+            return ParsedRequest::Invalid(Status::BadRequest);
         }
         if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
             format = Format::OpenMetrics;
@@ -132,16 +132,16 @@ pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> Asked {
     }
     // A browser always says it.
     if host.is_some_and(|host| !hosts.include(host)) {
-        return Asked::Wrong(Status::Misdirected);
+        return ParsedRequest::Invalid(Status::Misdirected);
     }
     let body = match method {
         "GET" => Body::Sent,
         "HEAD" => Body::LeftOut,
-        _ => return Asked::Wrong(Status::WrongMethod),
+        _ => return ParsedRequest::Invalid(Status::WrongMethod),
     };
     match target.split('?').next() {
-        Some("/metrics") => Asked::Metrics(format, body),
-        _ => Asked::Wrong(Status::NotFound),
+        Some("/metrics") => ParsedRequest::Metrics(format, body),
+        _ => ParsedRequest::Invalid(Status::NotFound),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::service::Tallies;
 use collect::{Carried, Collector};
 use pmux::serving::Way;
 use pmux::{Multiplexing, Session};
-use serve::Server;
+use serve::MetricsServer;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,7 +94,7 @@ impl Metrics {
             match open(listen, (&config, turns), &session, &log, carried, end) {
                 Ok(server) => server.run(),
                 Err(error) => {
-                    log.say(Level::Error, format_args!("there are no metrics any more: {error}"));
+                    log.write(Level::Error, format_args!("there are no metrics any more: {error}"));
                     Carried::default()
                 }
             }
@@ -150,12 +150,12 @@ fn open(
     log: &Log,
     carried: Carried,
     (shared, woken): (Arc<Shared>, UnixStream),
-) -> Result<Server, String> {
+) -> Result<MetricsServer, String> {
     let collector = Collector::open((config, turns), session, log, carried)?;
     let way = collector.way().map(|way| way.to_string());
-    let server = Server::new((listen, &config.hosts), collector, Arc::clone(&shared), woken, log.clone())?;
+    let server = MetricsServer::new((listen, &config.hosts), collector, Arc::clone(&shared), woken, log.clone())?;
     let place = server.place();
-    log.say(Level::Info, format_args!("metrics are at {place}"));
+    log.write(Level::Info, format_args!("metrics are at {place}"));
     *lock(&shared.known) = Some((place, way));
     Ok(server)
 }

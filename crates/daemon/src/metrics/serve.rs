@@ -5,7 +5,7 @@
 //! so often, however many ask.
 
 use super::collect::{Carried, Collector, Sample};
-use super::http::{self, Asked, Body, Hosts, Status};
+use super::http::{self, Body, Hosts, ParsedRequest, Status};
 use super::text::{Format, text};
 use super::{Shared, lock};
 use crate::config::{Level, Listen};
@@ -41,12 +41,12 @@ const LOOK_SHARE: u32 = 50;
 /// How long no client is taken in when no file is left.
 const NO_FILES: Duration = Duration::from_millis(100);
 
-enum Listener {
+enum HttpListener {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
 }
 
-impl Listener {
+impl HttpListener {
     fn bind(listen: &Listen) -> Result<Self, String> {
         match listen {
             Listen::Loopback(address) => {
@@ -85,7 +85,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for HttpListener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
             let _ = std::fs::remove_file(path);
@@ -93,7 +93,7 @@ impl Drop for Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for HttpListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
@@ -102,7 +102,7 @@ impl AsFd for Listener {
     }
 }
 
-struct Connection {
+struct HttpConnection {
     stream: UnixStream,
     request: Vec<u8>,
     /// What is being sent, and how much of it was.
@@ -110,7 +110,7 @@ struct Connection {
     until: Instant,
 }
 
-impl Connection {
+impl HttpConnection {
     /// Nothing more is sent; what still comes is not read any more.
     fn finish(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
@@ -118,20 +118,20 @@ impl Connection {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Stays,
-    Ends,
+enum HttpState {
+    Open,
+    Closed,
 }
 
-pub(super) struct Server {
+pub(super) struct MetricsServer {
     poll: Poll,
-    listener: Listener,
+    listener: HttpListener,
     place: String,
     hosts: Hosts,
     wake: UnixStream,
     collector: Collector,
     shared: Arc<Shared>,
-    connections: HashMap<u64, Connection>,
+    connections: HashMap<u64, HttpConnection>,
     next: u64,
     sample: Option<(Instant, Arc<Sample>)>,
     next_look: Instant,
@@ -139,7 +139,7 @@ pub(super) struct Server {
     log: Log,
 }
 
-impl Server {
+impl MetricsServer {
     pub(super) fn new(
         (listen, names): (&Listen, &[String]),
         collector: Collector,
@@ -147,13 +147,13 @@ impl Server {
         wake: UnixStream,
         log: Log,
     ) -> Result<Self, String> {
-        let listener = Listener::bind(listen)?;
+        let listener = HttpListener::bind(listen)?;
         let place = match (&listener, listen) {
-            (Listener::Tcp(tcp), _) => tcp
+            (HttpListener::Tcp(tcp), _) => tcp
                 .local_addr()
                 .map(|address| format!("http://{address}/metrics"))
                 .map_err(|error| error.to_string())?,
-            (Listener::Unix(_, path), _) => path.display().to_string(),
+            (HttpListener::Unix(_, path), _) => path.display().to_string(),
         };
         let hosts = match listen {
             Listen::Loopback(_) => Hosts::Own(names.to_vec()),
@@ -195,7 +195,7 @@ impl Server {
             let next = deadlines.chain([self.next_look]).chain(self.accept_from).min().unwrap_or(now);
             ready.clear();
             if let Err(errno) = self.poll.wait(Some(next.saturating_duration_since(now)), |report| ready.push(report)) {
-                self.log.say(Level::Error, format_args!("metrics: waiting failed: {errno}"));
+                self.log.write(Level::Error, format_args!("metrics: waiting failed: {errno}"));
                 break;
             }
             for &report in &ready {
@@ -207,7 +207,7 @@ impl Server {
                         }
                         self.collector.follow_cpus();
                     }
-                    Token(number) => self.go_on(number),
+                    Token(number) => self.serve_connection(number),
                 }
             }
             self.on_time(Instant::now());
@@ -251,18 +251,22 @@ impl Server {
                     let number = self.next;
                     self.next += 1;
                     if self.poll.add(&stream, Token(number), Interest::Read).is_ok() {
-                        let connection =
-                            Connection { stream, request: Vec::new(), answer: None, until: Instant::now() + PATIENCE };
+                        let connection = HttpConnection {
+                            stream,
+                            request: Vec::new(),
+                            answer: None,
+                            until: Instant::now() + PATIENCE,
+                        };
                         self.connections.insert(number, connection);
                         // Most have asked by now.
-                        self.go_on(number);
+                        self.serve_connection(number);
                     }
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return,
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     // It would be reported again and again.
-                    self.log.say(Level::Error, format_args!("metrics: no connection can be taken in: {error}"));
+                    self.log.write(Level::Error, format_args!("metrics: no connection can be taken in: {error}"));
                     let _ = self.poll.remove(&self.listener);
                     self.accept_from = Some(Instant::now() + NO_FILES);
                     return;
@@ -273,7 +277,7 @@ impl Server {
 
     /// Lets the oldest connection go that has not asked yet; where all have, the oldest that does not take its answer.
     fn make_room(&mut self) {
-        let age = |(&number, connection): (&u64, &Connection)| (connection.answer.is_some(), number);
+        let age = |(&number, connection): (&u64, &HttpConnection)| (connection.answer.is_some(), number);
         let oldest = self.connections.iter().map(age).min();
         if let Some(mut connection) = oldest.and_then(|(_, number)| self.connections.remove(&number)) {
             if connection.answer.is_none() {
@@ -284,11 +288,11 @@ impl Server {
         }
     }
 
-    fn go_on(&mut self, number: u64) {
+    fn serve_connection(&mut self, number: u64) {
         let Some(mut connection) = self.connections.remove(&number) else { return };
-        let fate = if connection.answer.is_none() { self.listen_to(&mut connection) } else { Fate::Stays };
-        let fate = if fate == Fate::Stays { tell(&mut connection) } else { fate };
-        if fate == Fate::Ends {
+        let state = if connection.answer.is_none() { self.read_request(&mut connection) } else { HttpState::Open };
+        let state = if state == HttpState::Open { send_answer(&mut connection) } else { state };
+        if state == HttpState::Closed {
             connection.finish();
             return;
         }
@@ -299,25 +303,25 @@ impl Server {
     }
 
     /// Reads what has come, and finds the answer when it is a whole request.
-    fn listen_to(&mut self, connection: &mut Connection) -> Fate {
+    fn read_request(&mut self, connection: &mut HttpConnection) -> HttpState {
         let mut bytes = [0; 2048];
         loop {
             let room = bytes.len().min(http::MOST_BYTES.saturating_sub(connection.request.len()).max(1));
             match connection.stream.read(&mut bytes[..room]) {
-                Ok(0) => return Fate::Ends,
+                Ok(0) => return HttpState::Closed,
                 Ok(read) => connection.request.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Fate::Stays,
-                Err(_) => return Fate::Ends,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return HttpState::Open,
+                Err(_) => return HttpState::Closed,
             }
             let answer = match http::understand(&connection.request, &self.hosts) {
-                Asked::NotYet => continue,
-                Asked::Wrong(status) => http::refusal(status),
-                Asked::Metrics(format, body) => self.numbers(format, body),
+                ParsedRequest::Incomplete => continue,
+                ParsedRequest::Invalid(status) => http::refusal(status),
+                ParsedRequest::Metrics(format, body) => self.numbers(format, body),
             };
             connection.answer = Some((answer, 0));
             connection.until = Instant::now() + PATIENCE;
-            return Fate::Stays;
+            return HttpState::Open;
         }
     }
 
@@ -334,15 +338,15 @@ impl Server {
 }
 
 /// Sends as much as there is room for.
-fn tell(connection: &mut Connection) -> Fate {
-    let Some((answer, sent)) = &mut connection.answer else { return Fate::Stays };
+fn send_answer(connection: &mut HttpConnection) -> HttpState {
+    let Some((answer, sent)) = &mut connection.answer else { return HttpState::Open };
     while let Some(rest) = answer.get(*sent..).filter(|rest| !rest.is_empty()) {
         match connection.stream.write(rest) {
             Ok(written) => *sent += written,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Fate::Stays,
-            Err(_) => return Fate::Ends,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return HttpState::Open,
+            Err(_) => return HttpState::Closed,
         }
     }
-    Fate::Ends
+    HttpState::Closed
 }

@@ -1,8 +1,8 @@
 //! Requests, well and badly formed; and what samples become as text.
 #![allow(clippy::unwrap_used)]
 
-use super::collect::{Refused, Sample, Series};
-use super::http::{self, Asked, Body, Hosts, MOST_BYTES, Status, answer, refusal};
+use super::collect::{RefusedEvent, Sample, Series};
+use super::http::{self, Body, Hosts, MOST_BYTES, ParsedRequest, Status, answer, refusal};
 use super::text::{Format, text};
 use super::{Carried, Metrics, MetricsConfig, ends, spawn};
 use crate::config::{Level, Listen};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-fn understand(bytes: &[u8]) -> Asked {
+fn understand(bytes: &[u8]) -> ParsedRequest {
     http::understand(bytes, &Hosts::Any)
 }
 
@@ -24,7 +24,7 @@ fn only_requests_for_this_host_are_answered() {
     let asked = |host: &str, hosts: &Hosts| {
         http::understand(format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes(), hosts)
     };
-    let good = Asked::Metrics(Format::Prometheus, Body::Sent);
+    let good = ParsedRequest::Metrics(Format::Prometheus, Body::Sent);
     for host in [
         "localhost",
         "LOCALHOST.:9464",
@@ -50,17 +50,18 @@ fn only_requests_for_this_host_are_answered() {
         "localhost:x",
         "",
     ] {
-        assert_eq!(asked(host, &own), Asked::Wrong(Status::Misdirected), "{host}");
+        assert_eq!(asked(host, &own), ParsedRequest::Invalid(Status::Misdirected), "{host}");
         assert_eq!(asked(host, &Hosts::Any), good, "{host}");
     }
     let twice = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
-    assert_eq!(http::understand(twice.as_bytes(), &own), Asked::Wrong(Status::BadRequest));
+    assert_eq!(http::understand(twice.as_bytes(), &own), ParsedRequest::Invalid(Status::BadRequest));
 }
 
 #[test]
 fn requests_are_understood_or_refused() {
-    let good =
-        |text: &str, format| assert_eq!(understand(text.as_bytes()), Asked::Metrics(format, Body::Sent), "{text:?}");
+    let good = |text: &str, format| {
+        assert_eq!(understand(text.as_bytes()), ParsedRequest::Metrics(format, Body::Sent), "{text:?}")
+    };
     good("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Format::Prometheus);
     good("GET /metrics HTTP/1.0\n\n", Format::Prometheus);
     good("GET /metrics?name=x HTTP/1.1\r\nContent-Length: 0\r\n\r\nmore", Format::Prometheus);
@@ -68,9 +69,12 @@ fn requests_are_understood_or_refused() {
         "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n",
         Format::OpenMetrics,
     );
-    assert_eq!(understand(b"HEAD /metrics HTTP/1.1\r\n\r\n"), Asked::Metrics(Format::Prometheus, Body::LeftOut));
+    assert_eq!(
+        understand(b"HEAD /metrics HTTP/1.1\r\n\r\n"),
+        ParsedRequest::Metrics(Format::Prometheus, Body::LeftOut)
+    );
     for text in ["", "G", "GET /metr", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n"] {
-        assert_eq!(understand(text.as_bytes()), Asked::NotYet, "{text:?}");
+        assert_eq!(understand(text.as_bytes()), ParsedRequest::Incomplete, "{text:?}");
     }
     for (text, status) in [
         ("GET / HTTP/1.1\r\n\r\n", Status::NotFound),
@@ -90,10 +94,10 @@ fn requests_are_understood_or_refused() {
         ("get /metrics", Status::BadRequest),
         ("AAAAAAAAAAAAAAAAAAAAAAAAA", Status::BadRequest),
     ] {
-        assert_eq!(understand(text.as_bytes()), Asked::Wrong(status), "{text:?}");
+        assert_eq!(understand(text.as_bytes()), ParsedRequest::Invalid(status), "{text:?}");
     }
     let long = format!("GET /metrics HTTP/1.1\r\nx: {}", "y".repeat(MOST_BYTES));
-    assert_eq!(understand(long.as_bytes()), Asked::Wrong(Status::BadRequest));
+    assert_eq!(understand(long.as_bytes()), ParsedRequest::Invalid(Status::BadRequest));
 }
 
 proptest! {
@@ -102,7 +106,7 @@ proptest! {
         let _ = understand(&bytes);
         let text = format!("GET /metrics HTTP/1.1{tail}");
         // What was understood stays so, whatever follows.
-        if let asked @ Asked::Metrics(..) = understand(text.as_bytes()) {
+        if let asked @ ParsedRequest::Metrics(..) = understand(text.as_bytes()) {
             prop_assert_eq!(understand(format!("{text}more").as_bytes()), asked);
         }
     }
@@ -133,9 +137,9 @@ fn sample() -> Sample {
     Sample {
         counts: counts.into(),
         multiplexed: ["cycles".to_owned()].into(),
-        refused: vec![Refused { event: "x".into(), scope: "cpus", reason: "it is\nnot there".into() }],
+        refused: vec![RefusedEvent { event: "x".into(), scope: "cpus", reason: "it is\nnot there".into() }],
         way: Some(("bpf", "by a program".to_owned())),
-        nobodys: [("cycles".to_owned(), 2)].into(),
+        unattributed: [("cycles".to_owned(), 2)].into(),
         missed: [(1, (1_500_000_000, 2))].into(),
         kernel_events: (9, 2),
         ..Sample::default()

@@ -136,10 +136,10 @@ impl Exposition {
         gauge(out, "pmux_cgroups", "Cgroups that are counted.", sample.cgroups as f64)?;
         let left_out = "Cgroups that are not counted because there are more than may be.";
         gauge(out, "pmux_cgroups_left_out", left_out, sample.cgroups_left_out as f64)?;
-        let nobodys =
-            sample.nobodys.iter().map(|(event, count)| (vec![("event", event.clone())], Number::Whole(*count)));
+        let unattributed =
+            sample.unattributed.iter().map(|(event, count)| (vec![("event", event.clone())], Number::Whole(*count)));
         let help = "Events that could be given to no cgroup but the root: a switch of tasks passed by untold, or there was no room.";
-        counter(out, "pmux_cgroup_unattributed", help, nobodys)
+        counter(out, "pmux_cgroup_unattributed", help, unattributed)
     }
 
     fn service(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {

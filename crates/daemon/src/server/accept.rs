@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::start::membership;
-use super::{ACCEPTS, FIRST_CLIENT, NO_FILES_NS, SAY_AGAIN_NS, Server, say_of};
+use super::{ACCEPTS, FIRST_CLIENT, LOG_AGAIN_NS, NO_FILES_NS, Server, log_for_user};
 use crate::config::Level;
 use crate::service::{ClientId, Counting as _, errno};
 use pmux::serving::shared::channel::{Channel, SocketPeer};
@@ -26,7 +26,7 @@ impl Server {
                 }
                 Err(errno) => {
                     // It would be reported again and again.
-                    self.log.say(Level::Error, format_args!("no client can be taken in: {errno}"));
+                    self.log.write(Level::Error, format_args!("no client can be taken in: {errno}"));
                     let _ = self.poll.remove(&self.listener);
                     self.accept_from_ns = now + NO_FILES_NS;
                     return;
@@ -47,7 +47,7 @@ impl Server {
         });
         if let Err(refusal) = self.service.has_place(payer) {
             let text = format_args!("user {user}, process {pid}, is turned away: {}", refusal.text);
-            say_of(&self.log, &mut self.flood, payer, Level::Warning, text);
+            log_for_user(&self.log, &mut self.log_limiter, payer, Level::Warning, text);
             return turn_away(&channel, refusal);
         }
         let peer = gathered.unwrap_or_else(|| self.gather(connected, process.as_ref()));
@@ -58,10 +58,10 @@ impl Server {
             let text = pmux::serving::NO_FILES;
             turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
             self.turned_away += 1;
-            if now >= self.say_again_ns {
-                self.say_again_ns = now + SAY_AGAIN_NS;
+            if now >= self.log_again_ns {
+                self.log_again_ns = now + LOG_AGAIN_NS;
                 let count = std::mem::take(&mut self.turned_away);
-                self.log.say(Level::Error, format_args!("new clients are turned away ({count} so far): {text}"));
+                self.log.write(Level::Error, format_args!("new clients are turned away ({count} so far): {text}"));
             }
             return;
         }
@@ -73,14 +73,14 @@ impl Server {
                     self.service.gone(id);
                     return;
                 }
-                self.log.say(Level::Debug, format_args!("{} has connected", connection.who));
+                self.log.write(Level::Debug, format_args!("{} has connected", connection.label));
                 self.connections.insert(id, connection);
-                self.plan_look(now);
+                self.plan_slow_check(now);
             }
             Err(refusal) => {
                 let (user, process) = (peer.connected.user, peer.connected.process);
-                let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
-                say_of(&self.log, &mut self.flood, payer, Level::Warning, who);
+                let label = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
+                log_for_user(&self.log, &mut self.log_limiter, payer, Level::Warning, label);
                 turn_away(&channel, refusal);
             }
         }
@@ -92,7 +92,7 @@ impl Server {
 
     /// Brings what is known of a client up to date, because its rights decide about what it asks for: it may have given some up, or
     /// gained some, since it asked last.
-    pub(super) fn look_at(&mut self, id: ClientId) {
+    pub(super) fn refresh_peer(&mut self, id: ClientId) {
         let look = |server: &Self| {
             let connection = server.connections.get(&id)?;
             let again = connection.channel.process();

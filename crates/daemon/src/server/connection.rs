@@ -12,7 +12,7 @@ use pmux::serving::{Peer, PeerCred};
 use std::os::fd::{AsFd, OwnedFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Waits {
+pub(super) enum WaitsFor {
     Request,
     /// Room for what it has to be told.
     Room,
@@ -22,7 +22,7 @@ pub(super) enum Waits {
     Opener,
 }
 
-impl Waits {
+impl WaitsFor {
     /// What is waited for of its socket, if anything.
     pub(super) const fn interest(self) -> Option<Interest> {
         match self {
@@ -40,7 +40,7 @@ pub(super) struct Connection {
     /// The process that did, whatever its number means now; `None` where the connection itself tells (Linux 6.5).
     pub(super) process: Option<OwnedFd>,
     outbox: Outbox,
-    pub(super) waits: Waits,
+    pub(super) waits: WaitsFor,
     /// Since when answers wait without one of them getting away.
     pub(super) stuck_since_ns: Option<u64>,
     pub(super) since_ns: u64,
@@ -58,14 +58,14 @@ pub(super) struct Connection {
     pub(super) opened: u64,
     /// How many of its requests were refused.
     pub(super) refused: u64,
-    pub(super) who: String,
+    pub(super) label: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    Stays,
+pub(super) enum ConnectionState {
+    Open,
     /// The client is gone, or it was told that this is the end.
-    Ends,
+    Closed,
     /// It did something that it must not, or did not do what it must.
     CutOff(String),
 }
@@ -83,7 +83,7 @@ impl Connection {
             connected: peer.connected.clone(),
             process,
             outbox: Outbox::new(queue_bytes),
-            waits: Waits::Request,
+            waits: WaitsFor::Request,
             stuck_since_ns: None,
             since_ns: now_ns,
             greeted: false,
@@ -94,34 +94,34 @@ impl Connection {
             parked: None,
             opened: 0,
             refused: 0,
-            who: who(number, peer),
+            label: label(number, peer),
         }
     }
 
-    /// Does what a step says; notes are given to `say`.
+    /// Does what a step says; notes are given to `log_note`.
     pub(super) fn carry_out(
         &mut self,
         effects: &mut Vec<Effect<OwnedFd>>,
         now_ns: u64,
-        mut say: impl FnMut(&mut Self, &Note),
-    ) -> Fate {
-        let mut fate = Fate::Stays;
+        mut log_note: impl FnMut(&mut Self, &Note),
+    ) -> ConnectionState {
+        let mut state = ConnectionState::Open;
         for effect in effects.drain(..) {
             match effect {
                 Effect::Note(note) => {
                     self.greeted |= note == Note::Welcomed;
-                    say(self, &note);
+                    log_note(self, &note);
                 }
                 Effect::HangUp => self.leaving = true,
-                Effect::Send { number, reply, files } if fate == Fate::Stays => {
-                    fate = self.send(number, &reply, &files, now_ns);
+                Effect::Send { number, reply, files } if state == ConnectionState::Open => {
+                    state = self.send(number, &reply, &files, now_ns);
                 }
                 Effect::Send { .. } => {}
             }
         }
-        match fate {
-            Fate::Stays if self.has_left() => Fate::Ends,
-            fate => fate,
+        match state {
+            ConnectionState::Open if self.has_left() => ConnectionState::Closed,
+            state => state,
         }
     }
 
@@ -131,10 +131,10 @@ impl Connection {
     }
 
     /// Sends, or keeps it until there is room.
-    pub(super) fn send(&mut self, number: u32, reply: &Reply, files: &[OwnedFd], now_ns: u64) -> Fate {
+    pub(super) fn send(&mut self, number: u32, reply: &Reply, files: &[OwnedFd], now_ns: u64) -> ConnectionState {
         let packet = match encode_reply(number, reply) {
             Ok(packet) => packet,
-            Err(error) => return Fate::CutOff(format!("an answer could not be written: {error}")),
+            Err(error) => return ConnectionState::CutOff(format!("an answer could not be written: {error}")),
         };
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         let sent = self.outbox.send(&self.channel, packet, &files);
@@ -142,30 +142,30 @@ impl Connection {
     }
 
     /// There is room again.
-    pub(super) fn flush(&mut self, now_ns: u64) -> Fate {
+    pub(super) fn flush(&mut self, now_ns: u64) -> ConnectionState {
         let before = self.outbox.bytes();
         let sent = self.outbox.flush(&self.channel);
         if self.outbox.bytes() < before {
             self.stuck_since_ns = None;
         }
         match self.account(sent, now_ns) {
-            Fate::Stays if self.has_left() => Fate::Ends,
-            fate => fate,
+            ConnectionState::Open if self.has_left() => ConnectionState::Closed,
+            state => state,
         }
     }
 
-    fn account(&mut self, sent: Result<Flushed, OutboxError>, now_ns: u64) -> Fate {
+    fn account(&mut self, sent: Result<Flushed, OutboxError>, now_ns: u64) -> ConnectionState {
         match sent {
             Ok(Flushed::Empty) => {
                 self.stuck_since_ns = None;
-                Fate::Stays
+                ConnectionState::Open
             }
             Ok(Flushed::Waiting) => {
                 self.stuck_since_ns.get_or_insert(now_ns);
-                Fate::Stays
+                ConnectionState::Open
             }
-            Err(OutboxError::Full) => Fate::CutOff("more answers wait for it than may".to_owned()),
-            Err(OutboxError::Channel(_)) => Fate::Ends,
+            Err(OutboxError::Full) => ConnectionState::CutOff("more answers wait for it than may".to_owned()),
+            Err(OutboxError::Channel(_)) => ConnectionState::Closed,
         }
     }
 
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     /// Tells it why this is the end, also where it doesn't read.
-    pub(super) fn farewell(&self, why: &str) {
+    pub(super) fn send_last_notice(&self, why: &str) {
         let text = format!("the service cuts this client off: {why}");
         if let Ok(packet) = encode_reply(0, &Reply::Notice(Notice::Slow { text })) {
             // More can't be done for a client that doesn't read.
@@ -188,7 +188,7 @@ impl Connection {
     }
 }
 
-fn who(number: u64, peer: &Peer) -> String {
+fn label(number: u64, peer: &Peer) -> String {
     let connected = &peer.connected;
     let name = if peer.command.is_empty() { "?" } else { &peer.command };
     format!("client {number} (user {}, process {}, {name})", connected.user, connected.process)

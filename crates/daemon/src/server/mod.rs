@@ -18,14 +18,14 @@ mod turn;
 
 use crate::config::{Config, Level};
 use crate::counters::Counters;
-use crate::flight::{Folder, Recorders};
-use crate::flood::Flood;
+use crate::flight::{Recorders, SocketDir};
 use crate::log::Log;
+use crate::log_limiter::LogLimiter;
 use crate::metrics::{Health, Metrics};
 use crate::notify::Manager;
 use crate::payer::Payers;
 use crate::service::{ClientId, Service};
-use connection::{Connection, Fate};
+use connection::{Connection, ConnectionState};
 use pmux::serving::shared::channel::PacketBuffer;
 use pmux::serving::shared::listener::{Listener, SYSTEM_SOCKET};
 use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
@@ -61,8 +61,8 @@ const TRIM_EVENTS: u64 = 32_768;
 /// When clients can't even be turned away, no client is taken in for so long.
 const NO_FILES_NS: u64 = 100_000_000;
 /// That files are wanting is said once in so long.
-const SAY_AGAIN_NS: u64 = 60_000_000_000;
-const GOODBYE_NS: u64 = 500_000_000;
+const LOG_AGAIN_NS: u64 = 60_000_000_000;
+const SHUTDOWN_WAIT_NS: u64 = 500_000_000;
 /// Pages take at most this part of the time where many have them: they are written so many times later as writing took.
 const PAGE_SHARE: u64 = 200;
 /// But they don't grow older than this because of that, ...
@@ -79,9 +79,9 @@ const PASS_NS: u64 = 10 * MILLISECOND_NS;
 
 /// Why a service has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ServerExit {
     /// A signal said stop.
-    Asked,
+    Stopped,
     /// It could not go on; the log says why.
     Failed,
 }
@@ -105,12 +105,12 @@ pub struct Server {
     payers: Payers,
     buffer: PacketBuffer,
     log: Log,
-    flood: Flood,
+    log_limiter: LogLimiter,
     proc: Proc,
     next_refresh_ns: u64,
     /// How long the round took so far that writes pages.
     refresh_took_ns: u64,
-    next_look_ns: u64,
+    next_slow_check_ns: u64,
     /// When the kernel's rings are emptied although none has filled up.
     next_pass_ns: u64,
     accept_from_ns: u64,
@@ -122,7 +122,7 @@ pub struct Server {
     next_find_ns: u64,
     reserve: Reserve,
     /// From when on it is said again that files are wanting, and how many were turned away since it was said last.
-    say_again_ns: u64,
+    log_again_ns: u64,
     turned_away: u64,
     started_ns: u64,
     path: Option<PathBuf>,
@@ -153,14 +153,14 @@ impl Server {
             .close_elsewhere()
             .map_err(|error| StartError::Machine(format!("there is no thread that closes events: {error}")))?;
         if let Err(error) = session.note_forks() {
-            log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
+            log.write(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
         session.learn_counters();
         let counters =
             Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes).map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
-        let recorders = Recorders::new(Folder::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
+        let recorders = Recorders::new(SocketDir::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
         let rules = rules(&config);
@@ -179,11 +179,11 @@ impl Server {
             payers: Payers::look_up(),
             buffer: PacketBuffer::new(),
             log,
-            flood: Flood::default(),
+            log_limiter: LogLimiter::default(),
             proc: Proc::system(),
             next_refresh_ns: u64::MAX,
             refresh_took_ns: 0,
-            next_look_ns: u64::MAX,
+            next_slow_check_ns: u64::MAX,
             next_pass_ns: u64::MAX,
             accept_from_ns: 0,
             queue: RunQueue::default(),
@@ -191,7 +191,7 @@ impl Server {
             trimmed_at: 0,
             next_find_ns: now + FIND_NS,
             reserve: Reserve::new(),
-            say_again_ns: 0,
+            log_again_ns: 0,
             turned_away: 0,
             started_ns: now,
             path,
@@ -216,19 +216,19 @@ impl Server {
     }
 
     /// Serves until a signal says stop, or clients can't find the socket any more.
-    pub fn run(mut self) -> End {
+    pub fn run(mut self) -> ServerExit {
         let place = self
             .path
             .as_ref()
             .map_or_else(|| "a socket that was handed over".to_owned(), |path| path.display().to_string());
-        self.log.say(Level::Info, format_args!("listening at {place}"));
+        self.log.write(Level::Info, format_args!("listening at {place}"));
         self.recorders.apply(&self.config.recorder, &self.system_wide);
-        self.manager.say("READY=1");
+        self.manager.send("READY=1");
         let mut ready = Vec::new();
         loop {
             if let Err(error) = self.wait(&mut ready) {
-                self.log.say(Level::Error, format_args!("waiting failed: {error}"));
-                return End::Failed;
+                self.log.write(Level::Error, format_args!("waiting failed: {error}"));
+                return ServerExit::Failed;
             }
             let now = pmux::serving::now_ns();
             // CPUs first: a client that asks may have heard of them already.
@@ -240,8 +240,8 @@ impl Server {
                     LISTENER => self.accept(now),
                     SIGNALS => {
                         if self.take_signals() {
-                            self.leave();
-                            return End::Asked;
+                            self.shut_down();
+                            return ServerExit::Stopped;
                         }
                     }
                     HOTPLUG => {}
@@ -254,8 +254,8 @@ impl Server {
             self.close_some();
             self.on_time(pmux::serving::now_ns());
             if !self.is_found(now) {
-                self.leave();
-                return End::Failed;
+                self.shut_down();
+                return ServerExit::Failed;
             }
             if let Some(metrics) = &self.metrics {
                 metrics.publish(self.health());
@@ -306,7 +306,7 @@ impl Server {
         let found = self.listener.is_found();
         if let (false, Some(path)) = (found, &self.path) {
             let text = format_args!("the socket {} was taken away or replaced: the service stops", path.display());
-            self.log.say(Level::Error, text);
+            self.log.write(Level::Error, text);
         }
         found
     }
@@ -320,11 +320,11 @@ impl Server {
     fn next_ns(&self, now: u64) -> Option<u64> {
         let paused = self.paused.first().map_or(u64::MAX, |&(at, _)| at);
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
-        let lines = self.flood.next_ns().unwrap_or(u64::MAX);
+        let lines = self.log_limiter.next_ns().unwrap_or(u64::MAX);
         let next = paused
             .min(self.counters.session().openers().next_ns())
             .min(self.next_refresh_ns)
-            .min(self.next_look_ns)
+            .min(self.next_slow_check_ns)
             .min(self.next_pass_ns)
             .min(accept)
             .min(lines)
@@ -353,7 +353,7 @@ impl Server {
             let until = pmux::serving::now_ns() + REFRESH_NS;
             let (moved, whole) = self.service.refresh(&mut self.counters, || pmux::serving::now_ns() < until);
             for (id, notice) in moved {
-                self.tell(id, &notice);
+                self.send_notice(id, &notice);
             }
             let done = pmux::serving::now_ns();
             self.refresh_took_ns += done.saturating_sub(now);
@@ -374,13 +374,13 @@ impl Server {
             };
         }
         self.plan_pass(now);
-        for (user, count) in self.flood.left_out(now) {
+        for (user, count) in self.log_limiter.left_out(now) {
             let more = format_args!("{count} more lines about clients of user {user} were left out");
-            self.log.say(Level::Warning, more);
+            self.log.write(Level::Warning, more);
         }
-        if now >= self.next_look_ns {
-            self.next_look_ns = u64::MAX;
-            self.look_after_the_slow(now);
+        if now >= self.next_slow_check_ns {
+            self.next_slow_check_ns = u64::MAX;
+            self.cut_off_slow_clients(now);
         }
     }
 
@@ -412,18 +412,18 @@ impl Server {
         let now = session.online();
         let before = std::mem::replace(&mut self.online, now.clone());
         for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {
-            self.log.say(Level::Info, format_args!("CPU {cpu} went offline"));
+            self.log.write(Level::Info, format_args!("CPU {cpu} went offline"));
             for (id, notice) in self.service.cpu_gone(cpu, &mut self.counters) {
-                self.tell(id, &notice);
+                self.send_notice(id, &notice);
             }
         }
     }
 
-    fn tell(&mut self, id: ClientId, reply: &Reply) {
+    fn send_notice(&mut self, id: ClientId, reply: &Reply) {
         let now = pmux::serving::now_ns();
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let fate = connection.send(0, reply, &[], now);
-        self.settle(id, fate, now);
+        let state = connection.send(0, reply, &[], now);
+        self.settle(id, state, now);
     }
 
     /// Whether one of them says stop.
@@ -447,12 +447,12 @@ impl Server {
         let (config, system_wide) = match found.and_then(look_up) {
             Ok(found) => found,
             Err(error) => {
-                self.log.say(Level::Error, format_args!("the configuration stays as it was: {error}"));
+                self.log.write(Level::Error, format_args!("the configuration stays as it was: {error}"));
                 return;
             }
         };
         for (id, notice) in self.service.set_memberships(&mut self.counters, |peer| membership(peer, &system_wide)) {
-            self.tell(id, &notice);
+            self.send_notice(id, &notice);
         }
         self.system_wide = system_wide;
         self.payers = Payers::look_up();
@@ -460,7 +460,7 @@ impl Server {
         self.service.set_rules(rules(&config));
         self.counters.set_turns(turns(&config));
         if config.socket != self.config.socket {
-            self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
+            self.log.write(Level::Warning, "the socket stays where it is until the service is started anew");
         }
         let new = (metrics_config(&config, &self.start), turns(&config));
         if (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
@@ -468,23 +468,23 @@ impl Server {
             self.metrics = match Metrics::restart(self.metrics.take(), new, &session, &self.log) {
                 Ok(metrics) => metrics,
                 Err(error) => {
-                    self.log.say(Level::Error, format_args!("there are no metrics any more: {error}"));
+                    self.log.write(Level::Error, format_args!("there are no metrics any more: {error}"));
                     None
                 }
             };
         }
         self.recorders.apply(&config.recorder, &self.system_wide);
         self.config = config;
-        self.log.say(Level::Info, "the configuration was read anew");
+        self.log.write(Level::Info, "the configuration was read anew");
     }
 
     /// Gives everybody what was counted so far, tells them, and gives them a moment to hear it.
     ///
     /// Nothing is taken from them: the kernel closes with the process what only the service has open. A counter that was closed here
     /// would be stopped first, also for those who hold its file and read on until the next service is there.
-    fn leave(mut self) {
+    fn shut_down(mut self) {
         // The last records, and the last look into the pages: what is there stays there.
-        self.manager.say("STOPPING=1");
+        self.manager.send("STOPPING=1");
         self.counters.pass_on();
         while !self.service.refresh(&mut self.counters, || true).1 {}
         let text = "the service stops".to_owned();
@@ -492,17 +492,17 @@ impl Server {
         let now = pmux::serving::now_ns();
         let ids: Vec<_> = self.connections.keys().copied().collect();
         for id in &ids {
-            self.tell(*id, &notice);
+            self.send_notice(*id, &notice);
         }
-        let until = now + GOODBYE_NS;
+        let until = now + SHUTDOWN_WAIT_NS;
         while self.connections.values().any(Connection::is_blocked) && pmux::serving::now_ns() < until {
             std::thread::sleep(Duration::from_millis(5));
             for connection in self.connections.values_mut() {
-                let _: Fate = connection.flush(now);
+                let _: ConnectionState = connection.flush(now);
             }
         }
         self.recorders.stop();
-        self.log.say(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
+        self.log.write(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
         self.counters.session().leave_to_child();
         std::mem::forget((self.service, self.counters));
     }
@@ -510,9 +510,9 @@ impl Server {
 
 /// Says something about a client of a user, unless clients of this user have caused too many lines. Lines for those who look closely
 /// are not limited.
-fn say_of(log: &Log, flood: &mut Flood, user: u32, level: Level, text: impl fmt::Display) {
-    if log.wants(level) && (level == Level::Debug || flood.admits(user, pmux::serving::now_ns())) {
-        log.say(level, text);
+fn log_for_user(log: &Log, log_limiter: &mut LogLimiter, user: u32, level: Level, text: impl fmt::Display) {
+    if log.wants(level) && (level == Level::Debug || log_limiter.admits(user, pmux::serving::now_ns())) {
+        log.write(level, text);
     }
 }
 
@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn writing_pages_leaves_time_for_everything_else() {
         let share = |took_ns: u64| took_ns as f64 / pause_after(took_ns) as f64;
-        assert_eq!(pause_after(0), 0, "nobody waits for longer than the configuration says");
+        assert_eq!(pause_after(0), 0, "no client waits longer than the configuration says");
         assert!(share(1_000_000) <= 0.005, "{}", share(1_000_000));
         assert_eq!(pause_after(20_000_000), PAGE_AGE_NS, "not older than a second,");
         assert!(share(1_000_000_000) <= 0.1, "but for this: {}", share(1_000_000_000));

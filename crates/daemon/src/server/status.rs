@@ -33,38 +33,38 @@ pub(super) struct StatusJob {
     /// Whether it tells of what all clients ask.
     everything: bool,
     own: Option<u32>,
-    stage: Stage,
+    stage: StatusStage,
     /// What was written and not sent yet.
     text: Vec<u8>,
-    demand: Demand,
-    holders: Holders,
+    demand: CounterDemand,
+    holders: BreakpointHolders,
     /// Whether nothing of the list that is being written was written yet.
     first: bool,
 }
 
-enum Stage {
+enum StatusStage {
     Begin,
     Look(Box<QuestionScan>),
     Questions(Box<QuestionScan>),
     Counters,
     Clients(std::vec::IntoIter<ClientId>),
     /// One client, its groups up to this leader, and what they ask.
-    Client(std::vec::IntoIter<ClientId>, ClientId, Option<u64>, Asked),
+    Client(std::vec::IntoIter<ClientId>, ClientId, Option<u64>, ClientQuestions),
     End,
     Done,
 }
 
 /// What a client asks: equal questions of equal places are one line.
-type Asked = BTreeMap<(String, String, Option<u32>), usize>;
+type ClientQuestions = BTreeMap<(String, String, Option<u32>), usize>;
 /// How many counters of each PMU are wanted for each CPU, and how many of them wait.
-type Demand = BTreeMap<(String, Option<u32>), (usize, usize)>;
+type CounterDemand = BTreeMap<(String, Option<u32>), (usize, usize)>;
 /// Which client watches which address where: the client, and how often.
-type Holders = BTreeMap<(ClientId, String, String), (Value, usize)>;
+type BreakpointHolders = BTreeMap<(ClientId, String, String), (Value, usize)>;
 
 impl StatusJob {
     /// The next packet, where so much is written.
     pub(super) fn next_packet(&mut self) -> Option<(u32, Reply)> {
-        let is_done = matches!(self.stage, Stage::Done);
+        let is_done = matches!(self.stage, StatusStage::Done);
         if self.text.len() < PART_BYTES && !is_done {
             return None;
         }
@@ -98,31 +98,31 @@ impl Server {
     /// What a client is told: all about itself, and about others if it may know.
     pub(super) fn status_job(&self, of: ClientId, number: u32, detail: Detail) -> StatusJob {
         let (everything, own) = self.may_know(of);
-        let (demand, holders) = (Demand::new(), Holders::new());
-        let (stage, text) = (Stage::Begin, Vec::new());
+        let (demand, holders) = (CounterDemand::new(), BreakpointHolders::new());
+        let (stage, text) = (StatusStage::Begin, Vec::new());
         StatusJob { number, of, detail, everything, own, stage, text, demand, holders, first: true }
     }
 
     /// Writes on, a piece that takes a moment only.
     pub(super) fn write_status(&self, job: &mut StatusJob) {
-        job.stage = match std::mem::replace(&mut job.stage, Stage::Done) {
-            Stage::Begin => {
+        job.stage = match std::mem::replace(&mut job.stage, StatusStage::Done) {
+            StatusStage::Begin => {
                 let summary = self.summary(job);
                 job.open_object(&summary, "");
-                Stage::Look(Box::new(self.counters.session().scan_questions()))
+                StatusStage::Look(Box::new(self.counters.session().scan_questions()))
             }
-            Stage::Look(mut scan) => {
+            StatusStage::Look(mut scan) => {
                 if (0..STEP).all(|_| scan.look()) {
-                    Stage::Look(scan)
+                    StatusStage::Look(scan)
                 } else {
                     job.raw(",\"questions\":");
                     let numbers = json!({ "masters": scan.len(), "views": scan.views() });
                     let lists = job.detail == Detail::Full && job.everything;
                     job.open_object(&numbers, if lists { ",\"list\":[" } else { "" });
-                    Stage::Questions(scan)
+                    StatusStage::Questions(scan)
                 }
             }
-            Stage::Questions(mut scan) => {
+            StatusStage::Questions(mut scan) => {
                 let lists = job.detail == Detail::Full && job.everything;
                 for asked in std::iter::from_fn(|| scan.next_question()).take(STEP) {
                     add_demand(&mut job.demand, &asked);
@@ -132,29 +132,29 @@ impl Server {
                 }
                 if scan.is_empty() {
                     job.raw(if lists { "]}" } else { "}" });
-                    Stage::Counters
+                    StatusStage::Counters
                 } else {
-                    Stage::Questions(scan)
+                    StatusStage::Questions(scan)
                 }
             }
-            Stage::Counters => self.write_counters(job),
-            Stage::Clients(mut ids) => match ids.next() {
-                Some(id) => Stage::Client(ids, id, None, Asked::new()),
+            StatusStage::Counters => self.write_counters(job),
+            StatusStage::Clients(mut ids) => match ids.next() {
+                Some(id) => StatusStage::Client(ids, id, None, ClientQuestions::new()),
                 None => {
                     job.raw("]}");
-                    Stage::End
+                    StatusStage::End
                 }
             },
-            Stage::Client(ids, id, from, mut asked) => match self.add_questions(job, id, from, &mut asked) {
-                Some(next) => Stage::Client(ids, id, Some(next), asked),
+            StatusStage::Client(ids, id, from, mut asked) => match self.add_questions(job, id, from, &mut asked) {
+                Some(next) => StatusStage::Client(ids, id, Some(next), asked),
                 None => {
                     if let Some(account) = self.service.account(id) {
                         job.item(&client(id, &account, asked, &self.counters));
                     }
-                    Stage::Clients(ids)
+                    StatusStage::Clients(ids)
                 }
             },
-            Stage::End => {
+            StatusStage::End => {
                 if job.everything && job.detail == Detail::Full {
                     job.raw(",\"recorders\":");
                     job.raw(&Value::Array(self.recorders.status()).to_string());
@@ -169,14 +169,14 @@ impl Server {
                     job.raw("]");
                 }
                 job.raw("}");
-                Stage::Done
+                StatusStage::Done
             }
-            Stage::Done => Stage::Done,
+            StatusStage::Done => StatusStage::Done,
         };
     }
 
     /// What is known when all questions were looked at, and then the head of the list of clients.
-    fn write_counters(&self, job: &mut StatusJob) -> Stage {
+    fn write_counters(&self, job: &mut StatusJob) -> StatusStage {
         let rooms = self.counters.session().known_rooms();
         let demand = std::mem::take(&mut job.demand);
         job.raw(",\"counters\":");
@@ -192,15 +192,21 @@ impl Server {
         };
         if job.detail == Detail::Summary {
             job.raw(&numbers.to_string());
-            return Stage::End;
+            return StatusStage::End;
         }
         numbers["hidden"] = json!(self.service.clients() - ids.len());
         job.open_object(&numbers, ",\"list\":[");
-        Stage::Clients(ids.into_iter())
+        StatusStage::Clients(ids.into_iter())
     }
 
     /// Looks at some more groups of a client; up to which, if there are more.
-    fn add_questions(&self, job: &mut StatusJob, id: ClientId, from: Option<u64>, asked: &mut Asked) -> Option<u64> {
+    fn add_questions(
+        &self,
+        job: &mut StatusJob,
+        id: ClientId,
+        from: Option<u64>,
+        asked: &mut ClientQuestions,
+    ) -> Option<u64> {
         let account = self.service.account(id)?;
         let session = self.counters.session();
         let groups = account.groups.range((from.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
@@ -275,7 +281,7 @@ impl Server {
             status["metrics"] = json!({ "at": place, "cgroups_are_counted": way });
         }
         status["budget"] = self.budget();
-        let told = |user: &u32| job.everything || Some(*user) == job.own;
+        let may_see = |user: &u32| job.everything || Some(*user) == job.own;
         let user = |(user, Usage { clients, held, closing, waits, bound }): (u32, Usage)| {
             json!({
                 "user": user,
@@ -290,7 +296,7 @@ impl Server {
             })
         };
         let users = self.service.of_users(self.counters.closing().closed, pmux::serving::now_ns());
-        status["users"] = users.into_iter().filter(|(user, _)| told(user)).map(user).collect();
+        status["users"] = users.into_iter().filter(|(user, _)| may_see(user)).map(user).collect();
         status
     }
 
@@ -338,7 +344,7 @@ fn room(room: &pmux::PmuRoom) -> Value {
     json!({ "pmu": room.pmu, "counters": room.counters, "limit": room.limit })
 }
 
-fn add_demand(demand: &mut Demand, question: &SharedQuestion) {
+fn add_demand(demand: &mut CounterDemand, question: &SharedQuestion) {
     for event in question.events.iter().filter(|event| event.counting > 0) {
         let (all, waiting) = demand.entry((event.pmu.clone(), question.cpu)).or_default();
         *all += 1;
@@ -347,7 +353,7 @@ fn add_demand(demand: &mut Demand, question: &SharedQuestion) {
 }
 
 /// How many counters of each PMU are wanted, in use and free on each CPU, and for tasks wherever they are.
-fn counters(demand: Demand, rooms: &[pmux::PmuRoom]) -> Value {
+fn counters(demand: CounterDemand, rooms: &[pmux::PmuRoom]) -> Value {
     let line = |((pmu, cpu), (wanted, waiting)): ((String, _), (usize, usize))| {
         let limit = rooms.iter().find(|room| room.pmu == pmu).map(|room| usize::from(room.limit));
         json!({
@@ -398,7 +404,7 @@ fn question(question: &SharedQuestion) -> Value {
     })
 }
 
-fn client(id: ClientId, account: &Account<'_, Counters>, asked: Asked, counters: &Counters) -> Value {
+fn client(id: ClientId, account: &Account<'_, Counters>, asked: ClientQuestions, counters: &Counters) -> Value {
     let connected = &account.peer.connected;
     let questions: Vec<_> = asked
         .into_iter()

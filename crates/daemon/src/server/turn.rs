@@ -3,8 +3,8 @@
 //! **Invariant:** a client waits for one thing at a time: its next request, room for an answer, or the moment from which it may
 //! ask again. A client that is cut off has lost everything in the same step.
 
-use super::connection::{Connection, Fate, Waits};
-use super::{FIRST_CLIENT, MILLISECOND_NS, Server, say_of};
+use super::connection::{Connection, ConnectionState, WaitsFor};
+use super::{FIRST_CLIENT, MILLISECOND_NS, Server, log_for_user};
 use crate::config::Level;
 use crate::service::{ClientId, Effect, Note};
 use pmux::serving::RequestId;
@@ -46,47 +46,47 @@ impl Server {
     fn take_turn(&mut self, id: ClientId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let hangup = connection.ready.take().is_some_and(|report| report.hangup);
-        let fate = match connection.waits {
+        let state = match connection.waits {
             // What is left in its socket belongs to no client any more.
-            Waits::Room if hangup => Fate::Ends,
-            Waits::Room => connection.flush(now),
-            Waits::Opener => self.try_again(id, now),
-            Waits::Request => self.take_requests(id, now),
-            Waits::Turn => return,
+            WaitsFor::Room if hangup => ConnectionState::Closed,
+            WaitsFor::Room => connection.flush(now),
+            WaitsFor::Opener => self.try_again(id, now),
+            WaitsFor::Request => self.take_requests(id, now),
+            WaitsFor::Turn => return,
         };
-        self.settle(id, fate, now);
+        self.settle(id, state, now);
         self.go_on_with_status(id);
     }
 
     pub(super) fn resume(&mut self, id: ClientId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let token = Token(id.0 + FIRST_CLIENT);
-        if connection.waits != Waits::Turn {
+        if connection.waits != WaitsFor::Turn {
             return;
         }
         match self.poll.add(&connection.channel, token, Interest::Read) {
             Ok(()) => {
-                connection.waits = Waits::Request;
+                connection.waits = WaitsFor::Request;
                 self.go_on_with_status(id);
             }
-            Err(_) => self.settle(id, Fate::CutOff("it can't be waited for".to_owned()), now),
+            Err(_) => self.settle(id, ConnectionState::CutOff("it can't be waited for".to_owned()), now),
         }
     }
 
-    fn take_requests(&mut self, id: ClientId, now: u64) -> Fate {
+    fn take_requests(&mut self, id: ClientId, now: u64) -> ConnectionState {
         let mut effects = Vec::new();
         let until = pmux::serving::now_ns() + TURN_NS;
         for _ in 0..REQUESTS {
-            let Some(connection) = self.connections.get_mut(&id) else { return Fate::Stays };
+            let Some(connection) = self.connections.get_mut(&id) else { return ConnectionState::Open };
             if connection.status.is_some() {
                 return self.send_status(id, until, now);
             }
             if connection.is_blocked() || self.service.ready_at(id, now).is_some() {
-                return Fate::Stays;
+                return ConnectionState::Open;
             }
             match connection.channel.receive(&mut self.buffer, 0) {
-                Ok(Received::Nothing) => return Fate::Stays,
-                Ok(Received::End) | Err(_) => return Fate::Ends,
+                Ok(Received::Nothing) => return ConnectionState::Open,
+                Ok(Received::End) | Err(_) => return ConnectionState::Closed,
                 Ok(Received::Cut) => {
                     self.service.nonsense(id, "a packet is at most 64 KiB long and has no files", &mut effects);
                 }
@@ -96,7 +96,7 @@ impl Server {
                 }
                 Ok(Received::Packet(bytes, _)) => match decode_request(self.buffer.bytes(bytes)) {
                     Ok((number, Request::Status { detail })) if connection.greeted => {
-                        self.look_at(id);
+                        self.refresh_peer(id);
                         self.service.note_request(id, now);
                         let job = Box::new(self.status_job(id, number, detail));
                         if let Some(connection) = self.connections.get_mut(&id) {
@@ -107,22 +107,22 @@ impl Server {
                     Err(error) => self.service.nonsense(id, &format!("it can't be understood: {error}"), &mut effects),
                 },
             }
-            let fate = self.carry_out(id, now, &mut effects);
-            let Some(connection) = self.connections.get(&id) else { return fate };
+            let state = self.carry_out(id, now, &mut effects);
+            let Some(connection) = self.connections.get(&id) else { return state };
             let is_over = connection.leaving || connection.parked.is_some();
-            if fate != Fate::Stays || is_over || pmux::serving::now_ns() > until {
-                return fate;
+            if state != ConnectionState::Open || is_over || pmux::serving::now_ns() > until {
+                return state;
             }
         }
-        Fate::Stays
+        ConnectionState::Open
     }
 
-    fn carry_out(&mut self, id: ClientId, now: u64, effects: &mut Vec<Effect<OwnedFd>>) -> Fate {
-        let Some(connection) = self.connections.get_mut(&id) else { return Fate::Stays };
-        let (log, flood) = (&self.log, &mut self.flood);
+    fn carry_out(&mut self, id: ClientId, now: u64, effects: &mut Vec<Effect<OwnedFd>>) -> ConnectionState {
+        let Some(connection) = self.connections.get_mut(&id) else { return ConnectionState::Open };
+        let (log, log_limiter) = (&self.log, &mut self.log_limiter);
         connection.carry_out(effects, now, |connection, note| {
             let level = level(connection, note);
-            say_of(log, flood, connection.user, level, format_args!("{} {note}", connection.who));
+            log_for_user(log, log_limiter, connection.user, level, format_args!("{} {note}", connection.label));
         })
     }
 
@@ -139,7 +139,7 @@ impl Server {
             connection.parked = Some(request);
             return;
         }
-        self.look_at(id);
+        self.refresh_peer(id);
         let left = self.service.request(id, &mut self.counters, now, request, effects);
         // What did not come back has been answered, whatever is still to come of it.
         if openers.pause() && left.is_none() {
@@ -151,9 +151,9 @@ impl Server {
     }
 
     /// An opener has answered, or has not in time.
-    fn try_again(&mut self, id: ClientId, now: u64) -> Fate {
+    fn try_again(&mut self, id: ClientId, now: u64) -> ConnectionState {
         let parked = self.connections.get_mut(&id).and_then(|connection| connection.parked.take());
-        let Some(request) = parked else { return Fate::Stays };
+        let Some(request) = parked else { return ConnectionState::Open };
         let mut effects = Vec::new();
         self.try_request(id, now, request, &mut effects);
         self.carry_out(id, now, &mut effects)
@@ -175,22 +175,22 @@ impl Server {
     }
 
     /// Writes and sends an answer about the state, as far as time and room go.
-    fn send_status(&mut self, id: ClientId, until: u64, now: u64) -> Fate {
+    fn send_status(&mut self, id: ClientId, until: u64, now: u64) -> ConnectionState {
         let Some(mut job) = self.connections.get_mut(&id).and_then(|connection| connection.status.take()) else {
-            return Fate::Stays;
+            return ConnectionState::Open;
         };
-        let mut fate = Fate::Stays;
+        let mut state = ConnectionState::Open;
         let mut goes_on = true;
-        while goes_on && fate == Fate::Stays {
+        while goes_on && state == ConnectionState::Open {
             self.write_status(&mut job);
-            let Some(connection) = self.connections.get_mut(&id) else { return fate };
+            let Some(connection) = self.connections.get_mut(&id) else { return state };
             while let Some((number, reply)) = job.next_packet()
-                && fate == Fate::Stays
+                && state == ConnectionState::Open
             {
                 let is_last = matches!(reply, Reply::StatusReport { part: Part::Last, .. });
-                fate = connection.send(number, &reply, &[], now);
+                state = connection.send(number, &reply, &[], now);
                 if is_last {
-                    return fate;
+                    return state;
                 }
             }
             goes_on = !connection.is_blocked() && pmux::serving::now_ns() < until;
@@ -198,23 +198,23 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.status = Some(job);
         }
-        fate
+        state
     }
 
     /// Nothing happens to a client that waits for the rest of an answer: it has further turns by itself.
     fn go_on_with_status(&mut self, id: ClientId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.status.is_some() && connection.waits == Waits::Request && connection.ready.is_none() {
+        if connection.status.is_some() && connection.waits == WaitsFor::Request && connection.ready.is_none() {
             self.wake(id);
         }
     }
 
     /// Says what the connection waits for next, or ends it.
-    pub(super) fn settle(&mut self, id: ClientId, fate: Fate, now: u64) {
-        match fate {
-            Fate::Stays => self.wait_on(id, now),
-            Fate::Ends => self.let_go(id),
-            Fate::CutOff(why) => self.cut_off(id, &why),
+    pub(super) fn settle(&mut self, id: ClientId, state: ConnectionState, now: u64) {
+        match state {
+            ConnectionState::Open => self.wait_on(id, now),
+            ConnectionState::Closed => self.let_go(id),
+            ConnectionState::CutOff(why) => self.cut_off(id, &why),
         }
         self.plan_refresh(now, 0);
     }
@@ -223,13 +223,13 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let token = Token(id.0 + FIRST_CLIENT);
         let next = if connection.is_blocked() || connection.leaving {
-            Waits::Room
+            WaitsFor::Room
         } else if connection.parked.is_some() {
-            Waits::Opener
+            WaitsFor::Opener
         } else if self.service.ready_at(id, now).is_some() {
-            Waits::Turn
+            WaitsFor::Turn
         } else {
-            Waits::Request
+            WaitsFor::Request
         };
         if next == connection.waits {
             return;
@@ -241,15 +241,15 @@ impl Server {
             (Some(_), Some(interest)) => self.poll.change(channel, token, interest),
             (None, None) => Ok(()),
         };
-        let was_blocked = connection.waits == Waits::Room;
+        let was_blocked = connection.waits == WaitsFor::Room;
         connection.waits = next;
-        if let Some(at) = self.service.ready_at(id, now).filter(|_| next == Waits::Turn) {
+        if let Some(at) = self.service.ready_at(id, now).filter(|_| next == WaitsFor::Turn) {
             self.paused.insert((at, id));
         }
-        if next == Waits::Room {
-            self.plan_look(now);
+        if next == WaitsFor::Room {
+            self.plan_slow_check(now);
         }
-        if next == Waits::Opener && was_blocked {
+        if next == WaitsFor::Opener && was_blocked {
             // The answer may have come meanwhile.
             self.wake(id);
         }
@@ -260,9 +260,9 @@ impl Server {
 
     pub(super) fn cut_off(&mut self, id: ClientId, why: &str) {
         if let Some(connection) = self.connections.get(&id) {
-            connection.farewell(why);
-            let text = format_args!("{} is cut off: {why}", connection.who);
-            say_of(&self.log, &mut self.flood, connection.user, Level::Warning, text);
+            connection.send_last_notice(why);
+            let text = format_args!("{} is cut off: {why}", connection.label);
+            log_for_user(&self.log, &mut self.log_limiter, connection.user, Level::Warning, text);
             self.service.note_cut_off();
         }
         self.let_go(id);
@@ -278,22 +278,22 @@ impl Server {
         let level = if opened + refused > 0 { Level::Info } else { Level::Debug };
         let text = format_args!(
             "{} has gone: opened {opened} events, of which {events} were open; {refused} of its requests were refused",
-            connection.who
+            connection.label
         );
-        say_of(&self.log, &mut self.flood, connection.user, level, text);
-        if connection.waits == Waits::Turn {
+        log_for_user(&self.log, &mut self.log_limiter, connection.user, level, text);
+        if connection.waits == WaitsFor::Turn {
             self.paused.retain(|&(_, of)| of != id);
         }
     }
 
     /// A client may have to be cut off some time later.
-    pub(super) fn plan_look(&mut self, now: u64) {
+    pub(super) fn plan_slow_check(&mut self, now: u64) {
         let within = u64::from(self.config.limits.slow_ms) * MILLISECOND_NS / LOOKS;
-        self.next_look_ns = self.next_look_ns.min(now + within);
+        self.next_slow_check_ns = self.next_slow_check_ns.min(now + within);
     }
 
     /// Cuts off those that don't read, and those that never say hello.
-    pub(super) fn look_after_the_slow(&mut self, now: u64) {
+    pub(super) fn cut_off_slow_clients(&mut self, now: u64) {
         let most = u64::from(self.config.limits.slow_ms) * MILLISECOND_NS;
         let mut waiting = false;
         let mut slow = Vec::new();
@@ -310,7 +310,7 @@ impl Server {
             self.cut_off(id, why);
         }
         if waiting {
-            self.plan_look(now);
+            self.plan_slow_check(now);
         }
     }
 }

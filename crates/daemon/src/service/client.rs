@@ -3,7 +3,7 @@
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
 use super::budget::Charge;
-use super::counting::{Asks, Counting, Published, Target, Who};
+use super::counting::{Counting, Published, ReadWhen, Requester, Target};
 use super::streaming::Subscription;
 use crate::rights::{Grant, Membership};
 use pmux::serving::abi::Attr;
@@ -180,8 +180,8 @@ impl<C: Counting> Client<C> {
         &self.peer
     }
 
-    pub(super) const fn who(&self) -> Who<'_> {
-        Who { peer: &self.peer, membership: self.membership }
+    pub(super) const fn requester(&self) -> Requester<'_> {
+        Requester { peer: &self.peer, membership: self.membership }
     }
 
     /// The leaders of the groups that only a group of the configuration allows.
@@ -259,7 +259,7 @@ impl<C: Counting> Client<C> {
         if let (Some(page), Some(held)) = (&mut self.page, self.groups.get_mut(&leader))
             && !held.entries.is_empty()
         {
-            let what = Published { entries: &held.entries, leader: Handle(leader), asks: Asks::Now };
+            let what = Published { entries: &held.entries, leader: Handle(leader), read_when: ReadWhen::Now };
             counting.publish(page, &what, &mut held.group);
         }
     }
@@ -310,7 +310,7 @@ impl<C: Counting> Client<C> {
         let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return Vec::new() };
         let mut moved = Vec::new();
         for (&leader, held) in self.groups.iter_mut().filter(|(_, held)| !held.entries.is_empty()) {
-            let what = Published { entries: &held.entries, leader: Handle(leader), asks: Asks::OnceARound };
+            let what = Published { entries: &held.entries, leader: Handle(leader), read_when: ReadWhen::OnceARound };
             counting.publish(page, &what, &mut held.group);
             if held.files == Holds::Files && moved.len() < REQUEST_HANDLES && counting.has_moved(&mut held.group) {
                 moved.push(Handle(leader));

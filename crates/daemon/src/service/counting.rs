@@ -55,7 +55,7 @@ impl fmt::Display for Target {
 
 /// A client that asks for something that its rights decide about.
 #[derive(Clone, Copy, Debug)]
-pub struct Who<'a> {
+pub struct Requester<'a> {
     /// What is known of it now.
     pub peer: &'a Peer,
     /// Whether a group of it is named in the configuration.
@@ -109,7 +109,7 @@ pub trait Counting: Streaming {
     type Page;
 
     /// Whether a client may probably count whole CPUs: what it is told at its hello. Nothing is decided by it.
-    fn may_count_cpus(&mut self, who: Who<'_>) -> bool;
+    fn may_count_cpus(&mut self, requester: Requester<'_>) -> bool;
 
     /// Whether the request that is tried has asked for something that is not known yet: it is refused now, and is to be tried again.
     fn is_waiting(&self) -> bool;
@@ -120,7 +120,7 @@ pub trait Counting: Streaming {
     /// [`Refused`]: then nothing is open.
     fn open(
         &mut self,
-        who: Who<'_>,
+        requester: Requester<'_>,
         target: Target,
         cgroup: Option<(&CgroupName, &Peer)>,
         attrs: &[Attr],
@@ -130,7 +130,13 @@ pub trait Counting: Streaming {
     ///
     /// # Errors
     /// [`Refused`]: then it counts what it counted.
-    fn modify(&mut self, who: Who<'_>, group: &mut Self::Group, index: usize, attr: &Attr) -> Result<(), Refused>;
+    fn modify(
+        &mut self,
+        requester: Requester<'_>,
+        group: &mut Self::Group,
+        index: usize,
+        attr: &Attr,
+    ) -> Result<(), Refused>;
 
     /// Does something to an event of a group.
     ///
@@ -180,12 +186,12 @@ pub struct Published<'a> {
     /// The handle of the leader; the others follow it.
     pub leader: Handle,
     /// Whether its counters are asked.
-    pub asks: Asks,
+    pub read_when: ReadWhen,
 }
 
 /// When the counters of a group are asked before its page is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asks {
+pub enum ReadWhen {
     /// Now: something was done to it.
     Now,
     /// If they have not been asked since [`Counting::begin_round`].

@@ -20,7 +20,7 @@ mod tests;
 
 pub use budget::{Charge, Usage};
 pub use client::{Account, HeldGroup, HeldStream};
-pub use counting::{Asks, Counting, Published, Refused, Target, Who};
+pub use counting::{Counting, Published, ReadWhen, Refused, Requester, Target};
 pub use rules::Rules;
 pub use streaming::{Flow, Streaming, Subscription};
 
@@ -180,7 +180,7 @@ impl<C: Counting> Service<C> {
         counting: &mut C,
         membership: impl Fn(&Peer) -> Membership,
     ) -> Vec<(ClientId, Reply)> {
-        let mut told = Vec::new();
+        let mut notices = Vec::new();
         let ids: Vec<_> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
@@ -191,10 +191,10 @@ impl<C: Counting> Service<C> {
                 let _ = self.close(id, counting, handles);
                 let why =
                     "the service's configuration no longer names a group of this client in `system_wide`".to_owned();
-                told.push((id, Reply::Notice(Notice::Lost { handles: handles.to_vec(), why })));
+                notices.push((id, Reply::Notice(Notice::Lost { handles: handles.to_vec(), why })));
             }
         }
-        told
+        notices
     }
 
     /// What is known of a client now.

@@ -4,7 +4,7 @@
 
 use super::budget::Charge;
 use super::client::{Client, HeldGroup, Holds};
-use super::counting::{Counting, Refused, Target, Who};
+use super::counting::{Counting, Refused, Requester, Target};
 use super::{ClientId, Effect, Note, Service, errno};
 use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
@@ -43,7 +43,7 @@ impl<C: Counting> Service<C> {
         let peer = client.peer();
         let rights = Rights {
             files: may_have_files(files, is_privileged(peer)) && page.is_some(),
-            system_wide: counting.may_count_cpus(client.who()),
+            system_wide: counting.may_count_cpus(client.requester()),
             tasks: peer.task_ids == PidNamespace::Ours,
         };
         let served = page.as_ref().map(|_| ServedPage { entries, refresh_ms });
@@ -71,7 +71,7 @@ impl<C: Counting> Service<C> {
         let client = self.client(id)?;
         let user = client.payer;
         let cgroup = cgroup.map(|cgroup| (cgroup, client.peer()));
-        let (group, grant) = counting.open(client.who(), target, cgroup, &attrs)?;
+        let (group, grant) = counting.open(client.requester(), target, cgroup, &attrs)?;
         // A process that holds a file can stop its counter: those that share it have the same credentials.
         let files = open.files == OptIn::Wanted
             && open.entries == OptIn::Wanted
@@ -151,7 +151,7 @@ impl<C: Counting> Service<C> {
             Verb::DisableGroup => Action::DisableGroup,
             Verb::Modify(bytes) => {
                 let wanted = decode(std::slice::from_ref(bytes))?[0];
-                counting.modify(Who { peer: &peer, membership }, &mut held.group, index, &wanted)?;
+                counting.modify(Requester { peer: &peer, membership }, &mut held.group, index, &wanted)?;
                 if let Some(known) = held.attrs.get_mut(index) {
                     *known = wanted;
                 }

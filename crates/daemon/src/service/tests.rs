@@ -61,8 +61,8 @@ impl Counting for List {
     type Group = (u64, usize);
     type Page = u64;
 
-    fn may_count_cpus(&mut self, who: Who<'_>) -> bool {
-        who.membership == Membership::Named
+    fn may_count_cpus(&mut self, requester: Requester<'_>) -> bool {
+        requester.membership == Membership::Named
     }
 
     fn is_waiting(&self) -> bool {
@@ -71,7 +71,7 @@ impl Counting for List {
 
     fn open(
         &mut self,
-        who: Who<'_>,
+        requester: Requester<'_>,
         _: Target,
         _: Option<(&CgroupName, &Peer)>,
         attrs: &[Attr],
@@ -84,12 +84,12 @@ impl Counting for List {
             return Err(ServeError { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() }.into());
         }
         self.next += 1;
-        self.peers.push(who.peer.connected.user);
+        self.peers.push(requester.peer.connected.user);
         self.open.insert(self.next, vec![false; attrs.len()]);
         Ok(((self.next, attrs.len()), self.grant.unwrap_or(Grant::AsKernel)))
     }
 
-    fn modify(&mut self, _: Who<'_>, group: &mut (u64, usize), index: usize, _: &Attr) -> Result<(), Refused> {
+    fn modify(&mut self, _: Requester<'_>, group: &mut (u64, usize), index: usize, _: &Attr) -> Result<(), Refused> {
         self.decide()?;
         assert!(index < self.open[&group.0].len());
         self.modified += 1;
@@ -154,7 +154,7 @@ impl Counting for List {
     }
 
     fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &mut (u64, usize)) {
-        assert!(what.asks == Asks::Now || self.rounds > 0, "a round is begun");
+        assert!(what.read_when == ReadWhen::Now || self.rounds > 0, "a round is begun");
         assert_eq!(what.entries.len(), group.1);
         self.entries.extend(what.entries.iter().map(|&entry| (*page, entry)));
     }
@@ -317,7 +317,7 @@ fn versions_that_do_not_fit_are_told() {
 }
 
 #[test]
-fn nobody_reaches_what_others_have_open() {
+fn handles_of_other_clients_are_refused() {
     let mut scene = Scene::new();
     let (one, other) = (scene.greeted(1), scene.greeted(2));
     let handles = scene.opened(one, 2);
@@ -400,7 +400,7 @@ fn malformed_opens_are_told_what_is_wrong() {
 }
 
 #[test]
-fn who_counts_on_a_cpu_is_told_when_it_goes_and_nobody_else() {
+fn only_clients_on_an_offline_cpu_are_notified() {
     let mut scene = Scene::new();
     let (on_cpu, in_task) = (scene.greeted(5), scene.greeted(6));
     let Request::Open(question) = open(2) else { panic!("no open") };

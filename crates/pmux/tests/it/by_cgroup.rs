@@ -229,7 +229,7 @@ fn without_a_program_each_cgroup_has_events_of_its_own() {
 
 #[test]
 fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
-    let Some(switch) = common::hotplug::Switch::take() else { return };
+    let Some(switch) = common::hotplug::CpuSwitch::take() else { return };
     let (Some(session), Some(cgroup)) = (common::session(), Cgroup::make("plug")) else { return };
     session.follow_cpus();
     let list = events(&session, "page-faults");

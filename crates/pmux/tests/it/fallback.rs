@@ -1,6 +1,6 @@
 //! Counting without performance events.
 
-use crate::common::{Door, events, needs, own_process, role as roles, skip_unless, value, words};
+use crate::common::{SyncDir, events, needs, own_process, role as roles, skip_unless, value, words};
 use pmux::{Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, Session, Start, Target};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions, Usage};
@@ -108,17 +108,17 @@ fn threads_and_processes() {
     let folder = tempfile::tempdir().unwrap();
     let command = roles::words(&format!("later-threads:100,{}", folder.path().display()));
     let mut child = std::process::Command::new(&command[0]).args(&command[1..]).spawn().unwrap();
-    let door = Door::at(folder.path());
-    let pid = door.visitor();
+    let sync_dir = SyncDir::at(folder.path());
+    let pid = sync_dir.arrived_pid();
     let counters = session.open(&list, &Target::Processes(vec![pid]), Options::default()).unwrap();
     let threads = session.open(&list, &Target::Threads(vec![pid]), Options::default()).unwrap();
-    door.say("go");
-    door.wait_for("done");
+    sync_dir.post("go");
+    sync_dir.wait_for("done");
     let snapshot = counters.read();
     assert_eq!(snapshot.rows.len(), 1, "one row for the process");
     assert!(value(snapshot.total(1)) >= 200, "threads that came later are in it: {snapshot:?}");
     assert!(value(threads.read().total(1)) < 100, "a thread alone is told alone");
-    door.say("leave");
+    sync_dir.post("leave");
     assert!(child.wait().unwrap().success());
     assert!(value(counters.read().total(1)) >= 200);
 }

@@ -3,7 +3,7 @@
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 
-use crate::common::hotplug::Switch;
+use crate::common::hotplug::CpuSwitch;
 use crate::common::{self, events, value, words};
 use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn goes_on(counters: &pmux::Counters, from: u64) -> Snapshot {
 
 #[test]
 fn a_cpu_that_comes_back_is_counted_again() {
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let Some(session) = common::session() else { return };
     let list = events(&session, "cpu-clock,{context-switches,page-faults}");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
@@ -71,7 +71,7 @@ fn a_cpu_that_comes_back_is_counted_again() {
 
 #[test]
 fn news_that_are_read_late_do_not_hide_the_gap() {
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let Some(session) = common::session() else { return };
     let list = events(&session, "cpu-clock");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
@@ -88,7 +88,7 @@ fn news_that_are_read_late_do_not_hide_the_gap() {
 
 #[test]
 fn an_offline_cpu_is_awaited_or_refused() {
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let Some(session) = common::session() else { return };
     let list = events(&session, "cpu-clock");
     // The session knows CPU 1 as online: it has to notice.
@@ -110,7 +110,7 @@ fn an_offline_cpu_is_awaited_or_refused() {
 
 #[test]
 fn a_command_is_counted_wherever_it_runs() {
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let Some(session) = common::reporting_session() else { return };
     let count = || {
         let command = words(&["sh", "-c", "true | cat; true | cat"]);

@@ -1,7 +1,7 @@
 //! Whose events: threads, processes, CPUs, cgroups.
 
 use crate::common::cgroup::Cgroup;
-use crate::common::{self, Door, debug_registers, events, needs, own_process, role as roles, skip_unless, value};
+use crate::common::{self, SyncDir, debug_registers, events, needs, own_process, role as roles, skip_unless, value};
 use pmux::event::{Access, Event};
 use pmux::{Counter, CpuChoice, CpuList, Error, Inherit, Nanos, Options, Reading, ReasonKind, Session, Target};
 use std::process::{Child, Command as Program};
@@ -9,7 +9,7 @@ use std::process::{Child, Command as Program};
 /// A program of ours that waits at a door, and is gone after the test.
 struct Waiting {
     child: Child,
-    door: Door,
+    sync_dir: SyncDir,
     _folder: tempfile::TempDir,
 }
 
@@ -18,9 +18,9 @@ impl Waiting {
         let folder = tempfile::tempdir().unwrap();
         let words = roles::words(&format!("{role},{}", folder.path().display()));
         let child = Program::new(&words[0]).args(&words[1..]).spawn().unwrap();
-        let door = Door::at(folder.path());
-        assert_eq!(door.visitor(), child.id().cast_signed());
-        Self { child, door, _folder: folder }
+        let sync_dir = SyncDir::at(folder.path());
+        assert_eq!(sync_dir.arrived_pid(), child.id().cast_signed());
+        Self { child, sync_dir, _folder: folder }
     }
 
     fn pid(&self) -> i32 {
@@ -47,11 +47,11 @@ fn a_process_is_counted_with_threads_that_come_later() {
         let rows = counters.read().rows;
         assert_eq!(rows.len(), roles::THREADS + 1, "a row for each thread that there was: {rows:?}");
         assert_eq!(rows[0].who.thread, Some(program.pid()), "the first thread first");
-        program.door.say("go");
-        program.door.wait_for("done");
+        program.sync_dir.post("go");
+        program.sync_dir.wait_for("done");
         let faults = value(counters.read().total(0));
         assert!((least..most).contains(&faults), "{faults} with {inherit:?}");
-        program.door.say("leave");
+        program.sync_dir.post("leave");
     }
 }
 
@@ -120,8 +120,8 @@ fn a_process_that_exits_meanwhile_keeps_its_counts() {
     let mut program = Waiting::start("behind:400");
     let target = Target::Processes(vec![program.pid()]);
     let counters = session.open(&events(&session, "page-faults"), &target, Options::default()).unwrap();
-    program.door.say("go");
-    program.door.say("leave");
+    program.sync_dir.post("go");
+    program.sync_dir.post("leave");
     assert!(program.child.wait().unwrap().success());
     assert!(!target.is_alive());
     let faults = value(counters.read().total(0));
@@ -214,8 +214,8 @@ fn cgroups_are_counted_apart() {
     let list = events(&session, "page-faults,user_time");
     let target = Target::Cgroups { names, cpus: CpuChoice::All };
     let counters = session.open(&list, &target, Options::default()).unwrap();
-    program.door.say("go");
-    program.door.wait_for("done");
+    program.sync_dir.post("go");
+    program.sync_dir.wait_for("done");
     let snapshot = counters.read();
     let faults = |cgroup| {
         let rows = snapshot.rows.iter().filter(|row| row.who.cgroup == Some(cgroup) && row.who.cpu.is_some());
@@ -225,5 +225,5 @@ fn cgroups_are_counted_apart() {
     assert_eq!(faults(1), 0);
     let user = snapshot.rows.iter().find(|row| row.who.cgroup == Some(0) && row.who.cpu.is_none());
     assert!(user.unwrap().readings[1].count().is_some(), "what its files tell is one number: {snapshot:?}");
-    program.door.say("leave");
+    program.sync_dir.post("leave");
 }

@@ -1,6 +1,6 @@
 //! The process tree: each child's own counts, and sums that fit.
 
-use crate::common::{self, Door, Shown, assert_whole, count, events, own, role as roles, tree_of, words};
+use crate::common::{self, Shown, SyncDir, assert_whole, count, events, own, role as roles, tree_of, words};
 use pmux::{Attribution, Command, Counters, Process, ProcessTree, Reporting, Session, Target};
 use std::os::unix::process::ExitStatusExt;
 
@@ -231,7 +231,7 @@ fn three_hundred_children_at_once() {
 fn a_command_that_leaves_a_daemon_behind() {
     let Some(session) = common::reporting_session() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let door = Door::at(folder.path());
+    let sync_dir = SyncDir::at(folder.path());
     let role = format!("behind:800,{}", folder.path().display());
     let script =
         format!("{} & while test ! -e {}/here; do sleep 0.01; done", roles::line(&role), folder.path().display());
@@ -240,18 +240,18 @@ fn a_command_that_leaves_a_daemon_behind() {
     let tree = counted.tree();
     let daemon = named(&tree, &own_name());
     let [daemon] = daemon[..] else { panic!("{}", Shown(&tree)) };
-    assert_eq!((daemon.ended, daemon.pid), (None, door.visitor()));
+    assert_eq!((daemon.ended, daemon.pid), (None, sync_dir.arrived_pid()));
     assert_eq!(own(daemon, 0), 0, "it has reported nothing yet");
     assert!(tree.processes[0].ended.is_some());
     let before = tree.totals[0].unwrap().value;
     // It goes on counting, in the total and in the part of the root, where its report is missing.
-    door.say("go");
-    door.wait_for("done");
+    sync_dir.post("go");
+    sync_dir.wait_for("done");
     let tree = counted.tree();
     common::check(&tree, &counted.counters);
     let after = tree.totals[0].unwrap().value;
     assert!(after >= before + 800, "{before}, {after}");
-    door.say("leave");
+    sync_dir.post("leave");
     loop {
         let tree = counted.tree();
         let daemon = named(&tree, &own_name())[0].clone();

@@ -529,7 +529,7 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
 
 #[test]
 fn a_cpu_that_goes_and_comes_back() {
-    let Some(switch) = common::hotplug::Switch::take() else { return };
+    let Some(switch) = common::hotplug::CpuSwitch::take() else { return };
     let Some(session) = tracing_session() else { return };
     // A program with a name that no other program has.
     let folder = tempfile::tempdir().unwrap();

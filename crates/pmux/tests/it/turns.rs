@@ -3,7 +3,7 @@
 //!
 //! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
 
-use crate::common::{self, Door, events, needs, own_process, role as roles, skip_unless};
+use crate::common::{self, SyncDir, events, needs, own_process, role as roles, skip_unless};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::{Acting, Action, Place, Question};
 use pmux::{
@@ -18,9 +18,9 @@ pub(crate) fn role(name: &str, arguments: &str) {
         "slow" => slow(arguments),
         // slow-behind:ROUNDS,PAGES,DOOR: the same, and says so at the end
         "slow-behind" => {
-            let (numbers, door) = arguments.rsplit_once(',').unwrap();
+            let (numbers, sync_dir) = arguments.rsplit_once(',').unwrap();
             slow(numbers);
-            Door::at(door).say("done");
+            SyncDir::at(sync_dir).post("done");
         }
         _ => panic!("there is no role {name}"),
     }
@@ -101,7 +101,7 @@ fn children_are_counted_in_every_turn_also_those_that_started_before_it() {
 fn children_go_on_when_the_command_has_ended() {
     let Some(session) = session(1) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let door = Door::at(folder.path());
+    let sync_dir = SyncDir::at(folder.path());
     let slow = roles::line(&format!("turns/slow-behind:150,8,{}", folder.path().to_str().unwrap()));
     let command = shell(&format!("{slow} > /dev/null 2>&1 & exit 0"));
     let target = Target::Command(&command);
@@ -110,7 +110,7 @@ fn children_go_on_when_the_command_has_ended() {
     let mut running = command.release(&[&counters]).unwrap();
     running.wait(&session).unwrap();
     let at_end = counters.read();
-    door.wait_for("done");
+    sync_dir.wait_for("done");
     let later = counters.read();
     for event in 0..2 {
         let (before, after) = (counted(&at_end, event), counted(&later, event));

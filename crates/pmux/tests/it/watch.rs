@@ -1,6 +1,6 @@
 //! Watched addresses, on this kernel. What stood there is in `watch_values`.
 
-use crate::common::hotplug::Switch;
+use crate::common::hotplug::CpuSwitch;
 use crate::common::watching::{all_watched, hits, rows, values, watched, write};
 use crate::common::{may_count_cpus, needs, own_process, skip_unless};
 use pmux::event::Access;
@@ -312,7 +312,7 @@ fn cpus_that_come_are_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     skip_unless!(own_process());
     // Always in this order.
-    let Some(switch) = Switch::take() else { return };
+    let Some(switch) = CpuSwitch::take() else { return };
     let Some((_registers, session, word)) = watched(&WORD) else { return };
     let own = std::process::id().cast_signed();
     for target in [Target::Cpus(CpuChoice::All), Target::Processes(vec![own])] {

@@ -1,6 +1,6 @@
 //! `pmux-sim`, on both machines.
 
-use pmux_testkit::{Ran, Running, Start, eventually, lives, needs, signal, start, with_environment};
+use pmux_testkit::{CommandResult, Running, Start, eventually, lives, needs, signal, start, with_environment};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -173,7 +173,7 @@ fn failing(folder: &Folder) -> PathBuf {
 fn a_failed_expectation_says_where_and_what() {
     let folder = Folder::new();
     let file = failing(&folder);
-    let says = |ran: Ran| {
+    let says = |ran: CommandResult| {
         ran.bad(
             1,
             &[

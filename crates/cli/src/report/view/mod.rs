@@ -1,27 +1,28 @@
 //! The interactive view of `pmux report`.
 //!
 //! What it is: a thread reads the recording and makes tables ([`reader`]); this one holds what is looked at ([`state`]), turns keys
-//! into actions ([`input`]) and draws ([`draw`]) on the [`terminal`]. What the two say to each other is in [`told`]. Read first: [`run`],
-//! then `told`.
+//! into actions ([`input`]) and draws ([`draw`]) on the [`terminal`]. What the two say to each other is in [`messages`]. Read first:
+//! [`run`], then `messages`.
 //!
 //! **Invariant:** the screen never waits for the reader: keys are answered while it reads, and while it looks into debugging information.
 
 mod draw;
 mod input;
+mod messages;
 mod reader;
 mod state;
 mod terminal;
 #[cfg(test)]
 mod testing;
-mod told;
-mod words;
+mod text_screens;
 
 use crate::failure::{Failure, failed};
-use crate::input::Opened;
+use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
-use crate::say::visible;
+use crate::stderr::visible;
 use crate::style::{Destination, Grouping, Style};
 use draw::Theme;
+use messages::ReaderMessage;
 use pmux::profile::{Look, SortKey};
 use ratatui::crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -31,8 +32,7 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use terminal::{Place, Screen, columns_and_lines};
-use told::Told;
+use terminal::{Screen, TerminalDevice, columns_and_lines};
 
 /// So long nothing is drawn: what can't be read at all is said without taking the terminal.
 const GRACE: Duration = Duration::from_millis(100);
@@ -41,28 +41,28 @@ const GRACE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// It was asked for, and there is no terminal.
-pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewPlace>, Failure> {
+pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewTerminal>, Failure> {
     if options.tui {
         let none = "the interactive view needs a terminal, and there is none: leave out --tui";
-        return Place::find().map(|place| Some(ViewPlace(place))).ok_or_else(|| failed(none));
+        return TerminalDevice::find().map(|place| Some(ViewTerminal(place))).ok_or_else(|| failed(none));
     }
     let wants_text = options.stdio || options.json || options.header_only;
     let is_dumb = std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb");
     if wants_text || is_dumb || !io::stdout().is_terminal() {
         return Ok(None);
     }
-    Ok(Place::find().map(ViewPlace))
+    Ok(TerminalDevice::find().map(ViewTerminal))
 }
 
 /// A terminal that can show the view.
-pub(super) struct ViewPlace(Place);
+pub(super) struct ViewTerminal(TerminalDevice);
 
 /// What happens.
-enum News {
+enum ViewEvent {
     Terminal(event::Event),
     /// The terminal is gone.
     NoTerminal,
-    Reader(Told),
+    Reader(ReaderMessage),
     /// The reader has ended, which it doesn't while anybody asks.
     NoReader,
     Signal(i32),
@@ -73,8 +73,8 @@ enum News {
 /// # Errors
 /// It can't be read, or the terminal can't be used.
 pub(super) fn run(
-    ViewPlace(place): ViewPlace,
-    opened: Opened,
+    ViewTerminal(place): ViewTerminal,
+    opened: OpenedInput,
     keys: &[SortKey],
     options: &ReportOptions,
 ) -> Result<(), Failure> {
@@ -84,9 +84,9 @@ pub(super) fn run(
     let sort = if options.no_children { Sort::Own } else { Sort::Total };
     let shown = visible(&opened.name);
     let mut state = State::new(shown, keys.to_vec(), sort, columns_and_lines());
-    let (tell, news) = channel();
-    let (ask, asks) = channel();
-    let reading = reader::Reading {
+    let (sender, events) = channel();
+    let (request, requests) = channel();
+    let reading = reader::ReadPlan {
         snapshots: opened.manifests.iter().map(|manifest| visible(&manifest.sentence())).collect(),
         wrong: opened.wrong,
         input: opened.input,
@@ -96,23 +96,23 @@ pub(super) fn run(
         wanted: options.part.wanted(),
         look: if options.no_inline { Look::Functions } else { Look::Lines },
     };
-    let mut asked = state.ask();
+    let mut requested = state.request();
     // Before the reader begins: when it has read all, it tells only what was asked by then.
-    let _ = ask.send(asked.clone());
-    spawn_reader(reading, asks, tell.clone())?;
-    let mut first = news.recv_timeout(GRACE).ok();
-    if let Some(News::Reader(Told::Failed(text))) = first {
+    let _ = request.send(requested.clone());
+    spawn_reader(reading, requests, sender.clone())?;
+    let mut first = events.recv_timeout(GRACE).ok();
+    if let Some(ViewEvent::Reader(ReaderMessage::Failed(text))) = first {
         return Err(failed(text));
     }
     let no_terminal = |error: io::Error| failed(format!("the terminal can't be used: {error}; --stdio prints a table"));
-    spawn_signals(tell.clone()).map_err(no_terminal)?;
+    spawn_signals(sender.clone()).map_err(no_terminal)?;
     let mut screen = Screen::enter(place).map_err(no_terminal)?;
-    spawn_input(tell).map_err(no_terminal)?;
+    spawn_input(sender).map_err(no_terminal)?;
     loop {
         screen.draw(&state, theme).map_err(no_terminal)?;
         let mut next = match first.take() {
             Some(first) => Some(first),
-            None => news.recv().ok(),
+            None => events.recv().ok(),
         };
         // All that has happened is taken before anything is drawn.
         while let Some(one) = next {
@@ -122,10 +122,10 @@ pub(super) fn run(
                 Effect::Nothing => {}
             }
             match one {
-                News::Signal(SIGCONT) => screen.resume().map_err(no_terminal)?,
-                News::Signal(signal) => return screen.end_by(signal).map_err(no_terminal),
-                News::Reader(told) => state.take(told),
-                News::NoReader if state.failure.is_none() => {
+                ViewEvent::Signal(SIGCONT) => screen.resume().map_err(no_terminal)?,
+                ViewEvent::Signal(signal) => return screen.end_by(signal).map_err(no_terminal),
+                ViewEvent::Reader(message) => state.take(message),
+                ViewEvent::NoReader if state.failure.is_none() => {
                     state.failure = Some("the recording can't be read any further: reading has failed".to_owned());
                 }
                 _ => {}
@@ -133,50 +133,56 @@ pub(super) fn run(
             if let Some(text) = state.failure {
                 return Err(failed(text));
             }
-            next = news.try_recv().ok();
+            next = events.try_recv().ok();
         }
-        let wanted = state.ask();
-        if wanted != asked {
-            asked = wanted.clone();
-            let _ = ask.send(wanted);
+        let wanted = state.request();
+        if wanted != requested {
+            requested = wanted.clone();
+            let _ = request.send(wanted);
         }
     }
 }
 
 /// What a key comes to.
-fn step(state: &mut State, news: &News) -> Effect {
-    match news {
-        News::Terminal(event) => input::action(event, state.typing).map_or(Effect::Nothing, |action| state.act(action)),
-        News::NoTerminal => state.act(Action::Quit),
+fn step(state: &mut State, happened: &ViewEvent) -> Effect {
+    match happened {
+        ViewEvent::Terminal(event) => {
+            input::action(event, state.typing).map_or(Effect::Nothing, |action| state.act(action))
+        }
+        ViewEvent::NoTerminal => state.act(Action::Quit),
         _ => Effect::Nothing,
     }
 }
 
 /// Tells when the thread ends, however it does.
-struct Farewell(Sender<News>);
+struct ExitNotice(Sender<ViewEvent>);
 
-impl Drop for Farewell {
+impl Drop for ExitNotice {
     fn drop(&mut self) {
-        let _ = self.0.send(News::NoReader);
+        let _ = self.0.send(ViewEvent::NoReader);
     }
 }
 
-fn spawn_reader(reading: reader::Reading, asks: Receiver<told::Ask>, tell: Sender<News>) -> Result<(), Failure> {
-    let farewell = Farewell(tell.clone());
+fn spawn_reader(
+    reading: reader::ReadPlan,
+    requests: Receiver<messages::ViewRequest>,
+    sender: Sender<ViewEvent>,
+) -> Result<(), Failure> {
+    let exit_notice = ExitNotice(sender.clone());
     let read = move || {
-        let _farewell = farewell;
-        reader::run(reading, asks, Box::new(move |told| tell.send(News::Reader(told)).is_ok()));
+        let _exit_notice = exit_notice;
+        reader::run(reading, requests, Box::new(move |message| sender.send(ViewEvent::Reader(message)).is_ok()));
     };
     let spawned = thread::Builder::new().name("reader".to_owned()).spawn(read);
     spawned.map(|_| ()).map_err(|error| failed(format!("no thread can be started: {error}")))
 }
 
-fn spawn_input(tell: Sender<News>) -> io::Result<()> {
+fn spawn_input(sender: Sender<ViewEvent>) -> io::Result<()> {
     let read = move || {
         loop {
-            let news = event::read().map_or(News::NoTerminal, News::Terminal);
-            let is_last = matches!(news, News::NoTerminal);
-            if tell.send(news).is_err() || is_last {
+            let happened = event::read().map_or(ViewEvent::NoTerminal, ViewEvent::Terminal);
+            let is_last = matches!(happened, ViewEvent::NoTerminal);
+            if sender.send(happened).is_err() || is_last {
                 return;
             }
         }
@@ -184,11 +190,11 @@ fn spawn_input(tell: Sender<News>) -> io::Result<()> {
     thread::Builder::new().name("keys".to_owned()).spawn(read).map(|_| ())
 }
 
-fn spawn_signals(tell: Sender<News>) -> io::Result<()> {
+fn spawn_signals(sender: Sender<ViewEvent>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGCONT])?;
     let wait = move || {
         for signal in signals.forever() {
-            if tell.send(News::Signal(signal)).is_err() {
+            if sender.send(ViewEvent::Signal(signal)).is_err() {
                 return;
             }
         }

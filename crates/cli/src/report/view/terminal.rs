@@ -20,13 +20,13 @@ use std::io::{self, IsTerminal, Write};
 
 /// Where the view is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum TerminalDevice {
     StandardOutput,
     /// The terminal that the process belongs to: standard output goes elsewhere.
     Controlling,
 }
 
-impl Place {
+impl TerminalDevice {
     /// Where there is a terminal to draw on and to read keys from; `None` if nowhere.
     pub(super) fn find() -> Option<Self> {
         let tty = || File::options().read(true).write(true).open("/dev/tty").is_ok();
@@ -61,21 +61,21 @@ impl Place {
 
 /// The terminal, as long as it is ours.
 pub(super) struct Screen {
-    place: Place,
+    device: TerminalDevice,
     terminal: Terminal<CrosstermBackend<Box<dyn Write>>>,
 }
 
 impl Screen {
     /// Takes the terminal.
-    pub(super) fn enter(place: Place) -> io::Result<Self> {
-        let terminal = Terminal::new(CrosstermBackend::new(place.open()?))?;
-        let tell = std::panic::take_hook();
+    pub(super) fn enter(device: TerminalDevice) -> io::Result<Self> {
+        let terminal = Terminal::new(CrosstermBackend::new(device.open()?))?;
+        let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            place.give_back();
-            tell(panic);
+            device.give_back();
+            hook(panic);
         }));
-        let taken = place.take();
-        let screen = Self { place, terminal };
+        let taken = device.take();
+        let screen = Self { device, terminal };
         taken.map(|()| screen)
     }
 
@@ -86,9 +86,9 @@ impl Screen {
     /// Stops the program, and goes on when another process continues it. A shell that can't do that is not left alone with a stopped
     /// program: the kernel ignores the signal then.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
-        self.place.give_back();
+        self.device.give_back();
         raise(SIGTSTP)?;
-        self.place.take()?;
+        self.device.take()?;
         self.begin_again()
     }
 
@@ -101,8 +101,8 @@ impl Screen {
 
     /// Draws all of it the next time. The terminal is not asked where its cursor is: the answer would be taken for keys.
     fn begin_again(&mut self) -> io::Result<()> {
-        execute!(self.place.open()?, Clear(ClearType::All))?;
-        self.terminal = Terminal::new(CrosstermBackend::new(self.place.open()?))?;
+        execute!(self.device.open()?, Clear(ClearType::All))?;
+        self.terminal = Terminal::new(CrosstermBackend::new(self.device.open()?))?;
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.place.give_back();
+        self.device.give_back();
     }
 }
 

@@ -3,9 +3,9 @@
 //! **Invariant:** names and numbers come from a real profile, so that ids are what they are elsewhere; nothing is read from the machine.
 #![allow(clippy::unwrap_used)]
 
-use super::reader::{Reading, run};
+use super::messages::ReaderMessage;
+use super::reader::{ReadPlan, run};
 use super::state::{Action, Effect, Sort, State};
-use super::told::Told;
 use pmux::perf_data::file::FileWriter;
 use pmux::perf_data::{EventDesc, feature};
 use pmux::profile::records::{
@@ -37,7 +37,7 @@ pub(super) fn recording() -> File {
         let length = encode_record(record, id, Misc::USER, &layout, &mut bytes).unwrap();
         records.extend(&bytes[..length]);
     };
-    let told = |tid| SampleId {
+    let sample_id = |tid| SampleId {
         task: Some(TaskId { pid: 7, tid }),
         time: Some(1),
         identifier: Some(11),
@@ -45,11 +45,11 @@ pub(super) fn recording() -> File {
     };
     for (tid, name) in [(7, "shop"), (8, "shelf")] {
         let comm = Comm { pid: 7, tid, cause: CommCause::Rename, comm: name.as_bytes() };
-        put(&Record::Comm(comm), Some(&told(tid)));
+        put(&Record::Comm(comm), Some(&sample_id(tid)));
     }
     for (addr, path) in [(0x1000, "/nowhere/shop"), (0x2000, "/nowhere/libdoor.so"), (0x3000, "/nowhere/漢字.so")] {
         let map = Mmap { pid: 7, tid: 7, addr, len: 0x1000, filename: path.as_bytes(), ..Mmap::default() };
-        put(&Record::Mmap(map), Some(&told(7)));
+        put(&Record::Mmap(map), Some(&sample_id(7)));
     }
     let shop: [u64; 3] = [0x2010, 0x1011, 0x1021];
     let shelf: [u64; 2] = [0x3010, 0x1021];
@@ -83,17 +83,17 @@ pub(super) fn recording() -> File {
 /// The view of a recording, with a reader behind it.
 pub(super) struct Viewed {
     pub(super) state: State,
-    ask: Sender<super::told::Ask>,
-    told: Receiver<Told>,
+    request: Sender<super::messages::ViewRequest>,
+    messages: Receiver<ReaderMessage>,
 }
 
 impl Viewed {
     pub(super) fn new(size: (u16, u16)) -> Self {
         let keys = vec![SortKey::Comm, SortKey::Dso, SortKey::Symbol];
         let state = State::new("it.data".to_owned(), keys.clone(), Sort::Total, size);
-        let ((ask, asks), (tell, told)) = (channel(), channel());
+        let ((request, requests), (sender, messages)) = (channel(), channel());
         let input = Input::file(recording());
-        let reading = Reading {
+        let reading = ReadPlan {
             input,
             name: "it.data".to_owned(),
             snapshots: Vec::new(),
@@ -104,18 +104,18 @@ impl Viewed {
             look: Look::Lines,
         };
         // Before the reader begins: when it has read all, it tells only what was asked by then.
-        ask.send(state.ask()).unwrap();
-        std::thread::spawn(move || run(reading, asks, Box::new(move |news| tell.send(news).is_ok())));
-        let mut viewed = Self { state, ask, told };
-        viewed.take_until(|told| matches!(told, Told::Finished));
+        request.send(state.request()).unwrap();
+        std::thread::spawn(move || run(reading, requests, Box::new(move |message| sender.send(message).is_ok())));
+        let mut viewed = Self { state, request, messages };
+        viewed.take_until(|message| matches!(message, ReaderMessage::Finished));
         viewed
     }
 
-    fn take_until(&mut self, is_last: impl Fn(&Told) -> bool) {
+    fn take_until(&mut self, is_last: impl Fn(&ReaderMessage) -> bool) {
         loop {
-            let told = self.told.recv_timeout(Duration::from_secs(60)).unwrap();
-            let ends = is_last(&told);
-            self.state.take(told);
+            let message = self.messages.recv_timeout(Duration::from_secs(60)).unwrap();
+            let ends = is_last(&message);
+            self.state.take(message);
             if ends {
                 return;
             }
@@ -125,14 +125,15 @@ impl Viewed {
     /// Does it, and waits for what is wanted after it.
     pub(super) fn act(&mut self, actions: &[Action]) {
         for action in actions {
-            let before = self.state.ask();
+            let before = self.state.request();
             assert_eq!(self.state.act(*action), Effect::Nothing, "{action:?}");
-            let wanted = self.state.ask();
+            let wanted = self.state.request();
             if wanted != before {
                 let has_source = wanted.source.is_some();
-                self.ask.send(wanted).unwrap();
-                self.take_until(|told| {
-                    matches!(told, Told::Source(..)) || !has_source && matches!(told, Told::Sheet(_))
+                self.request.send(wanted).unwrap();
+                self.take_until(|message| {
+                    matches!(message, ReaderMessage::Source(..))
+                        || !has_source && matches!(message, ReaderMessage::TableData(_))
                 });
             }
         }

@@ -6,14 +6,14 @@
 //! **Invariant:** exactly the fields of `perf stat -x` 6.1. Names are not quoted, as there:
 //! choose a separator that is not in them.
 
-use super::metric::Cell;
+use super::metric::MetricCell;
 use super::metrics::Metrics;
 use super::{numbers, text};
-use crate::stat::report::{Moment, Report, Row, Who};
+use crate::stat::report::{ReportPeriod, Row, RowScope, StatReport};
 use std::fmt::Write as _;
 
 /// Returns one line for each row.
-pub(super) fn compose(report: &Report, separator: &str) -> String {
+pub(super) fn compose(report: &StatReport, separator: &str) -> String {
     let metrics = Metrics::new(report);
     let mut out = String::new();
     for row in &report.rows {
@@ -23,36 +23,36 @@ pub(super) fn compose(report: &Report, separator: &str) -> String {
 }
 
 /// Appends the time of an interval, or the word `summary`.
-pub(super) fn push_moment(out: &mut String, report: &Report, separator: &str) {
+pub(super) fn push_moment(out: &mut String, report: &StatReport, separator: &str) {
     // Writing to a String cannot fail.
-    let _ = match report.moment {
-        Moment::Whole => Ok(()),
-        Moment::Interval { at_ns, .. } => write!(out, "{:>16}{separator}", numbers::seconds(at_ns)),
-        Moment::Summary => write!(out, "{:>16}{separator}", "summary"),
+    let _ = match report.period {
+        ReportPeriod::Whole => Ok(()),
+        ReportPeriod::Interval { at_ns, .. } => write!(out, "{:>16}{separator}", numbers::seconds(at_ns)),
+        ReportPeriod::Summary => write!(out, "{:>16}{separator}", "summary"),
     };
 }
 
 /// Appends the CPU or thread with its separator.
-pub(super) fn push_who(out: &mut String, report: &Report, who: Who, separator: &str) {
-    if let Some(cpu) = who.cpu {
+pub(super) fn push_scope(out: &mut String, report: &StatReport, scope: RowScope, separator: &str) {
+    if let Some(cpu) = scope.cpu {
         let _ = write!(out, "CPU{cpu}{separator}");
     }
-    let is_of_none = who.cpu.is_none() && who.thread.is_none();
-    if is_of_none && report.rows.iter().any(|row| row.who.cpu.is_some()) {
+    let is_of_none = scope.cpu.is_none() && scope.thread.is_none();
+    if is_of_none && report.rows.iter().any(|row| row.scope.cpu.is_some()) {
         // One number for the whole machine, among those of CPUs: the fields stay in their places.
         out.push_str(separator);
     }
-    if let Some(thread) = who.thread.and_then(|index| report.threads.get(index)) {
+    if let Some(thread) = scope.thread.and_then(|index| report.threads.get(index)) {
         let _ = write!(out, "{}-{}{separator}", text::visible(&thread.comm), thread.tid);
     }
 }
 
-fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row, separator: &str) {
+fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row, separator: &str) {
     let Some(event) = report.events.get(row.event) else {
         return;
     };
     push_moment(out, report, separator);
-    push_who(out, report, row.who, separator);
+    push_scope(out, report, row.scope, separator);
     match row.value.raw() {
         Some(raw) => {
             let decimals = numbers::decimals(event.scale);
@@ -63,7 +63,7 @@ fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row, sep
     }
     let _ = write!(out, "{separator}{}{separator}{}", event.unit, event.name);
     if !report.cgroups.is_empty() {
-        let name = row.who.cgroup.and_then(|index| report.cgroups.get(index));
+        let name = row.scope.cgroup.and_then(|index| report.cgroups.get(index));
         let _ = write!(out, "{separator}{}", name.map_or("", String::as_str));
     }
     if report.runs != 1 {
@@ -73,28 +73,28 @@ fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row, sep
     let _ = write!(out, "{separator}{running}{separator}{share:.2}");
     let derived = metrics.of(report, row);
     match derived.first {
-        Cell::Known(metric) => {
+        MetricCell::Known(metric) => {
             let _ = write!(out, "{separator}{}{separator}{}", metric.bare(), metric.unit);
         }
-        Cell::None | Cell::Unavailable(_) => {
+        MetricCell::None | MetricCell::Unavailable(_) => {
             let _ = write!(out, "{separator}{separator}");
         }
     }
     out.push('\n');
     if let Some(metric) = derived.second {
-        push_second(out, report, row.who, separator);
+        push_second(out, report, row.scope, separator);
         let _ = writeln!(out, "{separator}{}{separator}{}", metric.bare(), metric.unit);
     }
 }
 
 /// Appends the empty fields of a line that holds a second metric only: the CPU or thread, and one separator for each field of
 /// the count.
-fn push_second(out: &mut String, report: &Report, who: Who, separator: &str) {
-    if report.moment != Moment::Summary {
+fn push_second(out: &mut String, report: &StatReport, scope: RowScope, separator: &str) {
+    if report.period != ReportPeriod::Summary {
         push_moment(out, report, separator);
     }
-    push_who(out, report, who, separator);
-    let fields = 3 + usize::from(who.cpu.is_some() || who.thread.is_some()) + usize::from(who.cgroup.is_some());
+    push_scope(out, report, scope, separator);
+    let fields = 3 + usize::from(scope.cpu.is_some() || scope.thread.is_some()) + usize::from(scope.cgroup.is_some());
     for _ in 0..fields {
         out.push_str(separator);
     }
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn intervals_and_the_summary_have_a_first_field() {
         let mut report = sample::counted(&[("page-faults", 76.0)]);
-        report.moment = Moment::Interval { at_ns: 100_173_456, number: 0 };
+        report.period = ReportPeriod::Interval { at_ns: 100_173_456, number: 0 };
         assert_eq!(compose(&report, ","), "     0.100173456,76,,page-faults,1000000000,100.00,,\n");
-        report.moment = Moment::Summary;
+        report.period = ReportPeriod::Summary;
         assert_eq!(compose(&report, ","), "         summary,76,,page-faults,1000000000,100.00,,\n");
     }
 
@@ -137,7 +137,7 @@ mod tests {
              CPU1;<not counted>;;page-faults;0;100.00;;\n"
         );
         report.cgroups = vec!["system.slice".to_owned()];
-        report.rows[0].who.cgroup = Some(0);
+        report.rows[0].scope.cgroup = Some(0);
         report.runs = 3;
         report.rows[0].deviation_pct = Some(1.329);
         assert_eq!(
@@ -159,7 +159,7 @@ mod tests {
             lines[..2],
             ["10,,instructions,1000000000,100.00,2.00,insn per cycle", ",,,,0.25,stalled cycles per insn"]
         );
-        report.moment = Moment::Interval { at_ns: 5, number: 3 };
+        report.period = ReportPeriod::Interval { at_ns: 5, number: 3 };
         let text = compose(&report, ",");
         assert_eq!(text.lines().nth(1), Some("     0.000000005,,,,,0.25,stalled cycles per insn"));
     }

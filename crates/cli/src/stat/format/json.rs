@@ -8,14 +8,14 @@
 //! count as a string and a missing metric unit as `(null)` included. Unlike there, every
 //! line is valid JSON whatever the names contain.
 
-use super::metric::{Cell, Metric};
+use super::metric::{Metric, MetricCell};
 use super::metrics::Metrics;
 use super::{numbers, text};
-use crate::stat::report::{Moment, Report, Row, Who};
+use crate::stat::report::{ReportPeriod, Row, RowScope, StatReport};
 use std::fmt::Write as _;
 
 /// Returns one line for each row.
-pub(super) fn compose(report: &Report) -> String {
+pub(super) fn compose(report: &StatReport) -> String {
     let metrics = Metrics::new(report);
     let mut out = String::new();
     for row in &report.rows {
@@ -32,35 +32,35 @@ fn push_text(out: &mut String, key: &str, value: &str) {
 
 /// Appends the opening brace, the time of an interval and the CPU or thread; each key is
 /// followed by a comma and a space.
-pub(super) fn push_head(out: &mut String, report: &Report, who: Who) {
+pub(super) fn push_head(out: &mut String, report: &StatReport, scope: RowScope) {
     out.push('{');
-    if let Moment::Interval { at_ns, .. } = report.moment {
+    if let ReportPeriod::Interval { at_ns, .. } = report.period {
         // Writing to a String cannot fail.
         let _ = write!(out, "\"interval\" : {}, ", numbers::seconds(at_ns));
     }
-    if let Some(cpu) = who.cpu {
+    if let Some(cpu) = scope.cpu {
         let _ = write!(out, "\"cpu\" : \"{cpu}\", ");
     }
-    if let Some(thread) = who.thread.and_then(|index| report.threads.get(index)) {
+    if let Some(thread) = scope.thread.and_then(|index| report.threads.get(index)) {
         push_text(out, "thread", &format!("{}-{}", thread.comm, thread.tid));
         out.push_str(", ");
     }
 }
 
 /// Appends the cgroup, when cgroups were asked for.
-pub(super) fn push_cgroup(out: &mut String, report: &Report, who: Who) {
+pub(super) fn push_cgroup(out: &mut String, report: &StatReport, scope: RowScope) {
     if !report.cgroups.is_empty() {
-        let name = who.cgroup.and_then(|index| report.cgroups.get(index));
+        let name = scope.cgroup.and_then(|index| report.cgroups.get(index));
         push_text(out, "cgroup", name.map_or("", String::as_str));
         out.push_str(", ");
     }
 }
 
-fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row) {
+fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row) {
     let Some(event) = report.events.get(row.event) else {
         return;
     };
-    push_head(out, report, row.who);
+    push_head(out, report, row.scope);
     match row.value.raw() {
         Some(raw) => {
             let value = numbers::finite(raw * event.scale);
@@ -73,7 +73,7 @@ fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row) {
     out.push_str(", ");
     push_text(out, "event", &event.name);
     out.push_str(", ");
-    push_cgroup(out, report, row.who);
+    push_cgroup(out, report, row.scope);
     if report.runs != 1 {
         let variance = row.deviation_pct.unwrap_or(0.0);
         let _ = write!(out, "\"variance\" : {variance:.2}, ");
@@ -82,15 +82,15 @@ fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row) {
     let _ = write!(out, "\"event-runtime\" : {running}, \"pcnt-running\" : {share:.2}, ");
     let derived = metrics.of(report, row);
     match derived.first {
-        Cell::Known(metric) => push_metric(out, &metric),
-        Cell::Unavailable(unit) => push_no_metric(out, unit),
+        MetricCell::Known(metric) => push_metric(out, &metric),
+        MetricCell::Unavailable(unit) => push_no_metric(out, unit),
         // Scripts for perf know this word for "counted, and no metric belongs to it".
-        Cell::None if row.value.raw().is_some() => push_no_metric(out, "(null)"),
-        Cell::None => push_no_metric(out, ""),
+        MetricCell::None if row.value.raw().is_some() => push_no_metric(out, "(null)"),
+        MetricCell::None => push_no_metric(out, ""),
     }
     out.push_str("}\n");
     if let Some(metric) = derived.second {
-        push_head(out, report, row.who);
+        push_head(out, report, row.scope);
         push_metric(out, &metric);
         out.push_str("}\n");
     }
@@ -136,10 +136,10 @@ mod tests {
     fn every_optional_key_in_its_place() {
         let mut report = sample::per_cpu();
         report.cgroups = vec!["a\"b".to_owned()];
-        report.rows[0].who.cgroup = Some(0);
+        report.rows[0].scope.cgroup = Some(0);
         report.runs = 2;
         report.rows[0].deviation_pct = Some(0.5);
-        report.moment = Moment::Interval { at_ns: 1_100_000_000, number: 1 };
+        report.period = ReportPeriod::Interval { at_ns: 1_100_000_000, number: 1 };
         let text = compose(&report);
         assert_eq!(
             text.lines().next(),

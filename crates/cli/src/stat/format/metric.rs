@@ -59,7 +59,7 @@ impl Metric {
 
 /// What is known about the metric of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Cell {
+pub(super) enum MetricCell {
     /// This event has no metric here.
     None,
     /// The event has a metric of this name, but its other half was not counted.
@@ -68,7 +68,7 @@ pub(super) enum Cell {
     Known(Metric),
 }
 
-impl Cell {
+impl MetricCell {
     /// Returns the metric when there is one.
     pub(super) const fn known(self) -> Option<Metric> {
         match self {
@@ -82,7 +82,7 @@ impl Cell {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Derived {
     /// The event's metric.
-    pub(super) first: Cell,
+    pub(super) first: MetricCell,
     /// Stalled cycles per instruction, on a line of its own.
     pub(super) second: Option<Metric>,
 }

@@ -12,9 +12,9 @@
 use super::metric::Metric;
 use super::metrics::Metrics;
 use super::role::column_name;
-use super::table::{self, Widths};
+use super::table::{self, TableWidths};
 use super::{csv as csv_fields, json as json_fields, text};
-use crate::stat::report::{Moment, Report, Who};
+use crate::stat::report::{ReportPeriod, RowScope, StatReport};
 use crate::style::{Ink, Style};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -26,11 +26,11 @@ const HEADER_EVERY: u64 = 25;
 /// The metrics of a report arranged in lines and columns.
 struct Grid {
     heads: Vec<String>,
-    lines: Vec<(Who, Vec<Option<Metric>>)>,
+    lines: Vec<(RowScope, Vec<Option<Metric>>)>,
 }
 
 impl Grid {
-    fn of(report: &Report) -> Self {
+    fn of(report: &StatReport) -> Self {
         let metrics = Metrics::new(report);
         let mut column_of = vec![None; report.events.len()];
         let mut heads = Vec::new();
@@ -47,11 +47,11 @@ impl Grid {
             }
             *column = Some(at);
         }
-        let mut lines: Vec<(Who, Vec<Option<Metric>>)> = Vec::new();
-        let mut line_of: HashMap<Who, usize> = HashMap::new();
+        let mut lines: Vec<(RowScope, Vec<Option<Metric>>)> = Vec::new();
+        let mut line_of: HashMap<RowScope, usize> = HashMap::new();
         for row in &report.rows {
-            let at = *line_of.entry(row.who).or_insert_with(|| {
-                lines.push((row.who, vec![None; heads.len()]));
+            let at = *line_of.entry(row.scope).or_insert_with(|| {
+                lines.push((row.scope, vec![None; heads.len()]));
                 lines.len() - 1
             });
             if let Some(column) = column_of.get(row.event).copied().flatten() {
@@ -62,25 +62,25 @@ impl Grid {
     }
 }
 
-fn wants_heads(report: &Report) -> bool {
-    match report.moment {
-        Moment::Interval { number, .. } => number.is_multiple_of(HEADER_EVERY),
-        Moment::Whole | Moment::Summary => true,
+fn wants_heads(report: &StatReport) -> bool {
+    match report.period {
+        ReportPeriod::Interval { number, .. } => number.is_multiple_of(HEADER_EVERY),
+        ReportPeriod::Whole | ReportPeriod::Summary => true,
     }
 }
 
 /// Returns the table.
-pub(super) fn table(report: &Report, style: Style) -> String {
+pub(super) fn table(report: &StatReport, style: Style) -> String {
     let grid = Grid::of(report);
-    let widths = Widths::of(report, style);
+    let widths = TableWidths::of(report, style);
     let cgroup_width = report.cgroups.iter().map(|name| text::columns(name)).max();
     let column_widths: Vec<usize> = grid.heads.iter().map(|head| text::columns(head).max(COLUMN_WIDTH)).collect();
     let mut out = String::new();
     table::push_title(&mut out, report, style);
     if wants_heads(report) {
-        match report.moment {
-            Moment::Interval { .. } => table::push_time_header(&mut out, report, &widths),
-            Moment::Whole | Moment::Summary => table::push_who_header(&mut out, report, &widths),
+        match report.period {
+            ReportPeriod::Interval { .. } => table::push_time_header(&mut out, report, &widths),
+            ReportPeriod::Whole | ReportPeriod::Summary => table::push_scope_header(&mut out, report, &widths),
         }
         if let Some(width) = cgroup_width {
             // Writing to a String cannot fail.
@@ -92,11 +92,11 @@ pub(super) fn table(report: &Report, style: Style) -> String {
         text::trim_line_end(&mut out);
         out.push('\n');
     }
-    for (who, cells) in &grid.lines {
+    for (scope, cells) in &grid.lines {
         table::push_moment(&mut out, report, style);
-        table::push_who(&mut out, report, &widths, *who);
+        table::push_scope(&mut out, report, &widths, *scope);
         if let Some(width) = cgroup_width {
-            let name = text::visible(table::cgroup_name(report, *who).unwrap_or_default());
+            let name = text::visible(table::cgroup_name(report, *scope).unwrap_or_default());
             let _ = write!(out, "{name:<width$} ");
         }
         for (cell, &width) in cells.iter().zip(&column_widths) {
@@ -118,15 +118,15 @@ pub(super) fn table(report: &Report, style: Style) -> String {
 }
 
 /// Returns a line of heads and a line for each place, every field followed by the separator.
-pub(super) fn csv(report: &Report, separator: &str) -> String {
+pub(super) fn csv(report: &StatReport, separator: &str) -> String {
     let grid = Grid::of(report);
     let mut out = String::new();
     if wants_heads(report) {
-        if matches!(report.moment, Moment::Interval { .. }) {
+        if matches!(report.period, ReportPeriod::Interval { .. }) {
             // The space is perf's; scripts look for it.
             let _ = write!(out, " time{separator}");
         }
-        let first = grid.lines.first().map(|&(who, _)| who).unwrap_or_default();
+        let first = grid.lines.first().map(|&(scope, _)| scope).unwrap_or_default();
         if first.cpu.is_some() {
             let _ = write!(out, "cpu{separator}");
         }
@@ -141,11 +141,11 @@ pub(super) fn csv(report: &Report, separator: &str) -> String {
         }
         out.push('\n');
     }
-    for (who, cells) in &grid.lines {
+    for (scope, cells) in &grid.lines {
         csv_fields::push_moment(&mut out, report, separator);
-        csv_fields::push_who(&mut out, report, *who, separator);
+        csv_fields::push_scope(&mut out, report, *scope, separator);
         if !report.cgroups.is_empty() {
-            let name = table::cgroup_name(report, *who).unwrap_or_default();
+            let name = table::cgroup_name(report, *scope).unwrap_or_default();
             let _ = write!(out, "{name}{separator}");
         }
         for cell in cells {
@@ -158,12 +158,12 @@ pub(super) fn csv(report: &Report, separator: &str) -> String {
 }
 
 /// Returns one object for each place, with the metrics that have a number.
-pub(super) fn json(report: &Report) -> String {
+pub(super) fn json(report: &StatReport) -> String {
     let grid = Grid::of(report);
     let mut out = String::new();
-    for (who, cells) in &grid.lines {
-        json_fields::push_head(&mut out, report, *who);
-        json_fields::push_cgroup(&mut out, report, *who);
+    for (scope, cells) in &grid.lines {
+        json_fields::push_head(&mut out, report, *scope);
+        json_fields::push_cgroup(&mut out, report, *scope);
         let mut used: Vec<&str> = Vec::new();
         for (head, cell) in grid.heads.iter().zip(cells) {
             // A key may stand once in an object: of equal metrics the first is kept.
@@ -186,9 +186,9 @@ pub(super) fn json(report: &Report) -> String {
 mod tests {
     use super::*;
     use crate::stat::format::sample;
-    use crate::stat::report::{Subject, Value};
+    use crate::stat::report::{MeasuredTarget, Value};
 
-    fn report() -> Report {
+    fn report() -> StatReport {
         let mut report = sample::counted(&[
             ("task-clock", 1e9),
             ("cycles", 3e9),
@@ -196,14 +196,14 @@ mod tests {
             ("branches", 1e9),
             ("branch-misses", 7e7),
         ]);
-        report.subject = Subject::SystemWide;
+        report.measured = MeasuredTarget::SystemWide;
         report.elapsed_ns = 500_000_000;
         for row in &mut report.rows {
-            row.who.cpu = Some(0);
+            row.scope.cpu = Some(0);
         }
         let mut second = report.rows.clone();
         for row in &mut second {
-            row.who.cpu = Some(1);
+            row.scope.cpu = Some(1);
         }
         second[4].value = Value::NotCounted { enabled_ns: 1 };
         report.rows.append(&mut second);
@@ -236,17 +236,17 @@ CPU1                      3.000                2.00
              CPU0,3.000,2.00,7.00,\n\
              CPU1,3.000,2.00,,\n"
         );
-        report.moment = Moment::Interval { at_ns: 100, number: 0 };
+        report.period = ReportPeriod::Interval { at_ns: 100, number: 0 };
         assert_eq!(csv(&report, ",").lines().nth(1), Some("     0.000000100,CPU0,3.000,2.00,7.00,"));
         assert!(csv(&report, ",").starts_with(" time,cpu,GHz,"));
-        report.moment = Moment::Interval { at_ns: 200, number: 1 };
+        report.period = ReportPeriod::Interval { at_ns: 200, number: 1 };
         assert_eq!(csv(&report, ",").lines().count(), 2);
     }
 
     #[test]
     fn json_is_one_valid_object_a_line() {
         let mut report = report();
-        report.moment = Moment::Interval { at_ns: 100, number: 4 };
+        report.period = ReportPeriod::Interval { at_ns: 100, number: 4 };
         let text = json(&report);
         assert_eq!(
             text,
@@ -276,7 +276,7 @@ CPU1                      3.000                2.00
             sample::counted(&[("cycles", 2.0), ("instructions", 4.0), ("cycles", 2.0), ("instructions", 1.0)]);
         report.cgroups = vec!["web".to_owned(), "db".to_owned()];
         for (at, row) in report.rows.iter_mut().enumerate() {
-            row.who.cgroup = Some(at / 2);
+            row.scope.cgroup = Some(at / 2);
         }
         assert_eq!(csv(&report, ","), "cgroup,GHz,insn per cycle,\nweb,,2.00,\ndb,,0.50,\n");
     }

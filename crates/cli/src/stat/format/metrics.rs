@@ -9,12 +9,12 @@
 //! control group and count the same execution contexts (`cycles:u` never divides
 //! `instructions:k`). Clocks are the exception: they tick for every context.
 
-use super::metric::{Cell, Derived, Form, Grade, Metric};
+use super::metric::{Derived, Form, Grade, Metric, MetricCell};
 use super::numbers;
 use super::role::{
     ANY_CONTEXT, BACK_STALLS, BASES, BRANCHES, CACHE_REFS, CLOCK, CYCLES, Contexts, FRONT_STALLS, Role, contexts,
 };
-use crate::stat::report::{Report, Row, Who};
+use crate::stat::report::{Row, RowScope, StatReport};
 use std::collections::HashMap;
 
 /// Mean of the counts of one kind in one place.
@@ -33,13 +33,13 @@ impl Basis {
 /// All that the rows of a report can be compared with.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    bases: HashMap<(Who, Contexts), [Basis; BASES]>,
+    bases: HashMap<(RowScope, Contexts), [Basis; BASES]>,
     wall_ns: f64,
 }
 
 impl Metrics {
     /// Collects the counts that others are divided by. O(rows).
-    pub(super) fn new(report: &Report) -> Self {
+    pub(super) fn new(report: &StatReport) -> Self {
         let mut bases: HashMap<_, [Basis; BASES]> = HashMap::new();
         for row in &report.rows {
             let (Some(event), Some(raw)) = (report.events.get(row.event), row.value.raw()) else {
@@ -51,7 +51,7 @@ impl Metrics {
                 Role::Clock => ANY_CONTEXT,
                 _ => contexts(&event.name),
             };
-            let basis = &mut bases.entry((row.who, contexts)).or_default()[slot];
+            let basis = &mut bases.entry((row.scope, contexts)).or_default()[slot];
             basis.sum += match role {
                 // Clocks count nanoseconds, whatever they are shown in.
                 Role::Clock => raw,
@@ -63,8 +63,8 @@ impl Metrics {
     }
 
     /// Returns the metrics of one row.
-    pub(super) fn of(&self, report: &Report, row: &Row) -> Derived {
-        let none = Derived { first: Cell::None, second: None };
+    pub(super) fn of(&self, report: &StatReport, row: &Row) -> Derived {
+        let none = Derived { first: MetricCell::None, second: None };
         let (Some(event), Some(raw)) = (report.events.get(row.event), row.value.raw()) else {
             return none;
         };
@@ -73,15 +73,15 @@ impl Metrics {
             return none;
         }
         let value = raw * event.scale;
-        let place = Place { metrics: self, who: row.who, contexts: contexts(&event.name) };
+        let place = MetricContext { metrics: self, scope: row.scope, contexts: contexts(&event.name) };
         let role = Role::of(&event.canonical);
         let first = match role {
             Role::Clock if self.wall_ns > 0.0 => known(raw / self.wall_ns, "CPUs utilized", Form::Plain),
-            Role::Clock => Cell::Unavailable("CPUs utilized"),
+            Role::Clock => MetricCell::Unavailable("CPUs utilized"),
             Role::Cycles => place.gigahertz(value),
             Role::Instructions => match place.mean(CYCLES) {
                 cycles if cycles > 0.0 => known(value / cycles, "insn per cycle", Form::Ratio),
-                _ => Cell::Unavailable("insn per cycle"),
+                _ => MetricCell::Unavailable("insn per cycle"),
             },
             Role::BranchMisses => place.miss_rate(value, BRANCHES, "of all branches"),
             Role::LoadMisses(cache) => place.miss_rate(value, cache.basis(), cache.unit()),
@@ -98,22 +98,22 @@ impl Metrics {
     }
 }
 
-const fn known(value: f64, unit: &'static str, form: Form) -> Cell {
-    Cell::Known(Metric::new(value, unit, form))
+const fn known(value: f64, unit: &'static str, form: Form) -> MetricCell {
+    MetricCell::Known(Metric::new(value, unit, form))
 }
 
 /// One row's place: what its counts may be compared with.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct MetricContext<'a> {
     metrics: &'a Metrics,
-    who: Who,
+    scope: RowScope,
     contexts: Contexts,
 }
 
-impl Place<'_> {
+impl MetricContext<'_> {
     fn basis(self, slot: usize) -> Basis {
         let contexts = if slot == CLOCK { ANY_CONTEXT } else { self.contexts };
-        self.metrics.bases.get(&(self.who, contexts)).map_or_else(Basis::default, |bases| bases[slot])
+        self.metrics.bases.get(&(self.scope, contexts)).map_or_else(Basis::default, |bases| bases[slot])
     }
 
     fn mean(self, slot: usize) -> f64 {
@@ -127,45 +127,45 @@ impl Place<'_> {
         }
     }
 
-    fn gigahertz(self, value: f64) -> Cell {
+    fn gigahertz(self, value: f64) -> MetricCell {
         match self.mean(CLOCK) {
             clock_ns if clock_ns > 0.0 => known(value / clock_ns, "GHz", Form::Plain),
             // Scripts know this spelling: perf writes it so when there is no number.
-            _ => Cell::Unavailable("Ghz"),
+            _ => MetricCell::Unavailable("Ghz"),
         }
     }
 
-    fn miss_rate(self, value: f64, slot: usize, unit: &'static str) -> Cell {
+    fn miss_rate(self, value: f64, slot: usize, unit: &'static str) -> MetricCell {
         if self.basis(slot).count == 0.0 {
-            return Cell::Unavailable(unit);
+            return MetricCell::Unavailable(unit);
         }
         let share = self.share_pct(value, slot);
         let grade = Grade::of(share, [5.0, 10.0, 20.0]);
-        Cell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
+        MetricCell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
     }
 
-    fn cache_miss_rate(self, value: f64) -> Cell {
+    fn cache_miss_rate(self, value: f64) -> MetricCell {
         let unit = "of all cache refs";
         if self.basis(CACHE_REFS).count == 0.0 {
-            return Cell::Unavailable(unit);
+            return MetricCell::Unavailable(unit);
         }
         known(self.share_pct(value, CACHE_REFS), unit, Form::WidePercent)
     }
 
-    fn idle_front(self, value: f64) -> Cell {
+    fn idle_front(self, value: f64) -> MetricCell {
         let unit = "frontend cycles idle";
         let share = self.share_pct(value, CYCLES);
         if share == 0.0 {
-            return Cell::Unavailable(unit);
+            return MetricCell::Unavailable(unit);
         }
         let grade = Grade::of(share, [10.0, 30.0, 50.0]);
-        Cell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
+        MetricCell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
     }
 
-    fn idle_back(self, value: f64) -> Cell {
+    fn idle_back(self, value: f64) -> MetricCell {
         let share = self.share_pct(value, CYCLES);
         let grade = Grade::of(share, [20.0, 50.0, 75.0]);
-        Cell::Known(Metric { grade, ..Metric::new(share, "backend cycles idle", Form::Percent) })
+        MetricCell::Known(Metric { grade, ..Metric::new(share, "backend cycles idle", Form::Percent) })
     }
 
     fn stalls_per_instruction(self, instructions: f64) -> Option<Metric> {
@@ -174,10 +174,10 @@ impl Place<'_> {
             .then(|| Metric::new(stalls / instructions, "stalled cycles per insn", Form::Ratio))
     }
 
-    fn rate(self, value: f64) -> Cell {
+    fn rate(self, value: f64) -> MetricCell {
         let clock = self.basis(CLOCK);
         if clock.count == 0.0 {
-            return Cell::None;
+            return MetricCell::None;
         }
         let per_second = match clock.mean() {
             clock_ns if clock_ns > 0.0 => 1e9 * value / clock_ns,

@@ -4,16 +4,16 @@ use super::*;
 use crate::stat::format::sample;
 use crate::stat::report::Value;
 
-fn unit_of(report: &Report, row: usize) -> (String, &'static str) {
+fn unit_of(report: &StatReport, row: usize) -> (String, &'static str) {
     let metrics = Metrics::new(report);
     match metrics.of(report, &report.rows[row]).first {
-        Cell::Known(metric) => (metric.padded(), metric.unit),
-        Cell::Unavailable(unit) => ("-".to_owned(), unit),
-        Cell::None => (String::new(), ""),
+        MetricCell::Known(metric) => (metric.padded(), metric.unit),
+        MetricCell::Unavailable(unit) => ("-".to_owned(), unit),
+        MetricCell::None => (String::new(), ""),
     }
 }
 
-fn check(report: &Report, expected: &[(&str, &str)]) {
+fn check(report: &StatReport, expected: &[(&str, &str)]) {
     for (row, &(number, unit)) in expected.iter().enumerate() {
         assert_eq!(unit_of(report, row), (number.to_owned(), unit), "row {row}");
     }
@@ -118,10 +118,10 @@ fn contexts_do_not_mix_except_for_clocks() {
 #[test]
 fn places_do_not_mix() {
     let mut report = sample::counted(&[("task-clock", 1e9), ("page-faults", 8.0)]);
-    report.rows[0].who.cpu = Some(0);
-    report.rows[1].who.cpu = Some(1);
+    report.rows[0].scope.cpu = Some(0);
+    report.rows[1].scope.cpu = Some(1);
     assert_eq!(unit_of(&report, 1), (String::new(), ""));
-    report.rows[1].who.cpu = Some(0);
+    report.rows[1].scope.cpu = Some(0);
     assert_eq!(unit_of(&report, 1), ("   8.000".to_owned(), "/sec"));
 }
 

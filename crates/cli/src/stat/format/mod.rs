@@ -1,4 +1,4 @@
-//! Every way to print a [`Report`].
+//! Every way to print a [`StatReport`].
 //!
 //! Read first: [`compose`], the one entry. Each format is a file: `table`, `csv`, `json`,
 //! `metric_only` (for all three), `tree` (with `tree_page` and `tree_json`) and `timec`.
@@ -31,7 +31,7 @@ mod tree_page;
 #[cfg(test)]
 pub(super) mod sample;
 
-use super::report::Report;
+use super::report::StatReport;
 use crate::style::Style;
 
 /// The three layouts.
@@ -80,7 +80,7 @@ pub(crate) struct Look {
 ///
 /// Notes are part of the table only: the other layouts are read by programs. Use
 /// [`notes_text`] to show them to a person there.
-pub(crate) fn compose(report: &Report, look: &Look) -> String {
+pub(crate) fn compose(report: &StatReport, look: &Look) -> String {
     match (&report.tree, &look.layout, look.columns) {
         (Some(tree), Layout::Json, _) => tree_json::compose(report, tree),
         (Some(tree), Layout::Table, _) => tree::compose(report, tree, look.tree, look.style),
@@ -95,7 +95,7 @@ pub(crate) fn compose(report: &Report, look: &Look) -> String {
 }
 
 /// Returns the notes of a report as they stand under a table, empty when there are none.
-pub(crate) fn notes_text(report: &Report, style: Style) -> String {
+pub(crate) fn notes_text(report: &StatReport, style: Style) -> String {
     let mut out = String::new();
     notes::append(&mut out, report, style);
     out

@@ -5,7 +5,7 @@
 //! names the events.
 
 use super::text;
-use crate::stat::report::{About, Note, Remedies, Report, Value};
+use crate::stat::report::{About, Note, Remedies, StatReport, Value};
 use crate::style::{Ink, Style};
 
 /// More event names than this are counted instead of listed.
@@ -44,7 +44,7 @@ impl Sentence<'_> {
 }
 
 /// Returns the notes of a report, equal ones together.
-pub(super) fn sentences(report: &Report) -> Vec<Sentence<'_>> {
+pub(super) fn sentences(report: &StatReport) -> Vec<Sentence<'_>> {
     let mut merged: Vec<(&Note, Vec<usize>)> = Vec::new();
     for note in &report.notes {
         let same = merged.iter_mut().find(|(first, _)| alike(report, first, note));
@@ -71,7 +71,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence<'_>> {
 }
 
 /// Appends the notes of a report, in lines as wide as the terminal: what has one cause together.
-pub(super) fn append(out: &mut String, report: &Report, style: Style) {
+pub(super) fn append(out: &mut String, report: &StatReport, style: Style) {
     let width = style.width.unwrap_or(WIDTH).max(WIDTH_MIN);
     for (cause, same) in by_cause(report) {
         let parts: Vec<_> = same.iter().flat_map(|one| [one.names.clone(), one.before(cause)]).collect();
@@ -101,7 +101,7 @@ pub(super) fn append(out: &mut String, report: &Report, style: Style) {
 }
 
 /// The sentences by their causes.
-fn by_cause(report: &Report) -> Vec<(&str, Vec<Sentence<'_>>)> {
+fn by_cause(report: &StatReport) -> Vec<(&str, Vec<Sentence<'_>>)> {
     let mut causes: Vec<(&str, Vec<Sentence<'_>>)> = Vec::new();
     for sentence in sentences(report) {
         let cause = cause(&sentence.note.text);
@@ -171,7 +171,7 @@ fn words<'t>(pieces: &[(Ink, &'t str)]) -> Vec<(Ink, &'t str)> {
     words
 }
 
-fn alike(report: &Report, a: &Note, b: &Note) -> bool {
+fn alike(report: &StatReport, a: &Note, b: &Note) -> bool {
     let kind = |note: &Note| match note.about {
         About::Event(event) => Some(state(report, &[event])),
         About::Measurement => None,
@@ -180,7 +180,7 @@ fn alike(report: &Report, a: &Note, b: &Note) -> bool {
 }
 
 /// Says what became of an event that has no count at all.
-fn state(report: &Report, events: &[usize]) -> &'static str {
+fn state(report: &StatReport, events: &[usize]) -> &'static str {
     let mut rows = report.rows.iter().filter(|row| events.contains(&row.event));
     let Some(first) = rows.next() else { return "" };
     match rows.fold(first.value, |sum, row| sum.plus(row.value)) {
@@ -190,7 +190,7 @@ fn state(report: &Report, events: &[usize]) -> &'static str {
     }
 }
 
-fn names(report: &Report, events: &[usize]) -> String {
+fn names(report: &StatReport, events: &[usize]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for &event in events {
         let name = report.events.get(event).map_or("?", |e| e.name.as_str());

@@ -1,6 +1,8 @@
 //! Reports for the tests of all formats.
 
-use crate::stat::report::{EventColumn, Moment, Remedies, Report, Row, Subject, ThreadName, Value, Who};
+use crate::stat::report::{
+    EventColumn, MeasuredTarget, Remedies, ReportPeriod, Row, RowScope, StatReport, ThreadName, Value,
+};
 use crate::style::{Color, Grouping, Style};
 
 /// Plain text without a width.
@@ -9,14 +11,14 @@ pub(in crate::stat) const PLAIN: Style = Style { color: Color::Off, width: None,
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A report of 1 s with these events, each counted all the time.
-pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> Report {
+pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> StatReport {
     let column = |name: &str| match name {
         "task-clock" | "cpu-clock" => EventColumn::new(name, name).with_unit("msec", 1e-6),
         _ => EventColumn::new(name, name),
     };
-    Report {
-        subject: Subject::Command(vec!["ls".to_owned(), "-lR".to_owned()]),
-        moment: Moment::Whole,
+    StatReport {
+        measured: MeasuredTarget::Command(vec!["ls".to_owned(), "-lR".to_owned()]),
+        period: ReportPeriod::Whole,
         events: events.iter().map(|&(name, _)| column(name)).collect(),
         threads: Vec::new(),
         cgroups: Vec::new(),
@@ -33,7 +35,7 @@ pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> Report {
 }
 
 /// A run with all kinds of values.
-pub(super) fn plain() -> Report {
+pub(super) fn plain() -> StatReport {
     let mut report = counted(&[
         ("task-clock", 636_876e6),
         ("page-faults", 50.0),
@@ -53,22 +55,22 @@ pub(super) fn plain() -> Report {
 }
 
 /// One event on two CPUs, one of which counted.
-pub(super) fn per_cpu() -> Report {
+pub(super) fn per_cpu() -> StatReport {
     let mut report = counted(&[("page-faults", 5.0), ("page-faults", 0.0)]);
-    report.subject = Subject::SystemWide;
+    report.measured = MeasuredTarget::SystemWide;
     report.events.truncate(1);
-    report.rows[0].who.cpu = Some(0);
-    report.rows[1].who.cpu = Some(1);
+    report.rows[0].scope.cpu = Some(0);
+    report.rows[1].scope.cpu = Some(1);
     report.rows[1].event = 0;
     report.rows[1].value = Value::NotCounted { enabled_ns: 0 };
     report
 }
 
 /// One event of one thread.
-pub(super) fn per_thread() -> Report {
+pub(super) fn per_thread() -> StatReport {
     let mut report = counted(&[("page-faults", 9.0)]);
-    report.subject = Subject::Pids(vec![7011]);
+    report.measured = MeasuredTarget::Pids(vec![7011]);
     report.threads = vec![ThreadName { comm: "sh".to_owned(), tid: 7011 }];
-    report.rows[0].who = Who { thread: Some(0), ..Who::default() };
+    report.rows[0].scope = RowScope { thread: Some(0), ..RowScope::default() };
     report
 }

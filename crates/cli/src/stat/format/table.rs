@@ -7,7 +7,7 @@
 use super::metric::{Derived, Metric};
 use super::metrics::Metrics;
 use super::{notes, numbers, text};
-use crate::stat::report::{Moment, Report, Row, Who};
+use crate::stat::report::{ReportPeriod, Row, RowScope, StatReport};
 use crate::style::{Ink, Style};
 use std::fmt::Write as _;
 
@@ -26,15 +26,15 @@ const NAME_WIDTH_MAX: usize = 56;
 const METRIC_WIDTH: usize = 32;
 
 /// Widths that depend on the report.
-pub(super) struct Widths {
+pub(super) struct TableWidths {
     unit: usize,
     name: usize,
     comm: usize,
     cgroup: usize,
 }
 
-impl Widths {
-    pub(super) fn of(report: &Report, style: Style) -> Self {
+impl TableWidths {
+    pub(super) fn of(report: &StatReport, style: Style) -> Self {
         let longest = |texts: &mut dyn Iterator<Item = &str>| texts.map(text::columns).max();
         let names = longest(&mut report.events.iter().map(|e| e.name.as_str()));
         let units = longest(&mut report.events.iter().map(|e| e.unit.as_str()));
@@ -52,12 +52,12 @@ impl Widths {
 
 /// Returns title, rows, times and notes; in interval mode rows only, now and then with
 /// their header.
-pub(super) fn compose(report: &Report, style: Style) -> String {
-    let widths = Widths::of(report, style);
+pub(super) fn compose(report: &StatReport, style: Style) -> String {
+    let widths = TableWidths::of(report, style);
     let metrics = Metrics::new(report);
     let mut out = String::new();
     push_title(&mut out, report, style);
-    if let Moment::Interval { number, .. } = report.moment
+    if let ReportPeriod::Interval { number, .. } = report.period
         && number.is_multiple_of(HEADER_EVERY)
     {
         push_time_header(&mut out, report, &widths);
@@ -72,11 +72,11 @@ pub(super) fn compose(report: &Report, style: Style) -> String {
 }
 
 /// Appends the title, unless this is one interval of many.
-pub(super) fn push_title(out: &mut String, report: &Report, style: Style) {
-    if matches!(report.moment, Moment::Interval { .. }) {
+pub(super) fn push_title(out: &mut String, report: &StatReport, style: Style) {
+    if matches!(report.period, ReportPeriod::Interval { .. }) {
         return;
     }
-    let title = text::visible(&report.subject.title());
+    let title = text::visible(&report.measured.title());
     let mut line = format!("Performance counter stats for {title}");
     if report.runs > 1 {
         // Writing to a String cannot fail.
@@ -89,53 +89,53 @@ pub(super) fn push_title(out: &mut String, report: &Report, style: Style) {
 }
 
 /// Appends the heads of the columns for time and place.
-pub(super) fn push_time_header(out: &mut String, report: &Report, widths: &Widths) {
+pub(super) fn push_time_header(out: &mut String, report: &StatReport, widths: &TableWidths) {
     let _ = write!(out, "#{:>15} ", "time");
-    push_who_header(out, report, widths);
+    push_scope_header(out, report, widths);
 }
 
-/// Appends the head of the place column, as wide as [`push_who`] makes it.
-pub(super) fn push_who_header(out: &mut String, report: &Report, widths: &Widths) {
-    if report.rows.iter().any(|row| row.who.cpu.is_some()) {
+/// Appends the head of the place column, as wide as [`push_scope`] makes it.
+pub(super) fn push_scope_header(out: &mut String, report: &StatReport, widths: &TableWidths) {
+    if report.rows.iter().any(|row| row.scope.cpu.is_some()) {
         let _ = write!(out, "{:<11}", "CPU");
     }
-    if report.rows.iter().any(|row| row.who.thread.is_some()) {
+    if report.rows.iter().any(|row| row.scope.thread.is_some()) {
         let comm = widths.comm;
         let _ = write!(out, "{:>comm$}-{:<8} ", "comm", "tid");
     }
 }
 
 /// Appends the time of an interval.
-pub(super) fn push_moment(out: &mut String, report: &Report, style: Style) {
-    if let Moment::Interval { at_ns, .. } = report.moment {
+pub(super) fn push_moment(out: &mut String, report: &StatReport, style: Style) {
+    if let ReportPeriod::Interval { at_ns, .. } = report.period {
         let time = format!("{:>16} ", numbers::seconds(at_ns));
         style.paint(out, Ink::Faint, &time);
     }
 }
 
 /// Appends the CPU or the thread.
-pub(super) fn push_who(out: &mut String, report: &Report, widths: &Widths, who: Who) {
-    if let Some(cpu) = who.cpu {
+pub(super) fn push_scope(out: &mut String, report: &StatReport, widths: &TableWidths, scope: RowScope) {
+    if let Some(cpu) = scope.cpu {
         let _ = write!(out, "CPU{cpu:<7} ");
     }
-    if let Some(thread) = who.thread.and_then(|index| report.threads.get(index)) {
+    if let Some(thread) = scope.thread.and_then(|index| report.threads.get(index)) {
         let (comm, width) = (text::visible(&thread.comm), widths.comm);
         let _ = write!(out, "{comm:>width$}-{:<8} ", thread.tid);
     }
 }
 
 /// Returns the name of a row's control group.
-pub(super) fn cgroup_name(report: &Report, who: Who) -> Option<&str> {
-    let index = who.cgroup?;
+pub(super) fn cgroup_name(report: &StatReport, scope: RowScope) -> Option<&str> {
+    let index = scope.cgroup?;
     report.cgroups.get(index).map(String::as_str)
 }
 
-fn push_row(out: &mut String, report: &Report, widths: &Widths, metrics: &Metrics, row: &Row, style: Style) {
+fn push_row(out: &mut String, report: &StatReport, widths: &TableWidths, metrics: &Metrics, row: &Row, style: Style) {
     let Some(event) = report.events.get(row.event) else {
         return;
     };
     push_moment(out, report, style);
-    push_who(out, report, widths, row.who);
+    push_scope(out, report, widths, row.scope);
     match row.value.raw() {
         Some(raw) => {
             let decimals = numbers::decimals(event.scale);
@@ -152,7 +152,7 @@ fn push_row(out: &mut String, report: &Report, widths: &Widths, metrics: &Metric
     let name = format!("{:<1$}", text::visible(&event.name), widths.name);
     style.paint(out, Ink::Strong, &name);
     if !report.cgroups.is_empty() {
-        let cgroup = text::visible(cgroup_name(report, row.who).unwrap_or_default());
+        let cgroup = text::visible(cgroup_name(report, row.scope).unwrap_or_default());
         let width = widths.cgroup;
         let _ = write!(out, " {cgroup:<width$}");
     }
@@ -171,7 +171,7 @@ fn push_row(out: &mut String, report: &Report, widths: &Widths, metrics: &Metric
     out.push('\n');
     if second.is_some() {
         push_moment(out, report, style);
-        push_who(out, report, widths, row.who);
+        push_scope(out, report, widths, row.scope);
         let mut blank = VALUE_WIDTH + 1 + widths.unit + 1 + widths.name;
         if !report.cgroups.is_empty() {
             blank += 1 + widths.cgroup;
@@ -197,8 +197,8 @@ fn push_metric(out: &mut String, metric: Option<Metric>, style: Style) {
 
 /// Appends wall, user and system time and the notes. Intervals have notes only, each
 /// marked as a comment.
-pub(super) fn push_footer(out: &mut String, report: &Report, style: Style) {
-    if matches!(report.moment, Moment::Interval { .. }) {
+pub(super) fn push_footer(out: &mut String, report: &StatReport, style: Style) {
+    if matches!(report.period, ReportPeriod::Interval { .. }) {
         let mut lines = String::new();
         notes::append(&mut lines, report, style);
         for line in lines.lines() {

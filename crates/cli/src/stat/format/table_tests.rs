@@ -61,7 +61,7 @@ fn several_runs_show_deviations() {
 #[test]
 fn intervals_have_a_time_column_and_a_header_now_and_then() {
     let mut report = sample::counted(&[("page-faults", 80.0)]);
-    report.moment = Moment::Interval { at_ns: 100_222_309, number: 0 };
+    report.period = ReportPeriod::Interval { at_ns: 100_222_309, number: 0 };
     assert_eq!(
         compose(&report, sample::PLAIN),
         "\
@@ -69,13 +69,13 @@ fn intervals_have_a_time_column_and_a_header_now_and_then() {
      0.100222309                 80      page-faults
 "
     );
-    report.moment = Moment::Interval { at_ns: 200_000_000, number: 1 };
+    report.period = ReportPeriod::Interval { at_ns: 200_000_000, number: 1 };
     report.notes = vec![Note { about: About::Measurement, text: "CPU 1 is offline".to_owned(), help: Vec::new() }];
     assert_eq!(
         compose(&report, sample::PLAIN),
         concat!("     0.200000000                 80      page-faults\n", "# CPU 1 is offline\n")
     );
-    report.moment = Moment::Interval { at_ns: 200_000_000, number: 25 };
+    report.period = ReportPeriod::Interval { at_ns: 200_000_000, number: 25 };
     assert!(compose(&report, sample::PLAIN).starts_with("#           time "));
 }
 
@@ -94,7 +94,7 @@ CPU1            <not counted>      page-faults
 
 "
     );
-    report.moment = Moment::Interval { at_ns: 1_000_000_000, number: 0 };
+    report.period = ReportPeriod::Interval { at_ns: 1_000_000_000, number: 0 };
     assert_eq!(
         compose(&report, sample::PLAIN),
         "\
@@ -119,7 +119,7 @@ fn threads_have_a_column() {
 
 "
     );
-    report.moment = Moment::Interval { at_ns: 1_000_000_000, number: 0 };
+    report.period = ReportPeriod::Interval { at_ns: 1_000_000_000, number: 0 };
     assert_eq!(
         compose(&report, sample::PLAIN),
         "\
@@ -132,10 +132,10 @@ fn threads_have_a_column() {
 #[test]
 fn cgroups_stand_between_name_and_metric() {
     let mut report = sample::counted(&[("task-clock", 1e9), ("task-clock", 2e9)]);
-    report.subject = crate::stat::report::Subject::SystemWide;
+    report.measured = crate::stat::report::MeasuredTarget::SystemWide;
     report.cgroups = vec!["web".to_owned(), "database".to_owned()];
-    report.rows[0].who.cgroup = Some(0);
-    report.rows[1].who.cgroup = Some(1);
+    report.rows[0].scope.cgroup = Some(0);
+    report.rows[1].scope.cgroup = Some(1);
     assert_eq!(
         compose(&report, sample::PLAIN),
         "
@@ -214,7 +214,7 @@ fn colour_marks_bad_ratios_and_does_not_move_columns() {
 fn escape_sequences_in_names_do_not_reach_the_terminal() {
     let mut report = sample::per_thread();
     report.threads[0].comm = "\u{1b}[2J".to_owned();
-    report.subject = crate::stat::report::Subject::Command(vec!["sh".to_owned(), "a\nb\u{7}".to_owned()]);
+    report.measured = crate::stat::report::MeasuredTarget::Command(vec!["sh".to_owned(), "a\nb\u{7}".to_owned()]);
     let page = compose(&report, sample::PLAIN);
     assert!(!page.contains('\u{1b}') && !page.contains('\u{7}'));
     assert!(page.contains("'sh a\\nb\\u{7}'"));

@@ -6,7 +6,7 @@
 use pmux::date::{Date, date};
 use std::fmt::Write as _;
 
-pub(super) use crate::say::visible;
+pub(super) use crate::stderr::visible;
 pub(super) use pmux_ui::text::{columns, cut};
 
 /// Appends a JSON string with its quotes.

@@ -3,14 +3,14 @@
 //! **Invariant:** nothing else is on the number lines, so `awk '{ print $1 }'` works.
 
 use super::{notes, text};
-use crate::stat::report::Report;
+use crate::stat::report::StatReport;
 use crate::style::{Color, Grouping, Style};
 use std::fmt::Write as _;
 
 const NUMBER_WIDTH: usize = 14;
 
 /// Returns the whole text. The subject is named by its first word alone.
-pub(crate) fn compose(report: &Report, program: &str) -> String {
+pub(crate) fn compose(report: &StatReport, program: &str) -> String {
     let mut out = format!("\n Performance counter stats for '{}':\n\n", text::visible(program));
     for row in &report.rows {
         let Some(event) = report.events.get(row.event) else {

@@ -9,10 +9,10 @@
 //! No recursion and no work per pair of processes: five thousand children, or a chain of
 //! five thousand, cost as much as five thousand lines.
 
-use super::tree_page::{self, Head, Line};
+use super::tree_page::{self, Head, TreeLine};
 use super::{TreeDetail, numbers, table, text};
-use crate::stat::process_tree::{Exit, Process, Tree};
-use crate::stat::report::{EventColumn, Report, Value};
+use crate::stat::process_tree::{Exit, Process, ProcessTreeReport};
+use crate::stat::report::{EventColumn, StatReport, Value};
 use crate::style::Style;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ struct Pending {
 }
 
 /// Returns the whole page.
-pub(super) fn compose(report: &Report, tree: &Tree, detail: TreeDetail, style: Style) -> String {
+pub(super) fn compose(report: &StatReport, tree: &ProcessTreeReport, detail: TreeDetail, style: Style) -> String {
     let events = counted(report, tree);
     let whole_only = events.iter().copied().filter(|&event| tree.is_of_the_whole_only(event)).collect();
     let shown = Shown { report, tree, events, whole_only, style };
@@ -49,8 +49,8 @@ pub(super) fn compose(report: &Report, tree: &Tree, detail: TreeDetail, style: S
 
 /// What is drawn, and how.
 struct Shown<'a> {
-    report: &'a Report,
-    tree: &'a Tree,
+    report: &'a StatReport,
+    tree: &'a ProcessTreeReport,
     /// The events that have a column.
     events: Vec<usize>,
     /// Those of which only the total is known.
@@ -59,14 +59,14 @@ struct Shown<'a> {
 }
 
 /// Returns the events that some process has a count of, or waited for; all events where that is none.
-fn counted(report: &Report, tree: &Tree) -> Vec<usize> {
+fn counted(report: &StatReport, tree: &ProcessTreeReport) -> Vec<usize> {
     let all = 0..report.events.len();
     let there = |&event: &usize| tree.total(event).is_some_and(|value| value != Value::NotSupported);
     let events: Vec<usize> = all.clone().filter(there).collect();
     if events.is_empty() { all.collect() } else { events }
 }
 
-fn lines(shown: &Shown<'_>, detail: TreeDetail) -> Vec<Line> {
+fn lines(shown: &Shown<'_>, detail: TreeDetail) -> Vec<TreeLine> {
     let tree = shown.tree;
     let (children, roots) = tree.children();
     let mut lines = Vec::new();
@@ -83,7 +83,7 @@ fn lines(shown: &Shown<'_>, detail: TreeDetail) -> Vec<Line> {
 /// Sorts siblings into sets and puts them on the stack, the first one on top.
 fn push_sets(
     stack: &mut Vec<Pending>,
-    tree: &Tree,
+    tree: &ProcessTreeReport,
     siblings: Vec<usize>,
     detail: TreeDetail,
     parent: Option<&Pending>,
@@ -108,7 +108,7 @@ fn push_sets(
 
 /// Returns the siblings in sets: those of a frequent command together, in the place of the
 /// first of them, all others alone.
-fn fold(tree: &Tree, siblings: Vec<usize>, detail: TreeDetail) -> Vec<Vec<usize>> {
+fn fold(tree: &ProcessTreeReport, siblings: Vec<usize>, detail: TreeDetail) -> Vec<Vec<usize>> {
     if detail == TreeDetail::Complete || siblings.len() <= FOLD_ABOVE {
         return siblings.into_iter().map(|one| vec![one]).collect();
     }
@@ -135,7 +135,7 @@ fn fold(tree: &Tree, siblings: Vec<usize>, detail: TreeDetail) -> Vec<Vec<usize>
     sets
 }
 
-fn line(shown: &Shown<'_>, set: &Pending) -> Line {
+fn line(shown: &Shown<'_>, set: &Pending) -> TreeLine {
     let (tree, style) = (shown.tree, shown.style);
     let members = || set.members.iter().filter_map(|&at| tree.processes.get(at));
     let wall_ns = members().map(|p| p.wall_ns).fold(0, u64::saturating_add);
@@ -153,7 +153,7 @@ fn line(shown: &Shown<'_>, set: &Pending) -> Line {
     if set.depth > DEPTH_DRAWN {
         let _ = write!(note, " [depth {}]", set.depth);
     }
-    Line {
+    TreeLine {
         rails: set.rails.clone(),
         command: text::visible(command),
         note,
@@ -208,13 +208,13 @@ impl Shown<'_> {
     }
 }
 
-fn total(shown: &Shown<'_>) -> Line {
+fn total(shown: &Shown<'_>) -> TreeLine {
     let tree = shown.tree;
     let processes = match tree.processes.len() {
         1 => "1 process".to_owned(),
         many => format!("{many} processes"),
     };
-    Line {
+    TreeLine {
         rails: String::new(),
         command: format!("total of {processes}"),
         note: String::new(),

@@ -16,24 +16,24 @@
 //! what is unattributed. No recursion: a chain of any length is written with a stack of this module's own.
 
 use super::{notes, numbers, text};
-use crate::stat::process_tree::{Exit, Tree};
-use crate::stat::report::{Report, Subject, Value};
+use crate::stat::process_tree::{Exit, ProcessTreeReport};
+use crate::stat::report::{MeasuredTarget, StatReport, Value};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
 /// A step of the walk.
-enum Step {
+enum WalkStep {
     Open(usize),
     Comma,
     Close,
 }
 
 /// Returns one line.
-pub(super) fn compose(report: &Report, tree: &Tree) -> String {
+pub(super) fn compose(report: &StatReport, tree: &ProcessTreeReport) -> String {
     let keys = keys(report);
     let mut out = String::from("{\"command\": ");
-    match &report.subject {
-        Subject::Command(words) => text::push_json(&mut out, &words.join(" ")),
+    match &report.measured {
+        MeasuredTarget::Command(words) => text::push_json(&mut out, &words.join(" ")),
         other => text::push_json(&mut out, &other.title()),
     }
     // Writing to a String cannot fail.
@@ -65,7 +65,7 @@ pub(super) fn compose(report: &Report, tree: &Tree) -> String {
 
 /// Returns one key for each event. A key may stand once in an object: the second of two
 /// equal events gets `#2`.
-fn keys(report: &Report) -> Vec<String> {
+fn keys(report: &StatReport) -> Vec<String> {
     let mut used = HashSet::new();
     let mut keys = Vec::with_capacity(report.events.len());
     for event in &report.events {
@@ -100,7 +100,7 @@ fn push_object(out: &mut String, keys: &[String], mut value: impl FnMut(&mut Str
     out.push('}');
 }
 
-fn push_values(out: &mut String, report: &Report, keys: &[String], value: impl Fn(usize) -> Option<Value>) {
+fn push_values(out: &mut String, report: &StatReport, keys: &[String], value: impl Fn(usize) -> Option<Value>) {
     push_object(out, keys, |out, event| {
         let scale = report.events[event].scale;
         let _ = match value(event).and_then(Value::raw) {
@@ -113,35 +113,35 @@ fn push_values(out: &mut String, report: &Report, keys: &[String], value: impl F
     });
 }
 
-fn push_processes(out: &mut String, report: &Report, tree: &Tree, keys: &[String]) {
+fn push_processes(out: &mut String, report: &StatReport, tree: &ProcessTreeReport, keys: &[String]) {
     let (children, roots) = tree.children();
     let mut steps = Vec::new();
     push_steps(&mut steps, &roots);
     while let Some(step) = steps.pop() {
         match step {
-            Step::Open(process) => {
+            WalkStep::Open(process) => {
                 push_process(out, report, tree, keys, process);
-                steps.push(Step::Close);
+                steps.push(WalkStep::Close);
                 push_steps(&mut steps, &children[process]);
             }
-            Step::Comma => out.push_str(", "),
-            Step::Close => out.push_str("]}"),
+            WalkStep::Comma => out.push_str(", "),
+            WalkStep::Close => out.push_str("]}"),
         }
     }
 }
 
 /// Puts siblings on the stack, the first one on top.
-fn push_steps(steps: &mut Vec<Step>, siblings: &[usize]) {
+fn push_steps(steps: &mut Vec<WalkStep>, siblings: &[usize]) {
     for (at, &process) in siblings.iter().enumerate().rev() {
-        steps.push(Step::Open(process));
+        steps.push(WalkStep::Open(process));
         if at > 0 {
-            steps.push(Step::Comma);
+            steps.push(WalkStep::Comma);
         }
     }
 }
 
 /// Appends one process up to the opening bracket of its children.
-fn push_process(out: &mut String, report: &Report, tree: &Tree, keys: &[String], at: usize) {
+fn push_process(out: &mut String, report: &StatReport, tree: &ProcessTreeReport, keys: &[String], at: usize) {
     let process = &tree.processes[at];
     out.push_str("{\"command\": ");
     text::push_json(out, &process.command);

@@ -20,7 +20,7 @@ const COMMAND_WIDTH_MIN: usize = 12;
 const HEAD_WIDTH_MIN: usize = 8;
 
 /// One line: a process, or equal siblings together.
-pub(super) struct Line {
+pub(super) struct TreeLine {
     pub(super) rails: String,
     pub(super) command: String,
     pub(super) note: String,
@@ -58,14 +58,14 @@ impl Head {
 }
 
 /// Widths of the columns; `None` for one that is left out.
-struct Widths {
+struct TreeWidths {
     command: usize,
     pid: Option<usize>,
     wall: usize,
     values: Vec<usize>,
 }
 
-impl Widths {
+impl TreeWidths {
     /// Everything but the command: two spaces before each column, one before the command.
     fn others(&self) -> usize {
         1 + self.pid.map_or(0, |pid| pid + 2) + 2 + self.wall + self.values.iter().map(|width| width + 2).sum::<usize>()
@@ -73,16 +73,16 @@ impl Widths {
 }
 
 /// Appends heads, lines and the total.
-pub(super) fn push(out: &mut String, heads: &[Head], lines: &[Line], total: &Line, style: Style) {
+pub(super) fn push(out: &mut String, heads: &[Head], lines: &[TreeLine], total: &TreeLine, style: Style) {
     let all = || lines.iter().chain([total]);
-    let widest = |text_of: &dyn Fn(&Line) -> usize| all().map(text_of).max().unwrap_or(0);
+    let widest = |text_of: &dyn Fn(&TreeLine) -> usize| all().map(text_of).max().unwrap_or(0);
     let numbers: Vec<usize> = (0..heads.len())
         .map(|at| widest(&|line| line.values.get(at).map_or(0, |value| text::columns(value))))
         .collect();
     let commands =
         widest(&|line| text::columns(&line.rails) + text::columns(&line.command) + text::columns(&line.note));
     let mut shown: Vec<Vec<String>> = heads.iter().map(|head| vec![head.0.clone()]).collect();
-    let mut widths = Widths {
+    let mut widths = TreeWidths {
         command: commands.max("command".len()),
         pid: Some(widest(&|line| text::columns(&line.pid)).max("pid".len())),
         wall: widest(&|line| text::columns(&line.wall)).max("wall ms".len()),
@@ -91,7 +91,7 @@ pub(super) fn push(out: &mut String, heads: &[Head], lines: &[Line], total: &Lin
     match style.width {
         None => widths.command = widths.command.min(COMMAND_WIDTH),
         Some(width) => {
-            let room = |widths: &Widths| width.saturating_sub(widths.others());
+            let room = |widths: &TreeWidths| width.saturating_sub(widths.others());
             let good = widths.command.min(COMMAND_WIDTH_GOOD);
             if room(&widths) < good {
                 let broken = heads.iter().zip(&numbers).map(|(head, &width)| head.broken(width.max(HEAD_WIDTH_MIN)));
@@ -117,7 +117,7 @@ fn columns(numbers: &[usize], heads: &[Vec<String>]) -> Vec<usize> {
     numbers.iter().zip(heads).map(|(&number, lines)| number.max(head(lines))).collect()
 }
 
-fn push_heads(out: &mut String, heads: &[Vec<String>], widths: &Widths, style: Style) {
+fn push_heads(out: &mut String, heads: &[Vec<String>], widths: &TreeWidths, style: Style) {
     let height = heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
     for row in 0..height {
         let last = row + 1 == height;
@@ -126,7 +126,7 @@ fn push_heads(out: &mut String, heads: &[Vec<String>], widths: &Widths, style: S
         let value = |lines: &Vec<String>| {
             (row + lines.len()).checked_sub(height).and_then(|at| lines.get(at)).cloned().unwrap_or_default()
         };
-        let line = Line {
+        let line = TreeLine {
             rails: String::new(),
             command: only_last("command"),
             note: String::new(),
@@ -138,7 +138,7 @@ fn push_heads(out: &mut String, heads: &[Vec<String>], widths: &Widths, style: S
     }
 }
 
-fn push_line(out: &mut String, line: &Line, widths: &Widths, ink: Ink, style: Style) {
+fn push_line(out: &mut String, line: &TreeLine, widths: &TreeWidths, ink: Ink, style: Style) {
     out.push(' ');
     let (mut rails, mut command) = (line.rails.clone(), line.command.clone());
     let mut note = text::columns(&line.note);

@@ -21,10 +21,10 @@ fn values(clock_us: f64, faults: f64) -> Vec<Value> {
 }
 
 /// A shell with three children.
-pub(in crate::stat::format) fn pipeline() -> (Report, Tree) {
+pub(in crate::stat::format) fn pipeline() -> (StatReport, ProcessTreeReport) {
     let mut report = sample::counted(&[("task-clock", 0.0), ("page-faults", 0.0), ("cycles", 0.0)]);
     let shell = "sh -c ls / | wc; sleep 0.1";
-    report.subject = crate::stat::report::Subject::Command(vec![shell.to_owned()]);
+    report.measured = crate::stat::report::MeasuredTarget::Command(vec![shell.to_owned()]);
     report.elapsed_ns = 103_000_000;
     report.user_ns = Some(1_000_000);
     report.rows.clear();
@@ -41,12 +41,12 @@ pub(in crate::stat::format) fn pipeline() -> (Report, Tree) {
     let mut sleep = process(Some(0), "sleep 0.1", 103, values(500.0, 50.0));
     (sleep.start_ns, sleep.wall_ns) = (3, 100_900_000);
     sleep.exit = Exit::Running;
-    let tree = Tree { processes: vec![root, ls, wc, sleep], totals: Vec::new(), unattributed: Vec::new() };
+    let tree = ProcessTreeReport { processes: vec![root, ls, wc, sleep], totals: Vec::new(), unattributed: Vec::new() };
     (report, tree)
 }
 
 /// A shell with this many equal children.
-pub(in crate::stat::format) fn wide(count: i32) -> (Report, Tree) {
+pub(in crate::stat::format) fn wide(count: i32) -> (StatReport, ProcessTreeReport) {
     let (report, mut tree) = pipeline();
     tree.processes.truncate(1);
     for at in 0..count {
@@ -57,7 +57,7 @@ pub(in crate::stat::format) fn wide(count: i32) -> (Report, Tree) {
 }
 
 /// Every process the child of the one before.
-pub(in crate::stat::format) fn chain(count: usize) -> (Report, Tree) {
+pub(in crate::stat::format) fn chain(count: usize) -> (StatReport, ProcessTreeReport) {
     let (report, mut tree) = pipeline();
     tree.processes.truncate(1);
     for at in 1..count {
@@ -67,7 +67,7 @@ pub(in crate::stat::format) fn chain(count: usize) -> (Report, Tree) {
     (report, tree)
 }
 
-fn page(report: &Report, tree: &Tree, detail: TreeDetail) -> String {
+fn page(report: &StatReport, tree: &ProcessTreeReport, detail: TreeDetail) -> String {
     compose(report, tree, detail, sample::PLAIN)
 }
 
@@ -95,7 +95,7 @@ fn a_pipeline_is_drawn() {
 #[test]
 fn equal_siblings_are_folded_with_their_children() {
     let (mut report, mut tree) = wide(4_998);
-    report.subject = crate::stat::report::Subject::Command(vec!["make".to_owned()]);
+    report.measured = crate::stat::report::MeasuredTarget::Command(vec!["make".to_owned()]);
     report.user_ns = None;
     "make".clone_into(&mut tree.processes[0].command);
     for at in 1..=20 {
@@ -203,7 +203,7 @@ fn a_parent_out_of_order_is_no_parent() {
 #[test]
 fn an_empty_tree_has_a_total() {
     let (report, _) = pipeline();
-    let text = page(&report, &Tree::default(), TreeDetail::Folded);
+    let text = page(&report, &ProcessTreeReport::default(), TreeDetail::Folded);
     assert!(text.contains(" total of 0 processes"), "{text}");
 }
 
@@ -230,7 +230,7 @@ fn a_narrow_terminal_keeps_the_numbers() {
 }
 
 #[test]
-fn what_belongs_to_nobody_is_in_the_total() {
+fn unattributed_counts_are_in_the_total() {
     let (report, mut tree) = pipeline();
     tree.unattributed = vec![Value::NotSupported, Value::exact(1000.0, 1), Value::NotSupported];
     tree.totals = vec![Value::exact(4e6, 1), Value::exact(1290.0, 1), Value::exact(7.0, 1)];

@@ -6,7 +6,7 @@
 
 use super::records::{clock, on_threads};
 use super::role;
-use super::service::{Asker, Service, faults, on_cpu, on_task};
+use super::service::{Service, ServiceClient, faults, on_cpu, on_task};
 use super::{eventually, hostile};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::serving::shared::wire::{Handle, Notice, Reply, Request, Verb, decode_reply, encode_request};
@@ -24,8 +24,8 @@ const ITS_TIME_NS: u64 = 40_000_000;
 /// A role, `SOCKET,HELPER,ROUNDS`: counts processes of its own in the moment in which they execute a program with more rights.
 pub fn races_exec(arguments: &str) {
     let [socket, helper, rounds] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let clock = Attr { config: sw::TASK_CLOCK, ..faults() };
     let (mut opened, mut refused, mut seen) = (0, 0, 0);
     for round in 0..rounds.parse::<u32>().unwrap() {
@@ -45,22 +45,22 @@ pub fn races_exec(arguments: &str) {
             }
         };
         if round % 4 == 0 {
-            assert!(asker.send(&packet));
+            assert!(conn.send(&packet));
             wait();
             go.write_all(b"\n").unwrap();
         } else {
             go.write_all(b"\n").unwrap();
             wait();
-            assert!(asker.send(&packet));
+            assert!(conn.send(&packet));
         }
-        let answer = asker.receive().unwrap();
+        let answer = conn.receive().unwrap();
         match answer.reply {
             Reply::Opened(group) => {
                 opened += 1;
-                asker.does(group.handles[0], Verb::Enable);
+                conn.does(group.handles[0], Verb::Enable);
                 child.wait().unwrap();
-                seen += u32::from(asker.read(&group.handles)[0].totals.value >= ITS_TIME_NS);
-                asker.close(&group.handles);
+                seen += u32::from(conn.read(&group.handles)[0].totals.value >= ITS_TIME_NS);
+                conn.close(&group.handles);
             }
             Reply::Refused(_) => {
                 refused += 1;
@@ -75,8 +75,8 @@ pub fn races_exec(arguments: &str) {
 /// What `secret.c` holds on its stack.
 const SECRET: u64 = 0x53ec_2e7f_9a1b_d46c;
 
-/// A role, `SOCKET,PROGRAM,WANTED`: samples user stacks of processes of its own before, while and after they execute a program, until it has
-/// seen what that holds on its stack, or has had so many subscriptions.
+/// A role, `SOCKET,PROGRAM,WANTED`: samples user stacks of processes of its own before, while and after they execute a program, until
+/// it has seen what that holds on its stack, or has had so many subscriptions.
 pub fn samples_stacks(arguments: &str) {
     let [socket, program, wanted] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let session = pmux::Session::with_service_at(socket).unwrap();
@@ -132,12 +132,12 @@ pub fn samples_stacks(arguments: &str) {
     eprintln!("subscribed {subscribed} refused {refused} seen {seen}");
 }
 
-/// A role, `PROGRAM`, as root in a PID namespace of its own: a client of another user ends, its number becomes that of a process of root's, and
-/// a child of the client asks for that process on the client's connection.
+/// A role, `PROGRAM`, as root in a PID namespace of its own: a client of another user ends, its number becomes that of a process of
+/// root's, and a child of the client asks for that process on the client's connection.
 pub fn reuses_a_number(program: &str) {
     let service = Service::start();
-    let door = hostile::open_door();
-    let role = format!("leaves-its-connection:{},{},{program}", service.socket().display(), door.text(""));
+    let sync_dir = hostile::open_door();
+    let role = format!("leaves-its-connection:{},{},{program}", service.socket().display(), sync_dir.text(""));
     let words = role::of(Path::new(program), &role);
     let mut client = Command::new(&words[0]);
     client.args(&words[1..]).uid(65_533).gid(65_533).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
@@ -154,7 +154,7 @@ pub fn reuses_a_number(program: &str) {
         other.wait().unwrap();
         None
     });
-    door.say("go");
+    sync_dir.post("go");
     // It ends with the client's child.
     let mut said = String::new();
     client.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -167,24 +167,24 @@ pub fn reuses_a_number(program: &str) {
 /// A role, `SOCKET,DOOR,PROGRAM`: counts itself, and ends; a child keeps the connection, and asks for the same when it is told to.
 #[expect(clippy::zombie_processes, reason = "the child outlives this process")]
 pub fn leaves_its_connection(arguments: &str) {
-    let [socket, door, program] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
+    let [socket, sync_dir, program] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let own = std::process::id().cast_signed();
-    let opened = asker.open(on_task(own, &[faults()]));
-    asker.close(&opened.handles);
-    let words = role::of(Path::new(program), &format!("asks-on-stdin:{own},{door}"));
-    let stdin = Stdio::from(asker.channel.as_fd().try_clone_to_owned().unwrap());
+    let opened = conn.open(on_task(own, &[faults()]));
+    conn.close(&opened.handles);
+    let words = role::of(Path::new(program), &format!("asks-on-stdin:{own},{sync_dir}"));
+    let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
     Command::new(&words[0]).args(&words[1..]).stdin(stdin).spawn().unwrap();
 }
 
-/// A role, `TASK` or `TASK,DOOR`: asks on the connection that is its standard input, for a task, or (0) for CPU 0; where there is a door, when
-/// it is told to.
+/// A role, `TASK` or `TASK,DOOR`: asks on the connection that is its standard input, for a task, or (0) for CPU 0; where there is a
+/// door, when it is told to.
 pub fn asks_on_stdin(arguments: &str) {
-    let (task, door) = arguments.split_once(',').unwrap_or((arguments, ""));
+    let (task, sync_dir) = arguments.split_once(',').unwrap_or((arguments, ""));
     let task = task.parse().unwrap();
-    if !door.is_empty() {
-        super::Door::at(door).wait_for("go");
+    if !sync_dir.is_empty() {
+        super::SyncDir::at(sync_dir).wait_for("go");
     }
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let mut stream = UnixStream::from(socket);
@@ -203,27 +203,27 @@ pub fn asks_on_stdin(arguments: &str) {
 /// A role, `SOCKET,PROGRAM,USER`: connects, and goes on as another user with the same connection.
 pub fn connects_then_becomes(arguments: &str) {
     let [socket, program, user] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let user = user.parse().unwrap();
     let words = role::of(Path::new(program), "asks-on-stdin:0");
-    let stdin = Stdio::from(asker.channel.as_fd().try_clone_to_owned().unwrap());
+    let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
     panic!("{}", Command::new(&words[0]).args(&words[1..]).stdin(stdin).uid(user).gid(user).exec());
 }
 
 /// A role, `SOCKET,DOOR`: counts CPU 0 until it is told that it may no more, or killed.
 pub fn holds_a_cpu(arguments: &str) {
-    let (socket, door) = arguments.split_once(',').unwrap();
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
-    let opened = asker.open(on_cpu(0, &[faults()]));
+    let (socket, sync_dir) = arguments.split_once(',').unwrap();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
+    let opened = conn.open(on_cpu(0, &[faults()]));
     let leader: Handle = opened.handles[0];
-    asker.does(leader, Verb::Enable);
-    std::fs::write(Path::new(door).join("here"), format!("{}\n", opened.files.len())).unwrap();
-    while let Some(answer) = asker.receive() {
+    conn.does(leader, Verb::Enable);
+    std::fs::write(Path::new(sync_dir).join("here"), format!("{}\n", opened.files.len())).unwrap();
+    while let Some(answer) = conn.receive() {
         if let Reply::Notice(Notice::Lost { handles, why }) = answer.reply {
             assert_eq!(handles, [leader]);
-            assert!(matches!(asker.ask(&Request::Read { handles }).reply, Reply::Refused(_)));
+            assert!(matches!(conn.ask(&Request::Read { handles }).reply, Reply::Refused(_)));
             eprintln!("lost: {why}");
             return;
         }

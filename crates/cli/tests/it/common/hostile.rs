@@ -3,8 +3,8 @@
 //! What it is: roles, each of which says on standard error what came of it; [`as_user`] starts one as another user.
 
 use super::role::{self, copy};
-use super::service::{Asker, Service, bytes_of, faults, on_task};
-use super::{Door, eventually};
+use super::service::{Service, ServiceClient, bytes_of, faults, on_task};
+use super::{SyncDir, eventually};
 use pmux::serving::abi::{Attr, EventType};
 use pmux::serving::shared::channel::Sent;
 use pmux::serving::shared::wire::{Refusal, Reply, Request, Scope, Subscribe, encode_request};
@@ -48,16 +48,16 @@ pub fn sends_files(socket: &str) {
     let (file, mut other) = std::io::pipe().unwrap();
     let file: OwnedFd = file.into();
     for greets in [false, true] {
-        let mut asker = Asker::connect(Path::new(socket));
+        let mut conn = ServiceClient::connect(Path::new(socket));
         if greets {
-            asker.greet();
+            conn.greet();
         }
         let ping = encode_request(9, &Request::Ping).unwrap();
-        match asker.channel.send(&ping, &[file.as_fd()]) {
+        match conn.channel.send(&ping, &[file.as_fd()]) {
             Err(errno) => eprintln!("greeted {greets}: errno {}", errno.raw()),
             // Before Linux 6.16 it is noticed when it arrives.
             Ok(Sent::Whole) => {
-                let replies = asker.until_the_end();
+                let replies = conn.until_the_end();
                 assert!(matches!(replies[..], [Reply::Refused(_)]), "{replies:?}");
                 eprintln!("greeted {greets}: cut off");
             }
@@ -69,8 +69,8 @@ pub fn sends_files(socket: &str) {
     assert_eq!(broken.kind(), std::io::ErrorKind::BrokenPipe);
 }
 
-fn refused(asker: &mut Asker, request: &Request) -> Option<Refusal> {
-    match asker.ask(request).reply {
+fn refused(conn: &mut ServiceClient, request: &Request) -> Option<Refusal> {
+    match conn.ask(request).reply {
         Reply::Refused(refusal) => Some(refusal),
         Reply::Opened(_) | Reply::Subscribed(_) => None,
         other => panic!("{other:?}"),
@@ -79,36 +79,36 @@ fn refused(asker: &mut Asker, request: &Request) -> Option<Refusal> {
 
 /// A role: takes as many connections, events and rings as it can get, and stays.
 pub fn takes_all(arguments: &str) {
-    let (socket, door) = arguments.split_once(',').unwrap();
-    let (mut askers, mut last) = (Vec::new(), None);
+    let (socket, sync_dir) = arguments.split_once(',').unwrap();
+    let (mut conns, mut last) = (Vec::new(), None);
     while last.is_none() {
-        let mut asker = Asker::connect(Path::new(socket));
-        assert!(askers.len() < 10_000, "there is no limit of clients");
+        let mut conn = ServiceClient::connect(Path::new(socket));
+        assert!(conns.len() < 10_000, "there is no limit of clients");
         // It may be turned away before it has said anything.
-        asker.send(&encode_request(1, &super::service::hello()).unwrap());
-        match asker.receive().map(|answer| answer.reply) {
-            Some(Reply::Welcome(_)) => askers.push(asker),
+        conn.send(&encode_request(1, &super::service::hello()).unwrap());
+        match conn.receive().map(|answer| answer.reply) {
+            Some(Reply::Welcome(_)) => conns.push(conn),
             Some(Reply::Refused(refusal)) => last = Some(refusal.text),
             other => panic!("{other:?}"),
         }
     }
     let own = std::process::id().cast_signed();
     let (mut events, mut rings) = (0, 0);
-    for asker in &mut askers {
-        while refused(asker, &Request::Open(on_task(own, &vec![faults(); 16]))).is_none() {
+    for conn in &mut conns {
+        while refused(conn, &Request::Open(on_task(own, &vec![faults(); 16]))).is_none() {
             events += 16;
         }
         let scope = Scope::Tasks(vec![own.cast_unsigned()]);
         let records = Attr { sampling: pmux::serving::abi::Sampling::Period(1000), ..faults() };
-        let wish = Subscribe { scope, attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
-        while refused(asker, &Request::Subscribe(wish.clone())).is_none() {
+        let subscribe = Subscribe { scope, attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
+        while refused(conn, &Request::Subscribe(subscribe.clone())).is_none() {
             rings += 1;
         }
     }
-    let door = Path::new(door);
-    std::fs::write(door.join("here.new"), format!("{} {events} {rings}\n", askers.len())).unwrap();
-    std::fs::rename(door.join("here.new"), door.join("here")).unwrap();
-    while !door.join("leave").exists() && door.exists() {
+    let sync_dir = Path::new(sync_dir);
+    std::fs::write(sync_dir.join("here.new"), format!("{} {events} {rings}\n", conns.len())).unwrap();
+    std::fs::rename(sync_dir.join("here.new"), sync_dir.join("here")).unwrap();
+    while !sync_dir.join("leave").exists() && sync_dir.exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
@@ -116,56 +116,57 @@ pub fn takes_all(arguments: &str) {
 /// A role: opens the tracepoints whose numbers are in a file, of itself, and leaves without closing them.
 pub fn leaves_tracepoints(arguments: &str) {
     let (socket, file) = arguments.split_once(',').unwrap();
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let own = std::process::id().cast_signed();
     let mut opened = 0;
     for number in std::fs::read_to_string(file).unwrap().split_whitespace() {
         let attr = Attr { kind: EventType::TRACEPOINT, config: number.parse().unwrap(), ..faults() };
-        opened += usize::from(refused(&mut asker, &Request::Open(on_task(own, &[attr]))).is_none());
+        opened += usize::from(refused(&mut conn, &Request::Open(on_task(own, &[attr]))).is_none());
     }
     eprintln!("opened {opened}");
 }
 
 /// A role: counts something of itself.
 pub fn counts(socket: &str) {
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
-    assert_eq!(refused(&mut asker, &Request::Open(on_task(std::process::id().cast_signed(), &[faults()]))), None);
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
+    assert_eq!(refused(&mut conn, &Request::Open(on_task(std::process::id().cast_signed(), &[faults()]))), None);
     eprintln!("counted");
 }
 
 /// A role: stops the opener that runs as its user, asks for an event and for records of all its threads, and lets it go on when it is
 /// told to.
 pub fn stops_its_opener(arguments: &str) {
-    let (socket, door) = arguments.split_once(',').unwrap();
-    let said = |name: &str| Path::new(door).join(name);
+    let (socket, sync_dir) = arguments.split_once(',').unwrap();
+    let said = |name: &str| Path::new(sync_dir).join(name);
     let own = std::process::id().cast_signed();
     for _ in 0..100 {
         std::thread::spawn(std::thread::park);
     }
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let threads = threads.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect();
-    let mut askers = [(); 2].map(|()| {
-        let mut asker = Asker::connect(Path::new(socket));
-        asker.greet();
-        asker
+    let mut conns = [(); 2].map(|()| {
+        let mut conn = ServiceClient::connect(Path::new(socket));
+        conn.greet();
+        conn
     });
-    assert_eq!(refused(&mut askers[0], &Request::Open(on_task(own, &[faults()]))), None);
+    assert_eq!(refused(&mut conns[0], &Request::Open(on_task(own, &[faults()]))), None);
     let opener = opener_of(own_user());
     let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
     signal("-STOP");
     let records = Attr { sampling: pmux::serving::abi::Sampling::Period(1000), ..faults() };
-    let wish =
+    let subscribe =
         Subscribe { scope: Scope::Tasks(threads), attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
-    for (asker, request) in askers.iter_mut().zip([Request::Subscribe(wish), Request::Open(on_task(own, &[faults()]))])
+    for (conn, request) in
+        conns.iter_mut().zip([Request::Subscribe(subscribe), Request::Open(on_task(own, &[faults()]))])
     {
-        assert!(asker.send(&encode_request(7, &request).unwrap()));
+        assert!(conn.send(&encode_request(7, &request).unwrap()));
     }
     std::fs::write(said("asked"), "both\n").unwrap();
     eventually("it is told to go on", || said("go").exists().then_some(()));
     signal("-CONT");
-    let replies = askers.map(|mut asker| asker.receive().unwrap().reply);
+    let replies = conns.map(|mut conn| conn.receive().unwrap().reply);
     assert!(matches!(replies, [Reply::Subscribed(_), Reply::Opened(_)]), "{replies:?}");
     eprintln!("both were opened");
 }
@@ -198,8 +199,8 @@ fn is_run_by(path: &Path, user: u32) -> bool {
 }
 
 /// A folder in which every user may write.
-pub fn open_door() -> Door {
-    let door = Door::new();
-    std::fs::set_permissions(door.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
-    door
+pub fn open_door() -> SyncDir {
+    let sync_dir = SyncDir::new();
+    std::fs::set_permissions(sync_dir.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+    sync_dir
 }

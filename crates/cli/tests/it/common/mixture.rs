@@ -5,7 +5,7 @@
 //! **Invariant:** an attack never fails because the service refuses it or hangs up; it only reports what it should not have got.
 
 use super::role;
-use super::service::{Asker, bytes_of, faults, hello, on_cpu, on_task};
+use super::service::{ServiceClient, bytes_of, faults, hello, on_cpu, on_task};
 use fastrand::Rng;
 use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::serving::shared::channel::{Channel, Sent};
@@ -47,17 +47,17 @@ pub fn play(arguments: &str) {
 }
 
 /// A greeted client; `None` where the service takes no more of this user's.
-fn client(socket: &Path) -> Option<Asker> {
-    let mut asker = stranger(socket)?;
-    match asker.try_ask(&hello())?.reply {
-        Reply::Welcome(_) => Some(asker),
+fn client(socket: &Path) -> Option<ServiceClient> {
+    let mut conn = stranger(socket)?;
+    match conn.try_ask(&hello())?.reply {
+        Reply::Welcome(_) => Some(conn),
         _ => None,
     }
 }
 
-fn stranger(socket: &Path) -> Option<Asker> {
+fn stranger(socket: &Path) -> Option<ServiceClient> {
     match Channel::connect(socket) {
-        Ok(channel) => Some(Asker::of(channel)),
+        Ok(channel) => Some(ServiceClient::of(channel)),
         Err(_) => {
             std::thread::sleep(Duration::from_millis(5));
             None
@@ -74,8 +74,8 @@ fn connections(socket: &Path, rng: &mut Rng) {
     let mut all: Vec<_> = (0..300).filter_map(|_| if rng.bool() { client(socket) } else { stranger(socket) }).collect();
     let ping = encode_request(7, &Request::Ping).unwrap();
     for _ in 0..20 {
-        for asker in &mut all {
-            asker.send(&ping);
+        for conn in &mut all {
+            conn.send(&ping);
         }
     }
     all.truncate(rng.usize(..all.len().max(1)));
@@ -85,7 +85,7 @@ fn connections(socket: &Path, rng: &mut Rng) {
 /// A file whose last close waits for an hour: a TCP socket that lingers, with bytes that its peer does not take.
 fn descriptors(socket: &Path, rng: &mut Rng) {
     const HOUR: Duration = Duration::from_secs(3600);
-    let Some(asker) = (if rng.bool() { client(socket) } else { stranger(socket) }) else { return };
+    let Some(conn) = (if rng.bool() { client(socket) } else { stranger(socket) }) else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut file = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (peer, _) = listener.accept().unwrap();
@@ -93,8 +93,8 @@ fn descriptors(socket: &Path, rng: &mut Rng) {
     while file.write(&[7; 65_536]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&file, Some(HOUR)).unwrap();
     let ping = encode_request(1, &Request::Ping).unwrap();
-    if asker.channel.send(&ping, &[file.as_fd()]) == Ok(Sent::Whole) {
-        drop((asker, file));
+    if conn.channel.send(&ping, &[file.as_fd()]) == Ok(Sent::Whole) {
+        drop((conn, file));
         // The peer stays until the service has done anything for another connection: a service that waits for the peer waits for ever.
         let hello = encode_request(1, &hello()).unwrap();
         let answers =
@@ -110,15 +110,15 @@ fn descriptors(socket: &Path, rng: &mut Rng) {
 
 /// As many events as there can be, of which members are closed while their leaders stay.
 fn events(socket: &Path, rng: &mut Rng) {
-    let mut all: Vec<Asker> = (0..8).filter_map(|_| client(socket)).collect();
-    for asker in &mut all {
+    let mut all: Vec<ServiceClient> = (0..8).filter_map(|_| client(socket)).collect();
+    for conn in &mut all {
         for _ in 0..200 {
             let attrs = vec![faults(); rng.usize(1..16)];
-            match asker.try_ask(&Request::Open(on_task(own(), &attrs))).map(|answer| answer.reply) {
+            match conn.try_ask(&Request::Open(on_task(own(), &attrs))).map(|answer| answer.reply) {
                 Some(Reply::Opened(opened)) => {
                     let members = opened.handles[1..].to_vec();
                     if !members.is_empty() {
-                        asker.try_ask(&Request::Close { handles: members });
+                        conn.try_ask(&Request::Close { handles: members });
                     }
                 }
                 _ => break,
@@ -137,15 +137,15 @@ fn rings(socket: &Path, rng: &mut Rng) {
         flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED,
         ..Attr::default()
     };
-    let mut all: Vec<Asker> = (0..4).filter_map(|_| client(socket)).collect();
-    for asker in &mut all {
+    let mut all: Vec<ServiceClient> = (0..4).filter_map(|_| client(socket)).collect();
+    for conn in &mut all {
         for _ in 0..16 {
             let scope = Scope::Tasks(vec![own().cast_unsigned()]);
             let ring_bytes = 4096 << rng.u32(4..16);
-            let wish = Subscribe { scope, attrs: vec![bytes_of(&attr)], ring_bytes, wake_bytes: 1 };
-            match asker.try_ask(&Request::Subscribe(wish)).map(|answer| answer.reply) {
+            let subscribe = Subscribe { scope, attrs: vec![bytes_of(&attr)], ring_bytes, wake_bytes: 1 };
+            match conn.try_ask(&Request::Subscribe(subscribe)).map(|answer| answer.reply) {
                 Some(Reply::Subscribed(made)) => {
-                    asker.try_ask(&Request::Control { handle: made.handle, verb: Verb::Enable });
+                    conn.try_ask(&Request::Control { handle: made.handle, verb: Verb::Enable });
                 }
                 _ => break,
             }
@@ -162,10 +162,10 @@ fn tracepoints(socket: &Path) {
         .and_then(|text| text.trim().parse().ok());
     // Names of tracepoints are not for everybody; small numbers exist on every machine.
     let first: u64 = number.unwrap_or(300);
-    let Some(mut asker) = client(socket) else { return };
+    let Some(mut conn) = client(socket) else { return };
     for index in 0..300 {
         let attr = Attr { kind: EventType::TRACEPOINT, config: first + index % 20, ..faults() };
-        match asker.try_ask(&Request::Open(on_task(own(), &[attr]))).map(|answer| answer.reply) {
+        match conn.try_ask(&Request::Open(on_task(own(), &[attr]))).map(|answer| answer.reply) {
             Some(Reply::Opened(_) | Reply::Refused(_)) => {}
             _ => break,
         }
@@ -174,19 +174,19 @@ fn tracepoints(socket: &Path) {
 
 /// Requests that are long to answer, and whose answers are not read.
 fn requests(socket: &Path, rng: &mut Rng) {
-    let Some(mut asker) = client(socket) else { return };
-    let Some(answer) = asker.try_ask(&Request::Open(on_task(own(), &[faults()]))) else { return };
+    let Some(mut conn) = client(socket) else { return };
+    let Some(answer) = conn.try_ask(&Request::Open(on_task(own(), &[faults()]))) else { return };
     let Reply::Opened(opened) = answer.reply else { return };
     let read = encode_request(9, &Request::Read { handles: vec![opened.handles[0]; 200] }).unwrap();
     let status = encode_request(10, &Request::Status { detail: Detail::Full }).unwrap();
     for _ in 0..rng.u32(100..3000) {
-        asker.send(if rng.u32(..8) == 0 { &status } else { &read });
+        conn.send(if rng.u32(..8) == 0 { &status } else { &read });
     }
 }
 
 /// Bytes that mean nothing, or nearly something.
 fn nonsense(socket: &Path, rng: &mut Rng) {
-    let Some(asker) = (if rng.bool() { client(socket) } else { stranger(socket) }) else { return };
+    let Some(conn) = (if rng.bool() { client(socket) } else { stranger(socket) }) else { return };
     for _ in 0..50 {
         let mut bytes = match rng.u32(..4) {
             0 => encode_request(1, &hello()).unwrap(),
@@ -197,15 +197,15 @@ fn nonsense(socket: &Path, rng: &mut Rng) {
         let at = rng.usize(..bytes.len());
         bytes[at] = rng.u8(..);
         bytes.truncate(rng.usize(1..=bytes.len()));
-        asker.send(&bytes);
+        conn.send(&bytes);
     }
 }
 
 /// What opens events with its rights is stopped, goes on when an answer was nearly given up, runs only where nothing else wants to, or is
 /// killed; meanwhile there is much for it to do.
 fn openers(socket: &Path, rng: &mut Rng) {
-    let Some(mut asker) = client(socket) else { return };
-    if asker.try_ask(&Request::Open(on_task(own(), &[faults()]))).is_none() {
+    let Some(mut conn) = client(socket) else { return };
+    if conn.try_ask(&Request::Open(on_task(own(), &[faults()]))).is_none() {
         return;
     }
     let found = super::hostile::openers_of(super::hostile::own_user());
@@ -217,24 +217,24 @@ fn openers(socket: &Path, rng: &mut Rng) {
     let records = Attr { sampling: Sampling::Period(1000), ..faults() };
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let tasks = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    let wish =
+    let subscribe =
         Subscribe { scope: Scope::Tasks(tasks), attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
     if rng.u32(..4) == 0 {
         does("chrt", &["-i", "-p", "0"]);
     }
     does("kill", &["-STOP"]);
-    asker.send(&encode_request(5, &Request::Open(on_task(own(), &[faults(); 16]))).unwrap());
-    asker.send(&encode_request(6, &Request::Subscribe(wish)).unwrap());
+    conn.send(&encode_request(5, &Request::Open(on_task(own(), &[faults(); 16]))).unwrap());
+    conn.send(&encode_request(6, &Request::Subscribe(subscribe)).unwrap());
     std::thread::sleep(Duration::from_millis(rng.u64(..250)));
     does("kill", &[if rng.u32(..4) == 0 { "-KILL" } else { "-CONT" }]);
     if rng.bool() {
-        asker.receive();
+        conn.receive();
     }
 }
 
 /// Counts a process of its own that executes a set-user-id program: what that does is not for this user.
 fn set_user_id(socket: &Path, program: &Path) {
-    let Some(mut asker) = client(socket) else { return };
+    let Some(mut conn) = client(socket) else { return };
     let words = role::of(program, &format!("touch:{SECRET_PAGES}"));
     // The shell waits for a line, so that the program begins while events are being opened.
     let script = "read line; exec \"$@\"";
@@ -249,15 +249,15 @@ fn set_user_id(socket: &Path, program: &Path) {
         if turn == 10 {
             drop(child.stdin.take());
         }
-        let Some(answer) = asker.try_ask(&Request::Open(on_task(pid, &[attr]))) else { break };
+        let Some(answer) = conn.try_ask(&Request::Open(on_task(pid, &[attr]))) else { break };
         if let Reply::Opened(opened) = answer.reply {
-            asker.try_ask(&Request::Control { handle: opened.handles[0], verb: Verb::Enable });
+            conn.try_ask(&Request::Control { handle: opened.handles[0], verb: Verb::Enable });
             handles.push(opened.handles[0]);
         }
     }
     child.wait().unwrap();
     for handle in handles {
-        let Some(answer) = asker.try_ask(&Request::Read { handles: vec![handle] }) else { return };
+        let Some(answer) = conn.try_ask(&Request::Read { handles: vec![handle] }) else { return };
         if let Reply::Values { values } = answer.reply
             && let Some(Ok(moment)) = values.first()
             && moment.totals.value >= SECRET_PAGES as u64

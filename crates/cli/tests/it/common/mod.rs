@@ -1,6 +1,6 @@
 //! What the black-box tests share: starting the command, reading what it says, skipping.
 //!
-//! Read first: [`pmux`] and [`Ran`]; what other crates use too is in `crates/testkit`.
+//! Read first: [`pmux`] and [`CommandResult`]; what other crates use too is in `crates/testkit`.
 //!
 //! **Invariant:** a command that hangs is ended, and the test fails.
 // A benchmark uses some of it.
@@ -16,8 +16,8 @@ pub mod roles;
 pub mod service;
 
 pub use pmux_testkit::{
-    Cgroup, DEBUG_REGISTERS, Door, PATIENCE, Ran, Running, Start, commands_are_programs, copy_of, eventually,
-    is_installed, lives, lock, needs, program, role, signal, skip_unless, start, with_environment,
+    Cgroup, CommandResult, DEBUG_REGISTERS, PATIENCE, Running, Start, SyncDir, commands_are_programs, copy_of,
+    eventually, is_installed, lives, lock, needs, program, role, signal, skip_unless, start, with_environment,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};

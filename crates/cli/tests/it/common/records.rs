@@ -115,11 +115,11 @@ impl Reading {
 
 /// A role: subscribes to a thread's names, says so, and does nothing more until it is killed.
 pub fn subscribes(arguments: &str) {
-    let [thread, socket, door] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
+    let [thread, socket, sync_dir] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let session = Session::with_service_at(socket).unwrap();
     let mut subscription = Subscription::open(&session, &on_threads(vec![thread.parse().unwrap()], names())).unwrap();
     subscription.enable().unwrap();
-    std::fs::write(Path::new(door).join("here"), "\n").unwrap();
+    std::fs::write(Path::new(sync_dir).join("here"), "\n").unwrap();
     loop {
         std::thread::park();
     }
@@ -128,22 +128,22 @@ pub fn subscribes(arguments: &str) {
 /// A role: asks for records as the user that it is, and says what the service answered.
 pub fn asks_for_records(arguments: &str) {
     let (socket, other) = arguments.split_once(',').unwrap();
-    let mut asker = super::service::Asker::connect(Path::new(socket));
-    asker.greet();
+    let mut conn = super::service::ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let own = Scope::Tasks(vec![std::process::id()]);
     let user = Attr { flags: clock().flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV, ..clock() };
     let with = |field| Attr { sample: user.sample | field, ..user };
     for (what, scope, attr) in [
         ("own, in user mode", own.clone(), user),
         ("own, in the kernel", own.clone(), clock()),
-        ("somebody else's", Scope::Tasks(vec![other.parse().unwrap()]), user),
+        ("another user's", Scope::Tasks(vec![other.parse().unwrap()]), user),
         ("all CPUs", Scope::Cpus(Vec::new()), user),
         ("physical addresses", own.clone(), with(SampleFormat::PHYS_ADDR)),
         ("with counts", own.clone(), with(SampleFormat::READ)),
     ] {
         let attrs = vec![super::service::bytes_of(&attr)];
-        let wish = Subscribe { scope, attrs, ring_bytes: 4096, wake_bytes: 0 };
-        match asker.ask(&Request::Subscribe(wish)).reply {
+        let subscribe = Subscribe { scope, attrs, ring_bytes: 4096, wake_bytes: 0 };
+        match conn.ask(&Request::Subscribe(subscribe)).reply {
             Reply::Subscribed(_) => eprintln!("{what}: Ok"),
             Reply::Refused(refusal) => eprintln!("{what}: {}", words(&refusal)),
             other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! The roles that only tests of the command have. Those of every crate are in `crates/testkit`.
 
-use super::Door;
+use super::SyncDir;
 use super::role::touch;
 use std::io::Write as _;
 use std::path::Path;
@@ -20,23 +20,23 @@ pub fn play(name: &str, arguments: &str) {
         // crowd:COUNT,DOOR: so many threads, which when told to touch pages, start another one each, and end; until then the first
         // one touches a page now and then
         "crowd" => {
-            let (count, door) = arguments.split_once(',').unwrap();
-            let (count, door) = (count.parse::<usize>().unwrap(), &Door::at(door));
+            let (count, sync_dir) = arguments.split_once(',').unwrap();
+            let (count, sync_dir) = (count.parse::<usize>().unwrap(), &SyncDir::at(sync_dir));
             let together = Barrier::new(count + 1);
             std::thread::scope(|scope| {
                 for thread in 0..count {
                     let together = &together;
                     scope.spawn(move || {
                         together.wait();
-                        door.wait_for("go");
+                        sync_dir.wait_for("go");
                         touch(thread * 20, 10);
                         std::thread::spawn(move || touch(thread * 20 + 10, 10)).join().unwrap();
                     });
                 }
                 together.wait();
-                door.arrive();
+                sync_dir.arrive();
                 // A recorder of the process sees when it does.
-                while !door.path("go").exists() {
+                while !sync_dir.path("go").exists() {
                     // Pages that were never touched: kept, or they would be given again.
                     std::mem::forget(std::hint::black_box(vec![1_u8; 4 * 4096]));
                     std::thread::sleep(Duration::from_millis(10));
@@ -46,19 +46,19 @@ pub fn play(name: &str, arguments: &str) {
         // successors:PAGES,DOOR: one thread after the other, each started by the one before it, until told to leave; when told to, one of
         // them touches pages
         "successors" => {
-            let (pages, door) = arguments.split_once(',').unwrap();
-            succeed(door.into(), pages.parse().unwrap());
-            let door = Door::at(door);
-            door.arrive();
-            door.wait_for("leave");
+            let (pages, sync_dir) = arguments.split_once(',').unwrap();
+            succeed(sync_dir.into(), pages.parse().unwrap());
+            let sync_dir = SyncDir::at(sync_dir);
+            sync_dir.arrive();
+            sync_dir.wait_for("leave");
         }
         // chains:COUNT,DOOR: many such threads at a time, until told to leave
         "chains" => {
-            let (count, door) = arguments.split_once(',').unwrap();
-            (0..count.parse().unwrap()).for_each(|_| succeed(door.into(), 0));
-            let door = Door::at(door);
-            door.arrive();
-            door.wait_for("leave");
+            let (count, sync_dir) = arguments.split_once(',').unwrap();
+            (0..count.parse().unwrap()).for_each(|_| succeed(sync_dir.into(), 0));
+            let sync_dir = SyncDir::at(sync_dir);
+            sync_dir.arrive();
+            sync_dir.wait_for("leave");
         }
         // bank:DEED or bank:DEED,FILE
         "bank" => {
@@ -67,14 +67,16 @@ pub fn play(name: &str, arguments: &str) {
         }
         // holds-events:COUNT,SOCKET,DOOR: has events open through a service until it is killed
         "holds-events" => {
-            let [count, socket, door] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
-            let mut asker = super::service::Asker::connect(Path::new(socket));
-            asker.greet();
+            let [count, socket, sync_dir] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else {
+                panic!("{arguments}")
+            };
+            let mut conn = super::service::ServiceClient::connect(Path::new(socket));
+            conn.greet();
             for _ in 0..count.parse().unwrap() {
-                asker.open(super::service::on_task(std::process::id().cast_signed(), &[super::service::faults()]));
+                conn.open(super::service::on_task(std::process::id().cast_signed(), &[super::service::faults()]));
             }
-            Door::at(door).arrive();
-            asker.until_the_end();
+            SyncDir::at(sync_dir).arrive();
+            conn.until_the_end();
         }
         // compares:SOCKET,TASK...: what the kernel says and what a service says
         "compares" => super::service::compares(arguments),
@@ -82,9 +84,9 @@ pub fn play(name: &str, arguments: &str) {
         "counts-cpus" => super::service::counts_cpus(arguments),
         // asks-status:SOCKET
         "asks-status" => {
-            let mut asker = super::service::Asker::connect(Path::new(arguments));
-            asker.greet();
-            eprintln!("status {}", asker.status());
+            let mut conn = super::service::ServiceClient::connect(Path::new(arguments));
+            conn.greet();
+            eprintln!("status {}", conn.status());
         }
         // sends-files:SOCKET
         "sends-files" => super::hostile::sends_files(arguments),
@@ -123,12 +125,12 @@ pub fn play(name: &str, arguments: &str) {
 /// A thread that starts its successor and ends.
 fn succeed(folder: std::path::PathBuf, pages: usize) {
     std::thread::spawn(move || {
-        let door = Door::at(&folder);
-        if door.path("go").exists() && !door.path("done").exists() {
+        let sync_dir = SyncDir::at(&folder);
+        if sync_dir.path("go").exists() && !sync_dir.path("done").exists() {
             touch(0, pages);
-            door.say("done");
+            sync_dir.post("done");
         }
-        if !door.path("leave").exists() && folder.exists() {
+        if !sync_dir.path("leave").exists() && folder.exists() {
             succeed(folder, pages);
         }
     });

@@ -1,6 +1,6 @@
 //! A service in a folder of its own, and clients that say what they want, well or badly.
 //!
-//! Read first: [`Service`], [`Asker`].
+//! Read first: [`Service`], [`ServiceClient`].
 //!
 //! **Invariant:** a service ends with its test, whatever becomes of that.
 
@@ -137,15 +137,15 @@ impl Service {
     }
 
     /// A client that has been greeted.
-    pub fn client(&self) -> Asker {
-        let mut asker = self.stranger();
-        asker.greet();
-        asker
+    pub fn client(&self) -> ServiceClient {
+        let mut conn = self.stranger();
+        conn.greet();
+        conn
     }
 
     /// A client that has not said anything yet.
-    pub fn stranger(&self) -> Asker {
-        Asker::connect(&self.socket())
+    pub fn stranger(&self) -> ServiceClient {
+        ServiceClient::connect(&self.socket())
     }
 
     /// How it is, as a client is told that asks for everything.
@@ -155,11 +155,11 @@ impl Service {
 
     /// Waits until no client but the one that asks is connected, and nothing is open.
     pub fn is_empty(&self) {
-        let mut asker = self.client();
+        let mut conn = self.client();
         let mut last = Value::Null;
         let started = Instant::now();
         loop {
-            let status = asker.status();
+            let status = conn.status();
             if status["clients"]["connected"] == 1 && status["events"]["asked"] == 0 && status["events"]["kernel"] == 0
             {
                 return;
@@ -208,11 +208,11 @@ fn spawn(folder: &Path) -> Child {
 pub fn where_all_is_refused(
     shared: &str,
     socket: &Path,
-    door: &super::Door,
+    sync_dir: &super::SyncDir,
     words: &[&str],
 ) -> pmux_linux::spawn::Child {
     let line = "out=$1 program=$2; shift 2; exec \"$program\" stat -o \"$out\" -e page-faults:u \"$@\"";
-    let command = ["sh", "-c", line, "sh", &door.text("out"), PMUX];
+    let command = ["sh", "-c", line, "sh", &sync_dir.text("out"), PMUX];
     let mut command: Vec<_> = command.iter().chain(words).map(std::ffi::OsString::from).collect();
     let set = ["env".to_owned(), format!("PMUX_SHARED={shared}"), format!("PMUX_SOCKET={}", socket.display())];
     command.splice(0..0, set.map(std::ffi::OsString::from));
@@ -229,7 +229,7 @@ pub struct Answer {
 }
 
 /// A client.
-pub struct Asker {
+pub struct ServiceClient {
     pub channel: Channel,
     buffer: PacketBuffer,
     next: u32,
@@ -239,7 +239,7 @@ pub struct Asker {
     pub notices: Vec<Notice>,
 }
 
-impl Asker {
+impl ServiceClient {
     pub fn connect(path: &Path) -> Self {
         let started = Instant::now();
         let channel = loop {
@@ -305,7 +305,7 @@ impl Asker {
         }
     }
 
-    /// As [`Asker::ask`]; `None` where the service hangs up, or takes nothing more for a while.
+    /// As [`ServiceClient::ask`]; `None` where the service hangs up, or takes nothing more for a while.
     pub fn try_ask(&mut self, request: &Request) -> Option<Answer> {
         let number = self.next;
         self.next += 1;
@@ -452,8 +452,8 @@ pub fn compares(arguments: &str) {
     use pmux::exact::{Manner, Place};
     let (arguments, tracepoints) = arguments.split_once(';').unwrap();
     let (socket, tasks) = arguments.split_once(',').unwrap();
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let session = pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap();
     let own = std::process::id().cast_signed();
     let mut places: Vec<Place> = tasks.split(',').map(|task| Place::Task(task.parse().unwrap())).collect();
@@ -482,15 +482,15 @@ pub fn compares(arguments: &str) {
                 Place::Cpu(cpu) => on_cpu(cpu, &[event.attr]),
                 Place::TaskOnCpu(..) => unreachable!(),
             };
-            let mut answer = asker.ask(&Request::Open(open.clone())).reply;
+            let mut answer = conn.ask(&Request::Open(open.clone())).reply;
             // The kernel takes long to refuse some tracepoints, and a user has so much of the service's time.
             while matches!(&answer, Reply::Refused(refusal) if refusal.kind() == RefusalKind::Limit) {
                 std::thread::sleep(Duration::from_millis(500));
-                answer = asker.ask(&Request::Open(open.clone())).reply;
+                answer = conn.ask(&Request::Open(open.clone())).reply;
             }
             let service = match answer {
                 Reply::Opened(opened) => {
-                    asker.close(&opened.handles);
+                    conn.close(&opened.handles);
                     Ok(())
                 }
                 Reply::Refused(refusal) => Err(refusal.errno),
@@ -509,12 +509,12 @@ pub fn compares(arguments: &str) {
 
 /// A role: asks for a CPU.
 pub fn counts_cpus(socket: &str) {
-    let mut asker = Asker::connect(Path::new(socket));
-    asker.greet();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
     let attr = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
-    match asker.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
+    match conn.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
         Reply::Opened(opened) => {
-            asker.does(opened.handles[0], Verb::Enable);
+            conn.does(opened.handles[0], Verb::Enable);
             eprintln!("opened with {} files", opened.files.len());
         }
         Reply::Refused(refusal) => eprintln!("refused: {:?} {}", refusal.kind(), refusal.errno),

@@ -72,7 +72,7 @@ fn play(steps: Vec<Step>) {
     for step in steps {
         // Long enough for everybody to have paid.
         scene.now += 10_000_000_000;
-        let who = |client: usize, model: &Model| model.clients.get(client % model.clients.len().max(1)).copied();
+        let pick = |client: usize, model: &Model| model.clients.get(client % model.clients.len().max(1)).copied();
         match step {
             Step::Connect(user) => {
                 let Ok(id) = scene.service.connect((peer(user), user), Membership::None, scene.now) else { continue };
@@ -80,7 +80,7 @@ fn play(steps: Vec<Step>) {
                 model.clients.push(id);
             }
             Step::Gone(client) => {
-                let Some(id) = who(client, &model) else { continue };
+                let Some(id) = pick(client, &model) else { continue };
                 let closed = scene.gone(id);
                 assert_eq!(closed, model.count(id));
                 model.held.retain(|_, held| held.0 != id);
@@ -88,7 +88,7 @@ fn play(steps: Vec<Step>) {
                 model.clients.retain(|&known| known != id);
             }
             Step::Open(client, events) => {
-                let Some(id) = who(client, &model) else { continue };
+                let Some(id) = pick(client, &model) else { continue };
                 let fits = model.charged(Some(id)) + events <= MOST_EVENTS as usize
                     && model.charged(None) + events <= ALL_EVENTS as usize;
                 match scene.ask(id, open(events)) {
@@ -103,7 +103,7 @@ fn play(steps: Vec<Step>) {
                 }
             }
             Step::Close(client, handles) => {
-                let Some(id) = who(client, &model) else { continue };
+                let Some(id) = pick(client, &model) else { continue };
                 let request = handles.iter().map(|&handle| Handle(handle as u64)).collect();
                 let known = handles.iter().all(|&handle| model.owns(id, handle as u64));
                 let done = matches!(scene.ask(id, Request::Close { handles: request }), Reply::Done);
@@ -113,7 +113,7 @@ fn play(steps: Vec<Step>) {
                 }
             }
             Step::Control(client, handle, verb) => {
-                let Some(id) = who(client, &model) else { continue };
+                let Some(id) = pick(client, &model) else { continue };
                 let handle = handle as u64;
                 let verb = [Verb::Enable, Verb::Disable, Verb::Reset, Verb::EnableGroup, Verb::DisableGroup]
                     [usize::from(verb)]
@@ -136,7 +136,7 @@ fn play(steps: Vec<Step>) {
                 }
             }
             Step::Read(client, handles) => {
-                let Some(id) = who(client, &model) else { continue };
+                let Some(id) = pick(client, &model) else { continue };
                 let request = handles.iter().map(|&handle| Handle(handle as u64)).collect();
                 let known = handles.iter().all(|&handle| model.owns(id, handle as u64));
                 match scene.ask(id, Request::Read { handles: request }) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn whoever_changes_an_event_is_asked_for_his_rights_anew() {
+fn modify_checks_rights_again() {
     let mut scene = Scene::new();
     let id = scene.greeted(1);
     let handles = scene.opened(id, 2);
@@ -24,7 +24,7 @@ fn whoever_changes_an_event_is_asked_for_his_rights_anew() {
 }
 
 #[test]
-fn files_go_to_whoever_could_have_them() {
+fn files_go_to_clients_that_could_open_the_event() {
     let files = |scene: &mut Scene, id| match scene.ask(id, open(2)) {
         Reply::Opened(opened) => opened.files.len(),
         other => panic!("{other:?}"),
@@ -54,14 +54,14 @@ fn files_go_to_whoever_could_have_them() {
 }
 
 #[test]
-fn who_holds_a_file_is_told_when_it_moves() {
+fn holders_of_event_files_are_notified_when_they_move() {
     let mut scene = Scene::new();
     let id = scene.greeted(5);
     let handles = scene.opened(id, 2);
     assert!(scene.service.refresh(&mut scene.list, || true).0.is_empty());
     scene.list.moves = true;
-    let told = scene.service.refresh(&mut scene.list, || true).0;
-    assert_eq!(told, [(id, Reply::Notice(Notice::Moved { handles: vec![handles[0]] }))]);
+    let notices = scene.service.refresh(&mut scene.list, || true).0;
+    assert_eq!(notices, [(id, Reply::Notice(Notice::Moved { handles: vec![handles[0]] }))]);
     assert!(scene.service.refresh(&mut scene.list, || true).0.is_empty());
     let renewed = scene.ask(id, Request::Renew { handle: handles[0] });
     assert!(matches!(renewed, Reply::Opened(opened) if opened.handles == handles && opened.files.len() == 1));
@@ -70,7 +70,7 @@ fn who_holds_a_file_is_told_when_it_moves() {
 }
 
 #[test]
-fn who_was_given_no_file_gets_none_by_asking_again() {
+fn a_second_open_does_not_grant_files() {
     let mut scene = Scene::new();
     let id = scene.greeted(5);
     scene.list.grant = Some(Grant::ByGroup);
@@ -113,10 +113,10 @@ fn a_group_that_is_taken_out_ends_what_it_allowed() {
             false => Membership::None,
         }
     };
-    let told = scene.service.set_memberships(&mut scene.list, |_| Membership::Named);
-    assert!(told.is_empty());
-    let told = scene.service.set_memberships(&mut scene.list, named(6));
-    let [(of, Reply::Notice(Notice::Lost { handles, why }))] = &told[..] else { panic!("{told:?}") };
+    let notices = scene.service.set_memberships(&mut scene.list, |_| Membership::Named);
+    assert!(notices.is_empty());
+    let notices = scene.service.set_memberships(&mut scene.list, named(6));
+    let [(of, Reply::Notice(Notice::Lost { handles, why }))] = &notices[..] else { panic!("{notices:?}") };
     assert_eq!((*of, &handles[..]), (id, &granted[..1]));
     assert!(why.contains("system_wide"), "{why}");
     assert_eq!(scene.refused(id, Request::Read { handles: granted }), (RefusalKind::Request, errno::EBADF));

@@ -14,8 +14,8 @@ mod tests;
 
 pub(super) use theme::Theme;
 
-use super::state::{LINES_ABOVE, LINES_BELOW, Pick, Screen, Scroll, Stage, State, Typing, What};
-use super::words::{self, TextLine, fit, width};
+use super::state::{LINES_ABOVE, LINES_BELOW, Pick, PickList, Screen, Scroll, Stage, State, Typing};
+use super::text_screens::{self, TextLine, fit, width};
 use crate::report::{percent, table::short_count};
 use pmux::profile::Weight;
 use ratatui::Frame;
@@ -46,8 +46,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
         }
         Screen::Pick(pick) => {
             let what = match pick.what {
-                What::Threads => "Which thread? Enter picks it, Esc goes back",
-                What::Events => "Which event? Enter picks it, Esc goes back",
+                PickList::Threads => "Which thread? Enter picks it, Esc goes back",
+                PickList::Events => "Which event? Enter picks it, Esc goes back",
             };
             pen.both(1, vec![Span::styled(format!(" {what}"), Theme::strong())], Vec::new());
             draw_pick(&mut pen, pick, list);
@@ -146,16 +146,16 @@ impl MaxOf for Weight {
 
 fn title(state: &State) -> Vec<Span<'_>> {
     let mut spans = vec![Span::styled(format!(" {}", state.name), Theme::strong())];
-    if let Some(event) = state.overview.events.get(state.subject.event) {
+    if let Some(event) = state.overview.events.get(state.query.event) {
         let events = state.events();
-        let which = match events.iter().position(|&event| event == state.subject.event) {
+        let which = match events.iter().position(|&event| event == state.query.event) {
             Some(place) if events.len() > 1 => format!(" ({} of {})", place + 1, events.len()),
             _ => String::new(),
         };
         spans.push(Span::styled("  ", Theme::plain()));
         spans.push(Span::styled(format!("{}{which}", event.name), Theme::strong()));
-        let total = state.table.sheet.as_ref().filter(|sheet| sheet.subject == state.subject);
-        let total = total.map_or(event.total, |sheet| sheet.total);
+        let total = state.table.data.as_ref().filter(|data| data.query == state.query);
+        let total = total.map_or(event.total, |data| data.total);
         let text = format!("  {} samples, {}", short_count(total.samples), short_count(total.period));
         spans.push(Span::styled(text, Theme::faint()));
     }
@@ -186,25 +186,25 @@ fn progress(state: &State, theme: Theme) -> Vec<Span<'_>> {
 
 fn zooms(state: &State, theme: Theme) -> Vec<Span<'_>> {
     let mut spans =
-        vec![Span::styled(" everything", if state.subject.zooms.is_empty() { Theme::faint() } else { Theme::plain() })];
-    for zoom in &state.subject.zooms {
+        vec![Span::styled(" everything", if state.query.zooms.is_empty() { Theme::faint() } else { Theme::plain() })];
+    for zoom in &state.query.zooms {
         spans.push(Span::styled(" › ", Theme::faint()));
         spans.push(Span::styled(zoom.label.as_str(), theme.zoom()));
     }
-    let sheet = state.table.sheet.as_ref().filter(|sheet| sheet.subject == state.subject);
-    if let (false, Some(sheet), Some(event)) =
-        (state.subject.zooms.is_empty(), sheet, state.overview.events.get(state.subject.event))
+    let data = state.table.data.as_ref().filter(|data| data.query == state.query);
+    if let (false, Some(data), Some(event)) =
+        (state.query.zooms.is_empty(), data, state.overview.events.get(state.query.event))
     {
-        let text = format!("  {:.2}% of everything", percent(sheet.total, event.total));
+        let text = format!("  {:.2}% of everything", percent(data.total, event.total));
         spans.push(Span::styled(text, Theme::faint()));
     }
     spans
 }
 
 fn filtered(state: &State, theme: Theme) -> Vec<Span<'_>> {
-    let Some(sheet) = state.table.sheet.as_ref().filter(|_| !state.table.filter.is_empty()) else { return Vec::new() };
+    let Some(data) = state.table.data.as_ref().filter(|_| !state.table.filter.is_empty()) else { return Vec::new() };
     let (rows, own) = state.table.shown;
-    let text = format!(" {rows} of {} rows, {:.2}% ", sheet.lines.len(), percent(own, sheet.total));
+    let text = format!(" {rows} of {} rows, {:.2}% ", data.lines.len(), percent(own, data.total));
     vec![Span::styled(format!(" filter: {}", state.table.filter), theme.found()), Span::styled(text, Theme::faint())]
 }
 
@@ -229,7 +229,7 @@ fn draw_pick(pen: &mut Pen<'_>, pick: &Pick, list: Rect) {
 fn draw_text(pen: &mut Pen<'_>, title: &'static str, state: &State, scroll: &Scroll, list: Rect) {
     let theme = pen.theme;
     pen.line(1, vec![Span::styled(title, Theme::strong())]);
-    let lines = words::lines(&state.screen, &state.overview, usize::from(pen.width));
+    let lines = text_screens::lines(&state.screen, &state.overview, usize::from(pen.width));
     for (y, line) in (list.y..list.bottom()).zip(lines.into_iter().skip(scroll.top)) {
         let spans = match line {
             TextLine::Heading(text) => vec![Span::styled(format!(" {text}"), theme.headings())],

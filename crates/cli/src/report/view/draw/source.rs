@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** shares are of all that went through the function, so that those of `Self` and of what it called add up.
 
+use super::super::messages::{SourceBy, SourceLine, SourcePlace};
 use super::super::state::{SourceScreen, State};
-use super::super::told::{By, SourceLine, SourcePlace};
-use super::super::words::{fit, shifted};
+use super::super::text_screens::{fit, shifted};
 use super::{Pen, SHARE, Theme, bar, share};
 use crate::report::percent;
 use pmux::profile::Weight;
@@ -19,17 +19,17 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, screen: &SourceScreen, list
         pen.line(1, head);
         return pen.instead(list, &["looking for its lines…"]);
     };
-    let whole = state.table.sheet.as_ref().map(|sheet| sheet.total).unwrap_or_default();
+    let whole = state.table.data.as_ref().map(|data| data.total).unwrap_or_default();
     head.push(Span::styled(format!("  {:.2}% of what is shown", percent(source.total, whole)), Theme::faint()));
     let file = match (screen.by, &source.file) {
-        (By::Lines, Some(file)) => file,
+        (SourceBy::Lines, Some(file)) => file,
         _ => &source.program,
     };
     pen.both(1, head, vec![Span::styled(format!("  {file} "), Theme::faint())]);
     let bar_columns = usize::from(pen.width).saturating_sub(62).min(30) / 3;
     let what = match screen.by {
-        By::Lines => "  Line  Source",
-        By::Addresses => "Offset  Instruction",
+        SourceBy::Lines => "  Line  Source",
+        SourceBy::Addresses => "Offset  Instruction",
     };
     let gap = if bar_columns > 0 { bar_columns + 2 } else { 0 };
     let headings = format!("{:>SHARE$}{:>SHARE$}{}{what}", "Children", "Self", " ".repeat(gap));

@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** a column is as wide as what stands in it, up to a limit; the last one has what is left.
 
-use super::super::state::{Item, Opened, Sort, Stage, State, Why};
-use super::super::told::{CallLine, Chains, Line, Sheet, Step};
-use super::super::words::{fit, shifted, width};
+use super::super::messages::{CallLine, CallStep, Chains, TableData, TableRow};
+use super::super::state::{Expansion, Item, NoCallsReason, Sort, Stage, State};
+use super::super::text_screens::{fit, shifted, width};
 use super::{Pen, SHARE, Theme, bar, share};
 use crate::report::table::heading;
 use pmux::profile::SortKey;
@@ -30,13 +30,13 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(sheet: &Sheet, chains: Chains, screen: usize) -> Self {
-        let keys = &sheet.subject.keys;
+    fn of(data: &TableData, chains: Chains, screen: usize) -> Self {
+        let keys = &data.query.keys;
         let shares = if chains == Chains::Recorded { 2 * SHARE } else { SHARE };
         let bar = screen.saturating_sub(58).min(WIDEST_BAR * 3) / 3;
         let tree = keys.iter().position(|key| *key == SortKey::Symbol).unwrap_or(keys.len() - 1);
         let wanted = |column: usize| {
-            let cells = sheet.lines.iter().take(LOOKED_AT).map(|line| width(&line.cells[column]));
+            let cells = data.lines.iter().take(LOOKED_AT).map(|line| width(&line.cells[column]));
             cells.chain([width(heading(keys[column]))]).max().unwrap_or(0)
         };
         let left = screen.saturating_sub(shares);
@@ -87,14 +87,14 @@ impl Columns {
 /// Draws headings and rows.
 pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
     let chains = state.chains();
-    let Some(sheet) = &state.table.sheet else {
+    let Some(data) = &state.table.data else {
         let text = if state.stage == Stage::Finished { "there is no sample in the recording" } else { "reading…" };
         return pen.instead(list, &[text]);
     };
-    let columns = Columns::of(sheet, chains, usize::from(pen.width));
-    draw_headings(pen, state, sheet, &columns);
+    let columns = Columns::of(data, chains, usize::from(pen.width));
+    draw_headings(pen, state, data, &columns);
     if state.table.items.is_empty() {
-        let texts: &[&str] = match (state.stage, sheet.lines.is_empty()) {
+        let texts: &[&str] = match (state.stage, data.lines.is_empty()) {
             (_, false) => &["no row has all of these words", "Esc takes the filter away"],
             (Stage::Finished, true) if state.overview.events.iter().all(|event| event.total.samples == 0) => &[
                 "there is no sample in the recording",
@@ -108,16 +108,18 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
     let items = state.table.items.iter().enumerate().skip(state.table.scroll.top);
     for (y, (at, &item)) in (list.y..list.bottom()).zip(items) {
         let spans = match item {
-            Item::Row(row) => row_spans(pen.theme, state, sheet, &columns, (item, &sheet.lines[row])),
+            Item::Row(row) => row_spans(pen.theme, state, data, &columns, (item, &data.lines[row])),
             Item::Call { row, call } => match state.table.call_of(row, call) {
-                Some(call) => call_spans(pen.theme, state, sheet, &columns, (item, call)),
+                Some(call) => call_spans(pen.theme, state, data, &columns, (item, call)),
                 None => Vec::new(),
             },
             Item::Nothing { why, .. } => {
                 let text = match (why, chains) {
-                    (Why::Waiting, _) => "…",
-                    (Why::NoCalls, Chains::Missing) => "no call chains were recorded: `pmux record -g` records them",
-                    (Why::NoCalls, Chains::Recorded) => "nothing called it, and it called nothing",
+                    (NoCallsReason::Waiting, _) => "…",
+                    (NoCallsReason::NoCalls, Chains::Missing) => {
+                        "no call chains were recorded: `pmux record -g` records them"
+                    }
+                    (NoCallsReason::NoCalls, Chains::Recorded) => "nothing called it, and it called nothing",
                 };
                 vec![Span::raw(" ".repeat(2 * SHARE + 2)), Span::styled(text, Theme::faint())]
             }
@@ -129,7 +131,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
     }
 }
 
-fn draw_headings(pen: &mut Pen<'_>, state: &State, sheet: &Sheet, columns: &Columns) {
+fn draw_headings(pen: &mut Pen<'_>, state: &State, data: &TableData, columns: &Columns) {
     let sort = state.table.sort;
     let marked = |text: &str, is_sorted: bool| if is_sorted { format!("▼{text}") } else { text.to_owned() };
     let own = marked("Self", sort == Sort::Own);
@@ -140,7 +142,7 @@ fn draw_headings(pen: &mut Pen<'_>, state: &State, sheet: &Sheet, columns: &Colu
     if columns.bar > 0 {
         line.push_str(&" ".repeat(columns.bar + 2));
     }
-    for (column, (key, &columns_of)) in columns.shown(&sheet.subject.keys) {
+    for (column, (key, &columns_of)) in columns.shown(&data.query.keys) {
         let mark = if column == columns.tree { "  " } else { "" };
         let text = marked(heading(*key).trim_start(), sort == Sort::Cell(column));
         line.push_str(&format!("  {}", fit(&format!("{mark}{text}"), columns_of)));
@@ -152,24 +154,24 @@ fn draw_headings(pen: &mut Pen<'_>, state: &State, sheet: &Sheet, columns: &Colu
 fn row_spans<'a>(
     theme: Theme,
     state: &State,
-    sheet: &Sheet,
+    data: &TableData,
     columns: &Columns,
-    (item, line): (Item, &Line),
+    (item, line): (Item, &TableRow),
 ) -> Vec<Span<'a>> {
     let mut spans = Vec::new();
     if state.chains() == Chains::Recorded {
-        spans.push(share(line.total, sheet.total, theme));
+        spans.push(share(line.total, data.total, theme));
     }
-    spans.push(share(line.own, sheet.total, theme));
+    spans.push(share(line.own, data.total, theme));
     if columns.bar > 0 {
         spans.push(Span::raw("  "));
-        spans.extend(bar(line.own, line.total, sheet.total, columns.bar, theme));
+        spans.extend(bar(line.own, line.total, data.total, columns.bar, theme));
     }
     let words: Vec<String> = state.table.filter.split_whitespace().map(str::to_lowercase).collect();
     for (column, (cell, &columns_of)) in columns.shown(&line.cells) {
-        let mark = match state.table.opened(item) {
+        let mark = match state.table.expansion(item) {
             _ if column != columns.tree => "",
-            Opened::Open => "▾ ",
+            Expansion::Open => "▾ ",
             _ => "▸ ",
         };
         spans.push(Span::raw("  "));
@@ -191,14 +193,14 @@ fn row_spans<'a>(
 fn call_spans<'a>(
     theme: Theme,
     state: &State,
-    sheet: &Sheet,
+    data: &TableData,
     columns: &Columns,
     (item, call): (Item, &CallLine),
 ) -> Vec<Span<'a>> {
     let mut spans = Vec::new();
-    let is_heading = matches!(call.step, Step::Side(_));
+    let is_heading = matches!(call.step, CallStep::Side(_));
     let blank = " ".repeat(SHARE);
-    spans.push(if is_heading { Span::raw(blank.clone()) } else { share(call.weight, sheet.total, theme) });
+    spans.push(if is_heading { Span::raw(blank.clone()) } else { share(call.weight, data.total, theme) });
     if state.chains() == Chains::Recorded {
         spans.push(Span::raw(blank));
     }
@@ -206,9 +208,9 @@ fn call_spans<'a>(
         spans.push(Span::raw("  "));
         let nothing = pmux::profile::Weight::default();
         let weight = if is_heading { nothing } else { call.weight };
-        spans.extend(bar(nothing, weight, sheet.total, columns.bar, theme));
+        spans.extend(bar(nothing, weight, data.total, columns.bar, theme));
     }
-    for (column, (key, &columns_of)) in columns.shown(&sheet.subject.keys) {
+    for (column, (key, &columns_of)) in columns.shown(&data.query.keys) {
         spans.push(Span::raw("  "));
         if column != columns.tree {
             let text = match (&call.program, key) {
@@ -228,10 +230,10 @@ fn call_spans<'a>(
                 (false, false) => "  ",
             });
         }
-        rails.push_str(match state.table.opened(item) {
-            Opened::Open => "▾ ",
-            Opened::Closed => "▸ ",
-            Opened::Leaf => "  ",
+        rails.push_str(match state.table.expansion(item) {
+            Expansion::Open => "▾ ",
+            Expansion::Closed => "▸ ",
+            Expansion::Leaf => "  ",
         });
         let left = columns_of.saturating_sub(width(&rails));
         let style = if is_heading { theme.key() } else { Theme::plain() };

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** the file is the one that names came from, so its build id is the recorded one. What can't be had is said.
 
-use crate::say::visible;
+use crate::stderr::visible;
 use pmux::profile::{CodeRange, FunctionId, Profile, Symbols};
 use std::process::{Command, Stdio};
 

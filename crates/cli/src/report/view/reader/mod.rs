@@ -1,16 +1,16 @@
 //! The reader: reads a recording in a thread of its own, and shows what was read so far to the thread that asks.
 //!
-//! What it is: a sink that adds samples up, and between two blocks of the file makes the table that is wanted ([`sheet`]) or the source
-//! of a function ([`source`]). When all was read it waits for questions. Read first: [`Reader::answer`].
+//! What it is: a sink that adds samples up, and between two blocks of the file makes the table that is wanted ([`table_data`]) or the
+//! source of a function ([`source`]). When all was read it waits for questions. Read first: [`Reader::answer`].
 //!
 //! **Invariant:** it never waits for the screen. Of several questions only the last one is answered. While there is more to read, making
 //! tables takes a small part of the time.
 
 mod instructions;
-mod sheet;
 mod source;
+mod table_data;
 
-use super::told::{Ask, Part, Subject, Told, Zoom};
+use super::messages::{ReaderMessage, TableQuery, ViewRequest, Zoom, ZoomTarget};
 use crate::report::{Children, Groups, View, missing, wanted_in};
 use pmux::profile::{
     Apart, Chosen, Hot, Input, Key, Look, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally,
@@ -28,10 +28,10 @@ const PATIENCE: u32 = 5;
 const TICK: Duration = Duration::from_millis(40);
 
 /// Where news is sent; `false` if no receiver is left.
-pub(super) type Tell = Box<dyn Fn(Told) -> bool + Send>;
+pub(super) type MessageSender = Box<dyn Fn(ReaderMessage) -> bool + Send>;
 
 /// What to read, and how.
-pub(super) struct Reading {
+pub(super) struct ReadPlan {
     pub(super) input: Input,
     /// Stands before what went wrong.
     pub(super) name: String,
@@ -50,12 +50,12 @@ pub(super) struct Reading {
 }
 
 /// Reads all, and answers until no sender of questions is left.
-pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
-    let Reading { input, name, snapshots, wrong, keys, least_percent, wanted, look } = reading;
+pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: MessageSender) {
+    let ReadPlan { input, name, snapshots, wrong, keys, least_percent, wanted, look } = reading;
     let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
     let reader = Reader {
-        asks,
-        tell,
+        requests,
+        sender,
         tally,
         symbols: None,
         snapshots,
@@ -63,7 +63,7 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
         least_percent,
         look,
         samples: 0,
-        ask: None,
+        request: None,
         made: None,
         next_table: Instant::now(),
         next_tick: Instant::now(),
@@ -76,15 +76,15 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
         Ok(profile) => profile,
         Err(why) => {
             let (text, _) = crate::input::about(&name, &why);
-            (reader.tell)(Told::Failed(text));
+            (reader.sender)(ReaderMessage::Failed(text));
             return;
         }
     };
     if reader.finish(&profile).is_break() {
         return;
     }
-    while let Ok(ask) = reader.asks.recv() {
-        if reader.take_asks(Some(ask)).is_break() || reader.answer(&profile, News::Question).is_break() {
+    while let Ok(request) = reader.requests.recv() {
+        if reader.take_requests(Some(request)).is_break() || reader.answer(&profile, AnswerCause::Question).is_break() {
             return;
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
 
 /// Why an answer is due.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum News {
+enum AnswerCause {
     /// Something else is wanted.
     Question,
     /// More was read.
@@ -101,7 +101,7 @@ enum News {
 
 /// The table that was made last.
 struct Made {
-    subject: Subject,
+    query: TableQuery,
     /// The samples that belong to it.
     part: Tally,
     hot: Hot,
@@ -117,7 +117,7 @@ impl Made {
             symbols,
             tally: &self.part,
             hot: &self.hot,
-            keys: &self.subject.keys,
+            keys: &self.query.keys,
             children: Children::Count,
             columns: &[],
             order_by: Children::Count,
@@ -130,8 +130,8 @@ impl Made {
 }
 
 struct Reader {
-    asks: Receiver<Ask>,
-    tell: Tell,
+    requests: Receiver<ViewRequest>,
+    sender: MessageSender,
     tally: Tally,
     symbols: Option<Symbols>,
     snapshots: Vec<String>,
@@ -139,23 +139,23 @@ struct Reader {
     least_percent: f64,
     look: Look,
     samples: u64,
-    ask: Option<Ask>,
+    request: Option<ViewRequest>,
     made: Option<Made>,
     next_table: Instant,
     next_tick: Instant,
 }
 
 impl Reader {
-    fn say(&self, told: Told) -> ControlFlow<()> {
-        if (self.tell)(told) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    fn send(&self, message: ReaderMessage) -> ControlFlow<()> {
+        if (self.sender)(message) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
     /// Takes what was asked meanwhile. Breaks when no sender of questions is left.
-    fn take_asks(&mut self, first: Option<Ask>) -> ControlFlow<()> {
-        self.ask = first.or(self.ask.take());
+    fn take_requests(&mut self, first: Option<ViewRequest>) -> ControlFlow<()> {
+        self.request = first.or(self.request.take());
         loop {
-            match self.asks.try_recv() {
-                Ok(ask) => self.ask = Some(ask),
+            match self.requests.try_recv() {
+                Ok(request) => self.request = Some(request),
                 Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
                 Err(TryRecvError::Disconnected) => return ControlFlow::Break(()),
             }
@@ -164,55 +164,55 @@ impl Reader {
 
     /// All was read.
     fn finish(&mut self, profile: &Profile) -> ControlFlow<()> {
-        self.take_asks(None)?;
-        self.answer(profile, News::Samples)?;
+        self.take_requests(None)?;
+        self.answer(profile, AnswerCause::Samples)?;
         // Looking into debugging information may take long: so the table is shown before, and here once more with what was inlined.
         let symbols = self.symbols.as_mut().filter(|_| self.look == Look::Lines);
         if symbols.is_some_and(|symbols| symbols.resolve_inlined(profile)) {
             self.made = None;
-            self.answer(profile, News::Samples)?;
+            self.answer(profile, AnswerCause::Samples)?;
         }
-        self.say(Told::Finished)
+        self.send(ReaderMessage::Finished)
     }
 
     /// Makes what is wanted, and shows it.
-    fn answer(&mut self, profile: &Profile, news: News) -> ControlFlow<()> {
-        let Some(ask) = self.ask.clone() else { return ControlFlow::Continue(()) };
+    fn answer(&mut self, profile: &Profile, cause: AnswerCause) -> ControlFlow<()> {
+        let Some(request) = self.request.clone() else { return ControlFlow::Continue(()) };
         let began = Instant::now();
         let symbols = self.symbols.get_or_insert_with(|| Symbols::new(profile));
         symbols.resolve_all(profile);
-        if news == News::Samples {
+        if cause == AnswerCause::Samples {
             let notes = missing::notes(profile, symbols.notes());
             let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).collect();
-            let mut overview = sheet::overview(profile, &self.tally, &remarks);
+            let mut overview = table_data::overview(profile, &self.tally, &remarks);
             overview.about.splice(0..0, self.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
-            self.say(Told::Overview(overview))?;
+            self.send(ReaderMessage::Overview(overview))?;
         }
-        let made = self.made.take().filter(|made| made.subject == ask.subject && made.samples == self.samples);
-        let made = made.unwrap_or_else(|| self.make(profile, &ask.subject));
+        let made = self.made.take().filter(|made| made.query == request.query && made.samples == self.samples);
+        let made = made.unwrap_or_else(|| self.make(profile, &request.query));
         let Some(symbols) = &mut self.symbols else { return ControlFlow::Continue(()) };
-        let sheet = sheet::make(profile, symbols, &made, &ask.open, self.least_percent);
+        let data = table_data::make(profile, symbols, &made, &request.open, self.least_percent);
         // Looking into debugging information may take long: the table is shown before.
-        let told = (self.tell)(Told::Sheet(sheet));
-        let source = ask.source.filter(|_| told);
+        let sent = (self.sender)(ReaderMessage::TableData(data));
+        let source = request.source.filter(|_| sent);
         let source = source.map(|(spot, by)| (spot, source::make(profile, symbols, &made, (spot, by))));
         self.made = Some(made);
         self.next_table = Instant::now() + PAUSE.max(began.elapsed() * PATIENCE);
         match source {
-            Some((spot, source)) => self.say(Told::Source(ask.subject, spot, source)),
-            None if told => ControlFlow::Continue(()),
+            Some((spot, source)) => self.send(ReaderMessage::Source(request.query, spot, source)),
+            None if sent => ControlFlow::Continue(()),
             None => ControlFlow::Break(()),
         }
     }
 
-    fn make(&self, profile: &Profile, subject: &Subject) -> Made {
+    fn make(&self, profile: &Profile, query: &TableQuery) -> Made {
         let empty = Symbols::new(profile);
         let symbols = self.symbols.as_ref().unwrap_or(&empty);
-        let filters: Vec<Filter> = subject.zooms.iter().map(|zoom| Filter::new(profile, symbols, zoom)).collect();
+        let filters: Vec<Filter> = query.zooms.iter().map(|zoom| Filter::new(profile, symbols, zoom)).collect();
         let is_in = |key: &Key| filters.iter().all(|filter| filter.lets(profile, key));
-        let part = self.tally.part(apart(&subject.keys), is_in);
-        let hot = Hot::new(profile, symbols, &part, &subject.keys);
-        Made { subject: subject.clone(), part, hot, samples: self.samples }
+        let part = self.tally.part(apart(&query.keys), is_in);
+        let hot = Hot::new(profile, symbols, &part, &query.keys);
+        Made { query: query.clone(), part, hot, samples: self.samples }
     }
 }
 
@@ -226,15 +226,15 @@ impl Sink for Reader {
         let now = Instant::now();
         if now >= self.next_tick {
             self.next_tick = now + TICK;
-            self.say(Told::Progress(progress, self.samples))?;
+            self.send(ReaderMessage::Progress(progress, self.samples))?;
         }
-        let before = self.ask.clone();
-        self.take_asks(None)?;
+        let before = self.request.clone();
+        self.take_requests(None)?;
         let has_more = self.made.as_ref().is_none_or(|made| made.samples < self.samples);
         if self.samples > 0 && has_more && now >= self.next_table {
-            self.answer(profile, News::Samples)
-        } else if self.ask != before {
-            self.answer(profile, News::Question)
+            self.answer(profile, AnswerCause::Samples)
+        } else if self.request != before {
+            self.answer(profile, AnswerCause::Question)
         } else {
             ControlFlow::Continue(())
         }
@@ -243,7 +243,7 @@ impl Sink for Reader {
 
 /// Whether samples belong to a part.
 struct Filter {
-    part: Part,
+    part: ZoomTarget,
     /// Of a function: which stacks go through it.
     passes: Vec<bool>,
 }
@@ -251,7 +251,7 @@ struct Filter {
 impl Filter {
     fn new(profile: &Profile, symbols: &Symbols, zoom: &Zoom) -> Self {
         let mut passes = Vec::new();
-        if let Part::Function(spot) = zoom.part {
+        if let ZoomTarget::Function(spot) = zoom.part {
             passes.resize(profile.stacks.len(), false);
             // Callers come first.
             for (stack, frame, caller) in profile.stacks.nodes() {
@@ -263,9 +263,9 @@ impl Filter {
 
     fn lets(&self, profile: &Profile, key: &Key) -> bool {
         match self.part {
-            Part::Thread(thread) => key.thread == Some(thread),
-            Part::Program(name) => program_of(profile, key.stack) == Some(name),
-            Part::Function(_) => self.passes.get(key.stack.index()).copied().unwrap_or(false),
+            ZoomTarget::Thread(thread) => key.thread == Some(thread),
+            ZoomTarget::Program(name) => program_of(profile, key.stack) == Some(name),
+            ZoomTarget::Function(_) => self.passes.get(key.stack.index()).copied().unwrap_or(false),
         }
     }
 }

@@ -6,11 +6,11 @@
 //! **Invariant:** a sample counts once for each line that it has in its stack, however often. What was inlined counts for the line that
 //! it was inlined into, and is named below that line. A file that is not there, or that can't be the one, is said.
 
-use super::super::told::{By, Source, SourceLine, SourcePlace};
+use super::super::messages::{Source, SourceBy, SourceLine, SourcePlace};
 use super::instructions::{self, Instruction};
 use super::{Made, is_at};
 use crate::report::table;
-use crate::say::visible;
+use crate::stderr::visible;
 use pmux::profile::{FrameId, Function, Inlining, Profile, Spot, Symbols, Weight};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const LARGEST_BYTES: u64 = 16 << 20;
 
 /// A line of a file.
-type Place = (Arc<str>, u32);
+type FileLine = (Arc<str>, u32);
 
 /// What was met somewhere, and below it.
 #[derive(Clone, Copy, Default)]
@@ -30,27 +30,27 @@ struct Met {
 }
 
 /// What is known of a frame of the function.
-struct Known {
+struct FrameLines {
     offset: u64,
     /// Bytes between the address and the instruction that is meant: an address to which a call returns stands behind the call.
     behind: u64,
     /// The line of the function itself.
-    place: Option<Place>,
+    place: Option<FileLine>,
     /// What stands in that line by inlining: the innermost function, and its place.
     inlined: Option<String>,
 }
 
 /// The source of the function at a spot; its instructions, too, where these are asked for.
-pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot, by): (Spot, By)) -> Source {
+pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot, by): (Spot, SourceBy)) -> Source {
     let Spot::Function(id) = spot else { return Source::default() };
     let function = symbols.function(id).clone();
     let module = profile.modules.get(function.module);
     let mut gathered = Gathered::default();
-    let mut known: HashMap<FrameId, Known> = HashMap::new();
+    let mut known: HashMap<FrameId, FrameLines> = HashMap::new();
     let mut total = Weight::default();
-    let of_event = made.part.rows().filter(|(key, _)| key.event as usize == made.subject.event);
+    let of_event = made.part.rows().filter(|(key, _)| key.event as usize == made.query.event);
     for (key, weight) in of_event {
-        let mut met: HashSet<(Option<Place>, u64)> = HashSet::new();
+        let mut met: HashSet<(Option<FileLine>, u64)> = HashSet::new();
         for (depth, frame) in profile.stacks.walk(key.stack).enumerate() {
             if !is_at(profile, symbols, frame, spot) {
                 continue;
@@ -63,8 +63,8 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot,
         }
     }
     let (found, why) = match by {
-        By::Lines => (Vec::new(), None),
-        By::Addresses => match instructions::of(profile, symbols, id) {
+        SourceBy::Lines => (Vec::new(), None),
+        SourceBy::Addresses => match instructions::of(profile, symbols, id) {
             Ok(found) => (found, None),
             Err(why) => (Vec::new(), Some(why)),
         },
@@ -88,7 +88,7 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot,
     source
 }
 
-fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &Function) -> Known {
+fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &Function) -> FrameLines {
     let lines = symbols.lines_of(profile, frame);
     let place = profile.stacks.frame(frame);
     let (offset, behind) = (place.address.wrapping_sub(function.start), place.address - place.lookup());
@@ -109,21 +109,27 @@ fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &
             _ => name,
         }
     });
-    Known { offset, behind, place, inlined }
+    FrameLines { offset, behind, place, inlined }
 }
 
 /// Weights by place.
 #[derive(Default)]
 struct Gathered {
-    lines: HashMap<Place, Met>,
-    inlined: HashMap<(Place, String), Weight>,
+    lines: HashMap<FileLine, Met>,
+    inlined: HashMap<(FileLine, String), Weight>,
     /// By offset, and what stands between that and the instruction.
     addresses: BTreeMap<(u64, u64), Met>,
 }
 
 impl Gathered {
     /// A frame of a stack; `met` is what the stack was counted for.
-    fn add(&mut self, known: &Known, weight: Weight, is_innermost: bool, met: &mut HashSet<(Option<Place>, u64)>) {
+    fn add(
+        &mut self,
+        known: &FrameLines,
+        weight: Weight,
+        is_innermost: bool,
+        met: &mut HashSet<(Option<FileLine>, u64)>,
+    ) {
         let count = |into: &mut Met, is_new: bool| {
             if is_innermost {
                 into.own.add(weight);
@@ -298,7 +304,7 @@ mod tests {
         std::fs::write(&path, "one\ntwo\nthree\n").unwrap();
         let file: Arc<str> = path.to_str().unwrap().into();
         let mut gathered = Gathered::default();
-        let known = |line, inlined: Option<&str>| Known {
+        let known = |line, inlined: Option<&str>| FrameLines {
             offset: u64::from(line) * 16,
             behind: 0,
             place: Some((file.clone(), line)),

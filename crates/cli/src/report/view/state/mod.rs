@@ -1,7 +1,7 @@
 //! What is looked at: the state of the view.
 //!
-//! What it is: keys ([`Action`]) and answers of the reader ([`Told`]) change it; what it wants to see is [`State::ask`]. Read first:
-//! [`State`], then [`State::act`].
+//! What it is: keys ([`Action`]) and answers of the reader ([`ReaderMessage`]) change it; what it wants to see is [`State::request`].
+//! Read first: [`State`], then [`State::act`].
 //!
 //! **Invariant:** no terminal, no clock, no file: the same actions and answers give the same screen.
 
@@ -13,13 +13,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use pick::{Choice, Pick, What};
+pub(super) use pick::{Choice, Pick, PickList};
 pub(super) use scroll::Scroll;
 pub(super) use source::SourceScreen;
-pub(super) use table::{Item, Opened, Sort, Table, Why};
+pub(super) use table::{Expansion, Item, NoCallsReason, Sort, Table};
 
-use super::told::{Ask, Chains, Overview, Part, RowKey, Step, Subject, Told, Zoom};
-use super::words::{self, width};
+use super::messages::{CallStep, Chains, Overview, ReaderMessage, RowKey, TableQuery, ViewRequest, Zoom, ZoomTarget};
+use super::text_screens::{self, width};
 use pmux::profile::{Progress, SortKey, Spot};
 
 /// Above the list: a title, where one is, headings; below it: what is to be said, keys.
@@ -126,7 +126,7 @@ pub(super) struct State {
     pub(super) name: String,
     pub(super) stage: Stage,
     pub(super) overview: Overview,
-    pub(super) subject: Subject,
+    pub(super) query: TableQuery,
     pub(super) table: Table,
     pub(super) screen: Screen,
     pub(super) typing: Typing,
@@ -156,7 +156,7 @@ impl State {
             name,
             stage: Stage::Beginning,
             overview: Overview::default(),
-            subject: Subject { event: 0, zooms: Vec::new(), keys },
+            query: TableQuery { event: 0, zooms: Vec::new(), keys },
             table: Table::new(sort),
             screen: Screen::Table,
             typing: Typing::Keys,
@@ -173,50 +173,50 @@ impl State {
     }
 
     /// All that should be seen.
-    pub(super) fn ask(&self) -> Ask {
+    pub(super) fn request(&self) -> ViewRequest {
         let source = match &self.screen {
             Screen::Source(screen) => Some((screen.spot, screen.by)),
             _ => None,
         };
-        Ask { subject: self.subject.clone(), open: self.table.open().to_vec(), source }
+        ViewRequest { query: self.query.clone(), open: self.table.open().to_vec(), source }
     }
 
     /// Takes an answer.
-    pub(super) fn take(&mut self, told: Told) {
-        match told {
-            Told::Progress(progress, samples) => self.stage = Stage::Reading(progress, samples),
-            Told::Overview(overview) => {
+    pub(super) fn take(&mut self, message: ReaderMessage) {
+        match message {
+            ReaderMessage::Progress(progress, samples) => self.stage = Stage::Reading(progress, samples),
+            ReaderMessage::Overview(overview) => {
                 self.overview = overview;
                 let has_samples =
                     |event: usize| self.overview.events.get(event).is_some_and(|event| event.total.samples > 0);
                 let first = (0..self.overview.events.len()).find(|&event| has_samples(event));
-                if let Some(first) = first.filter(|_| !self.has_picked_event && !has_samples(self.subject.event)) {
-                    self.subject.event = first;
+                if let Some(first) = first.filter(|_| !self.has_picked_event && !has_samples(self.query.event)) {
+                    self.query.event = first;
                 }
                 self.settle_sort();
             }
-            Told::Sheet(sheet) if sheet.subject == self.subject => self.table.take(sheet),
-            Told::Source(subject, spot, source) => match &mut self.screen {
-                Screen::Source(screen) if subject == self.subject && screen.spot == spot => screen.take(source),
+            ReaderMessage::TableData(data) if data.query == self.query => self.table.take(data),
+            ReaderMessage::Source(query, spot, source) => match &mut self.screen {
+                Screen::Source(screen) if query == self.query && screen.spot == spot => screen.take(source),
                 _ => {}
             },
             // Something else is looked at meanwhile.
-            Told::Sheet(_) => {}
-            Told::Finished => self.stage = Stage::Finished,
-            Told::Failed(text) => self.failure = Some(text),
+            ReaderMessage::TableData(_) => {}
+            ReaderMessage::Finished => self.stage = Stage::Finished,
+            ReaderMessage::Failed(text) => self.failure = Some(text),
         }
     }
 
     /// Whether rows have what they called beside them.
     pub(super) fn chains(&self) -> Chains {
-        self.overview.events.get(self.subject.event).map_or(Chains::Recorded, |event| event.chains)
+        self.overview.events.get(self.query.event).map_or(Chains::Recorded, |event| event.chains)
     }
 
     /// Whether what is shown is not what is wanted, yet.
     pub(super) fn is_waiting(&self) -> bool {
         match &self.screen {
             Screen::Source(screen) => screen.source.is_none(),
-            _ => self.table.sheet.as_ref().is_none_or(|sheet| sheet.subject != self.subject),
+            _ => self.table.data.as_ref().is_none_or(|data| data.query != self.query),
         }
     }
 
@@ -296,9 +296,9 @@ impl State {
         let longest = match &self.screen {
             Screen::Table => {
                 let tree = self.tree_column();
-                let lines = self.table.sheet.iter().flat_map(|sheet| &sheet.lines);
+                let lines = self.table.data.iter().flat_map(|data| &data.lines);
                 let names = lines.filter_map(|line| line.cells.get(tree)).map(|name| width(name));
-                let calls = self.table.sheet.iter().flat_map(|sheet| sheet.calls.values().flatten());
+                let calls = self.table.data.iter().flat_map(|data| data.calls.values().flatten());
                 names.chain(calls.map(|call| width(&call.name))).max()
             }
             Screen::Source(screen) => screen.lines().iter().map(|line| width(&line.text)).max(),
@@ -328,7 +328,7 @@ impl State {
                 self.message = Some("f goes from a call to the row of its function; → opens a row".to_owned());
             }
             Action::ZoomFunction => match self.spot() {
-                Some((spot, name)) if spot != Spot::Any => self.zoom(Part::Function(spot), name),
+                Some((spot, name)) if spot != Spot::Any => self.zoom(ZoomTarget::Function(spot), name),
                 _ => self.message = Some("there is no function here: Tab has other columns".to_owned()),
             },
             Action::ZoomProgram => {
@@ -337,7 +337,7 @@ impl State {
                     None => self.table.row().and_then(|line| line.program.clone()),
                 };
                 match program {
-                    Some((name, label)) => self.zoom(Part::Program(name), label),
+                    Some((name, label)) => self.zoom(ZoomTarget::Program(name), label),
                     None => self.message = Some("there is no program here: Tab has other columns".to_owned()),
                 }
             }
@@ -348,7 +348,7 @@ impl State {
     /// What the cursor is on, and what it is called.
     fn spot(&self) -> Option<(Spot, String)> {
         if let Some(call) = self.table.call() {
-            let Step::Call(spot) = call.step else { return None };
+            let CallStep::Call(spot) = call.step else { return None };
             return Some((spot, call.name.clone()));
         }
         let line = self.table.row()?;
@@ -367,7 +367,7 @@ impl State {
 
     /// What the rows that are seen are told apart by.
     pub(super) fn table_keys(&self) -> &[SortKey] {
-        self.table.sheet.as_ref().map_or(&self.subject.keys, |sheet| &sheet.subject.keys)
+        self.table.data.as_ref().map_or(&self.query.keys, |data| &data.query.keys)
     }
 
     fn show_source(&mut self) {
@@ -381,14 +381,14 @@ impl State {
         }
     }
 
-    fn zoom(&mut self, part: Part, label: String) {
-        if self.subject.zooms.last().is_some_and(|zoom| zoom.part == part) {
+    fn zoom(&mut self, part: ZoomTarget, label: String) {
+        if self.query.zooms.last().is_some_and(|zoom| zoom.part == part) {
             self.message = Some(format!("this is {label} already; Esc goes back"));
             return;
         }
         let row = self.table.row().map(|line| line.key);
         self.before.push(Before { filter: self.table.filter.clone(), row });
-        self.subject.zooms.push(Zoom { part, label });
+        self.query.zooms.push(Zoom { part, label });
         // What was looked for is wanted there, too.
         self.table.leave(String::new(), row);
     }
@@ -397,15 +397,15 @@ impl State {
         match choice {
             Choice::Event(event) => self.show_event(event),
             Choice::Thread(thread) => {
-                let is_thread = |zoom: &Zoom| matches!(zoom.part, Part::Thread(_));
-                if let Some(place) = self.subject.zooms.iter().position(is_thread) {
-                    self.subject.zooms.remove(place);
+                let is_thread = |zoom: &Zoom| matches!(zoom.part, ZoomTarget::Thread(_));
+                if let Some(place) = self.query.zooms.iter().position(is_thread) {
+                    self.query.zooms.remove(place);
                     self.before.remove(place);
                     let row = self.table.row().map(|line| line.key);
                     self.table.leave(self.table.filter.clone(), row);
                 }
                 if let Some(thread) = thread {
-                    self.zoom(Part::Thread(thread), label);
+                    self.zoom(ZoomTarget::Thread(thread), label);
                 }
             }
         }
@@ -416,12 +416,12 @@ impl State {
             self.message = Some("no thread was met so far".to_owned());
             return;
         }
-        self.screen = Screen::Pick(Pick::threads(&self.overview, self.subject.event, self.page()));
+        self.screen = Screen::Pick(Pick::threads(&self.overview, self.query.event, self.page()));
     }
 
     fn next_event(&mut self, by: isize) {
         let events = self.events();
-        let here = events.iter().position(|&event| event == self.subject.event).unwrap_or(0);
+        let here = events.iter().position(|&event| event == self.query.event).unwrap_or(0);
         match events.len() {
             0 | 1 => self.message = Some("samples are of one event only".to_owned()),
             count => self.show_event(events[(here as isize + by).rem_euclid(count as isize) as usize]),
@@ -437,7 +437,7 @@ impl State {
     fn show_event(&mut self, event: usize) {
         self.has_picked_event = true;
         let row = self.table.row().map(|line| line.key);
-        self.subject.event = event;
+        self.query.event = event;
         self.table.leave(self.table.filter.clone(), row);
         self.settle_sort();
     }
@@ -455,8 +455,8 @@ impl State {
     }
 
     fn next_columns(&mut self) {
-        let here = self.columns.iter().position(|keys| *keys == self.subject.keys).unwrap_or(0);
-        self.subject.keys = self.columns[(here + 1) % self.columns.len()].clone();
+        let here = self.columns.iter().position(|keys| *keys == self.query.keys).unwrap_or(0);
+        self.query.keys = self.columns[(here + 1) % self.columns.len()].clone();
         self.table.leave(String::new(), None);
         if matches!(self.table.sort, Sort::Cell(_)) {
             self.table.set_sort(Sort::Total);
@@ -475,7 +475,7 @@ impl State {
         match &mut self.screen {
             Screen::Pick(pick) if was_typing || !pick.filter.is_empty() => pick.set_filter(String::new()),
             Screen::Table if was_typing || !self.table.filter.is_empty() => self.table.set_filter(String::new()),
-            Screen::Table => match self.subject.zooms.pop() {
+            Screen::Table => match self.query.zooms.pop() {
                 Some(_) => {
                     let before = self.before.pop();
                     let (filter, row) = before.map(|before| (before.filter, before.row)).unwrap_or_default();
@@ -557,7 +557,7 @@ impl State {
 
     /// A screen of text ends where its text does.
     fn settle_text(&mut self) {
-        let lines = words::lines(&self.screen, &self.overview, usize::from(self.size.0)).len();
+        let lines = text_screens::lines(&self.screen, &self.overview, usize::from(self.size.0)).len();
         if let Screen::Info(scroll) | Screen::Help(scroll) = &mut self.screen {
             scroll.set_len(lines);
         }

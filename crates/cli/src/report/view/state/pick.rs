@@ -2,14 +2,14 @@
 //!
 //! **Invariant:** what is picked is what is shown: the filter decides both.
 
-use super::super::told::Overview;
+use super::super::messages::Overview;
 use super::scroll::Scroll;
 use pmux::profile::{ThreadId, Weight};
 use std::cmp::Reverse;
 
 /// What is picked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum What {
+pub(in super::super) enum PickList {
     Threads,
     Events,
 }
@@ -36,7 +36,7 @@ pub(in super::super) struct Entry {
 /// The list.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Pick {
-    pub(in super::super) what: What,
+    pub(in super::super) what: PickList,
     pub(in super::super) entries: Vec<Entry>,
     pub(in super::super) filter: String,
     pub(in super::super) scroll: Scroll,
@@ -58,7 +58,7 @@ impl Pick {
             weight: weight(&thread.weights),
             of,
         });
-        Self::new(What::Threads, [all].into_iter().chain(entries).collect(), page)
+        Self::new(PickList::Threads, [all].into_iter().chain(entries).collect(), page)
     }
 
     pub(super) fn events(overview: &Overview, page: usize) -> Self {
@@ -69,10 +69,10 @@ impl Pick {
             weight: event.total,
             of: event.total,
         });
-        Self::new(What::Events, entries.collect(), page)
+        Self::new(PickList::Events, entries.collect(), page)
     }
 
-    fn new(what: What, all: Vec<Entry>, page: usize) -> Self {
+    fn new(what: PickList, all: Vec<Entry>, page: usize) -> Self {
         let mut pick = Self { what, entries: Vec::new(), filter: String::new(), scroll: Scroll::default(), all };
         pick.scroll.set_page(page);
         pick.set_filter(String::new());

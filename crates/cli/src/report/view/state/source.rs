@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** until the user moves it, the cursor is on the heaviest line.
 
-use super::super::told::{By, Source, SourceLine, SourcePlace};
+use super::super::messages::{Source, SourceBy, SourceLine, SourcePlace};
 use super::scroll::Scroll;
 use pmux::profile::Spot;
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ pub(in super::super) struct SourceScreen {
     /// What it is called, as long as its source is not there.
     pub(in super::super) name: String,
     pub(in super::super) source: Option<Source>,
-    pub(in super::super) by: By,
+    pub(in super::super) by: SourceBy,
     pub(in super::super) scroll: Scroll,
     was_moved: bool,
 }
@@ -23,21 +23,21 @@ impl SourceScreen {
     pub(super) fn new(spot: Spot, name: String, page: usize) -> Self {
         let mut scroll = Scroll::default();
         scroll.set_page(page);
-        Self { spot, name, source: None, by: By::Lines, scroll, was_moved: false }
+        Self { spot, name, source: None, by: SourceBy::Lines, scroll, was_moved: false }
     }
 
     pub(in super::super) fn lines(&self) -> &[SourceLine] {
         match (&self.source, self.by) {
             (None, _) => &[],
-            (Some(source), By::Lines) => &source.lines,
-            (Some(source), By::Addresses) => &source.addresses,
+            (Some(source), SourceBy::Lines) => &source.lines,
+            (Some(source), SourceBy::Addresses) => &source.addresses,
         }
     }
 
     pub(super) fn take(&mut self, source: Source) {
         let is_first = self.source.is_none();
         if is_first && source.lines.is_empty() {
-            self.by = By::Addresses;
+            self.by = SourceBy::Addresses;
         }
         self.source = Some(source);
         self.settle();
@@ -81,8 +81,8 @@ impl SourceScreen {
     pub(super) fn switch(&mut self) {
         let has_lines = self.source.as_ref().is_some_and(|source| !source.lines.is_empty());
         self.by = match self.by {
-            By::Addresses if has_lines => By::Lines,
-            _ => By::Addresses,
+            SourceBy::Addresses if has_lines => SourceBy::Lines,
+            _ => SourceBy::Addresses,
         };
         self.was_moved = false;
         self.settle();

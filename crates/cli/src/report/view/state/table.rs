@@ -1,10 +1,10 @@
 //! The table as it is looked at: which rows, in what order, with what opened.
 //!
-//! What it is: a [`Sheet`] becomes a list of [`Item`]s, each a line of the screen. Read first: [`Table::arrange`].
+//! What it is: a [`TableData`] becomes a list of [`Item`]s, each a line of the screen. Read first: [`Table::arrange`].
 //!
 //! **Invariant:** the cursor stays with what it is on when rows move, are filtered, or open; on the first line it stays there.
 
-use super::super::told::{CallLine, Line, RowKey, Sheet, Step};
+use super::super::messages::{CallLine, CallStep, RowKey, TableData, TableRow};
 use super::scroll::Scroll;
 use pmux::profile::Weight;
 use std::cmp::Reverse;
@@ -29,12 +29,12 @@ pub(in super::super) enum Item {
     /// A call beside a row.
     Call { row: usize, call: usize },
     /// Nothing can be shown beside a row: it is open, and has no calls, or not yet.
-    Nothing { row: usize, why: Why },
+    Nothing { row: usize, why: NoCallsReason },
 }
 
 /// Why nothing stands below an open row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum Why {
+pub(in super::super) enum NoCallsReason {
     /// They are being looked for.
     Waiting,
     /// There are none.
@@ -43,7 +43,7 @@ pub(in super::super) enum Why {
 
 /// Whether something is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum Opened {
+pub(in super::super) enum Expansion {
     Open,
     Closed,
     /// There is nothing below it.
@@ -53,7 +53,7 @@ pub(in super::super) enum Opened {
 /// The table.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Table {
-    pub(in super::super) sheet: Option<Sheet>,
+    pub(in super::super) data: Option<TableData>,
     pub(in super::super) scroll: Scroll,
     pub(in super::super) sort: Sort,
     pub(in super::super) filter: String,
@@ -63,7 +63,7 @@ pub(in super::super) struct Table {
     /// Rows whose calls are seen.
     open: Vec<RowKey>,
     /// Calls that are not as they would be without having been touched.
-    toggled: HashSet<(RowKey, Vec<Step>)>,
+    toggled: HashSet<(RowKey, Vec<CallStep>)>,
     /// The row that the cursor should come back to.
     wanted: Option<RowKey>,
 }
@@ -71,7 +71,7 @@ pub(in super::super) struct Table {
 impl Table {
     pub(super) fn new(sort: Sort) -> Self {
         Self {
-            sheet: None,
+            data: None,
             scroll: Scroll::default(),
             sort,
             filter: String::new(),
@@ -88,8 +88,8 @@ impl Table {
     }
 
     /// Shows other numbers, or the calls that were asked for.
-    pub(super) fn take(&mut self, sheet: Sheet) {
-        self.change(|table| table.sheet = Some(sheet));
+    pub(super) fn take(&mut self, data: TableData) {
+        self.change(|table| table.data = Some(data));
     }
 
     /// Another part of the recording is looked at: with this filter, and the cursor on that row.
@@ -113,11 +113,11 @@ impl Table {
     }
 
     /// The row that the cursor is on, or beside whose calls it is.
-    pub(in super::super) fn row(&self) -> Option<&Line> {
+    pub(in super::super) fn row(&self) -> Option<&TableRow> {
         let at = match *self.items.get(self.scroll.cursor)? {
             Item::Row(row) | Item::Call { row, .. } | Item::Nothing { row, .. } => row,
         };
-        self.sheet.as_ref()?.lines.get(at)
+        self.data.as_ref()?.lines.get(at)
     }
 
     /// The call that the cursor is on.
@@ -129,28 +129,32 @@ impl Table {
     }
 
     pub(in super::super) fn call_of(&self, row: usize, call: usize) -> Option<&CallLine> {
-        let sheet = self.sheet.as_ref()?;
-        sheet.calls.get(&sheet.lines.get(row)?.key)?.get(call)
+        let data = self.data.as_ref()?;
+        data.calls.get(&data.lines.get(row)?.key)?.get(call)
     }
 
-    pub(in super::super) fn opened(&self, item: Item) -> Opened {
-        let Some(sheet) = &self.sheet else { return Opened::Leaf };
+    pub(in super::super) fn expansion(&self, item: Item) -> Expansion {
+        let Some(data) = &self.data else { return Expansion::Leaf };
         match item {
-            Item::Row(row) => match sheet.lines.get(row) {
-                Some(line) if self.open.contains(&line.key) => Opened::Open,
-                _ => Opened::Closed,
+            Item::Row(row) => match data.lines.get(row) {
+                Some(line) if self.open.contains(&line.key) => Expansion::Open,
+                _ => Expansion::Closed,
             },
-            Item::Nothing { .. } => Opened::Leaf,
+            Item::Nothing { .. } => Expansion::Leaf,
             Item::Call { row, call } => {
-                let Some(line) = sheet.lines.get(row) else { return Opened::Leaf };
-                let Some(calls) = sheet.calls.get(&line.key) else { return Opened::Leaf };
+                let Some(line) = data.lines.get(row) else { return Expansion::Leaf };
+                let Some(calls) = data.calls.get(&line.key) else { return Expansion::Leaf };
                 match calls.get(call).map(|call| call.next) {
-                    None | Some(0) => Opened::Leaf,
+                    None | Some(0) => Expansion::Leaf,
                     Some(next) => {
                         let way = way_to(calls, call);
                         // A heading is open, and so is what leads to one thing only.
                         let usual = way.len() == 1 || next == 1;
-                        if usual != self.toggled.contains(&(line.key, way)) { Opened::Open } else { Opened::Closed }
+                        if usual != self.toggled.contains(&(line.key, way)) {
+                            Expansion::Open
+                        } else {
+                            Expansion::Closed
+                        }
                     }
                 }
             }
@@ -169,8 +173,8 @@ impl Table {
                 }
                 None => self.open.push(key),
             },
-            Item::Call { call, .. } if self.opened(item) != Opened::Leaf => {
-                let calls = self.sheet.as_ref().and_then(|sheet| sheet.calls.get(&key));
+            Item::Call { call, .. } if self.expansion(item) != Expansion::Leaf => {
+                let calls = self.data.as_ref().and_then(|data| data.calls.get(&key));
                 let way = (key, calls.map(|calls| way_to(calls, call)).unwrap_or_default());
                 if !self.toggled.remove(&way) {
                     self.toggled.insert(way);
@@ -183,9 +187,9 @@ impl Table {
 
     /// Opens what the cursor is on, or goes to what is below it.
     pub(super) fn expand(&mut self) {
-        match self.items.get(self.scroll.cursor).map(|item| self.opened(*item)) {
-            Some(Opened::Closed) => self.toggle(),
-            Some(Opened::Open) => self.scroll.by(1),
+        match self.items.get(self.scroll.cursor).map(|item| self.expansion(*item)) {
+            Some(Expansion::Closed) => self.toggle(),
+            Some(Expansion::Open) => self.scroll.by(1),
             _ => {}
         }
     }
@@ -193,7 +197,7 @@ impl Table {
     /// Closes what the cursor is on, or goes to what is above it.
     pub(super) fn collapse(&mut self) {
         let Some(&item) = self.items.get(self.scroll.cursor) else { return };
-        if self.opened(item) == Opened::Open {
+        if self.expansion(item) == Expansion::Open {
             return self.toggle();
         }
         let depth = |item: &Item| match *item {
@@ -211,11 +215,11 @@ impl Table {
     /// Opens everything below what the cursor is on.
     pub(super) fn expand_all(&mut self) {
         let Some(&item) = self.items.get(self.scroll.cursor) else { return };
-        if self.opened(item) == Opened::Closed {
+        if self.expansion(item) == Expansion::Closed {
             self.toggle();
         }
         let Some(key) = self.row().map(|line| line.key) else { return };
-        let Some(calls) = self.sheet.as_ref().and_then(|sheet| sheet.calls.get(&key)) else { return };
+        let Some(calls) = self.data.as_ref().and_then(|data| data.calls.get(&key)) else { return };
         let within = match item {
             Item::Call { call, .. } => call..calls.get(call).map_or(call, |call| call.end),
             _ => 0..calls.len(),
@@ -239,11 +243,13 @@ impl Table {
 
     /// Goes to the row of a call. Returns whether there is one.
     pub(super) fn follow(&mut self) -> bool {
-        let Some((line, Step::Call(spot))) = self.row().zip(self.call().map(|call| call.step)) else { return false };
+        let Some((line, CallStep::Call(spot))) = self.row().zip(self.call().map(|call| call.step)) else {
+            return false;
+        };
         let key = RowKey { spot, ..line.key };
         let find = |table: &Self| {
-            let sheet = table.sheet.as_ref()?;
-            table.items.iter().position(|item| matches!(item, Item::Row(row) if sheet.lines[*row].key == key))
+            let data = table.data.as_ref()?;
+            table.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key))
         };
         let mut found = find(self);
         if found.is_none() && !self.filter.is_empty() {
@@ -260,10 +266,10 @@ impl Table {
         let above = self.scroll.cursor - self.scroll.top;
         change(self);
         self.arrange();
-        let Some(sheet) = &self.sheet else { return };
+        let Some(data) = &self.data else { return };
         if let Some(key) = self.wanted.take() {
             let place =
-                self.items.iter().position(|item| matches!(item, Item::Row(row) if sheet.lines[*row].key == key));
+                self.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key));
             if let Some(place) = place {
                 self.scroll.centre(place);
             }
@@ -271,16 +277,16 @@ impl Table {
         }
         let Some((key, way)) = before else { return };
         let is_it = |item: &Item| match *item {
-            Item::Row(row) => way.is_empty() && sheet.lines[row].key == key,
+            Item::Row(row) => way.is_empty() && data.lines[row].key == key,
             Item::Call { row, call } => {
                 !way.is_empty()
-                    && sheet.lines[row].key == key
-                    && sheet.calls.get(&key).is_some_and(|calls| way_to(calls, call) == way)
+                    && data.lines[row].key == key
+                    && data.calls.get(&key).is_some_and(|calls| way_to(calls, call) == way)
             }
             Item::Nothing { .. } => false,
         };
         let same = self.items.iter().position(is_it);
-        let row = || self.items.iter().position(|item| matches!(item, Item::Row(row) if sheet.lines[*row].key == key));
+        let row = || self.items.iter().position(|item| matches!(item, Item::Row(row) if data.lines[*row].key == key));
         if let Some(place) = same.or_else(row) {
             self.scroll.top = place.saturating_sub(above);
             self.scroll.to(place);
@@ -288,10 +294,10 @@ impl Table {
     }
 
     /// The way to the call that the cursor is on; empty on a row.
-    fn way(&self) -> Option<Vec<Step>> {
-        let sheet = self.sheet.as_ref()?;
+    fn way(&self) -> Option<Vec<CallStep>> {
+        let data = self.data.as_ref()?;
         Some(match *self.items.get(self.scroll.cursor)? {
-            Item::Call { row, call } => way_to(sheet.calls.get(&sheet.lines.get(row)?.key)?, call),
+            Item::Call { row, call } => way_to(data.calls.get(&data.lines.get(row)?.key)?, call),
             _ => Vec::new(),
         })
     }
@@ -300,36 +306,36 @@ impl Table {
     fn arrange(&mut self) {
         self.items.clear();
         self.shown = (0, Weight::default());
-        if let Some(sheet) = &self.sheet {
-            let mut rows: Vec<usize> = (0..sheet.lines.len()).collect();
+        if let Some(data) = &self.data {
+            let mut rows: Vec<usize> = (0..data.lines.len()).collect();
             let words: Vec<String> = self.filter.split_whitespace().map(str::to_lowercase).collect();
-            rows.retain(|&row| words.iter().all(|word| has_word(&sheet.lines[row], word)));
+            rows.retain(|&row| words.iter().all(|word| has_word(&data.lines[row], word)));
             // The sheet has the order of the whole weights.
             match self.sort {
                 Sort::Total => {}
-                Sort::Own => rows.sort_by_key(|&row| Reverse(sheet.lines[row].own.period)),
+                Sort::Own => rows.sort_by_key(|&row| Reverse(data.lines[row].own.period)),
                 Sort::Cell(column) => {
-                    rows.sort_by(|&a, &b| sheet.lines[a].cells.get(column).cmp(&sheet.lines[b].cells.get(column)));
+                    rows.sort_by(|&a, &b| data.lines[a].cells.get(column).cmp(&data.lines[b].cells.get(column)));
                 }
             }
             let mut items = Vec::new();
             for row in rows {
-                let line = &sheet.lines[row];
+                let line = &data.lines[row];
                 self.shown.0 += 1;
                 self.shown.1.add(line.own);
                 items.push(Item::Row(row));
                 if !self.open.contains(&line.key) {
                     continue;
                 }
-                match sheet.calls.get(&line.key) {
-                    None => items.push(Item::Nothing { row, why: Why::Waiting }),
-                    Some(calls) if calls.is_empty() => items.push(Item::Nothing { row, why: Why::NoCalls }),
+                match data.calls.get(&line.key) {
+                    None => items.push(Item::Nothing { row, why: NoCallsReason::Waiting }),
+                    Some(calls) if calls.is_empty() => items.push(Item::Nothing { row, why: NoCallsReason::NoCalls }),
                     Some(calls) => {
                         let mut call = 0;
                         while call < calls.len() {
                             let item = Item::Call { row, call };
                             items.push(item);
-                            call = if self.opened(item) == Opened::Open { call + 1 } else { calls[call].end };
+                            call = if self.expansion(item) == Expansion::Open { call + 1 } else { calls[call].end };
                         }
                     }
                 }
@@ -340,12 +346,12 @@ impl Table {
     }
 }
 
-fn has_word(line: &Line, word: &str) -> bool {
+fn has_word(line: &TableRow, word: &str) -> bool {
     line.cells.iter().any(|cell| cell.to_lowercase().contains(word))
 }
 
 /// The steps from the row to a call.
-fn way_to(calls: &[CallLine], call: usize) -> Vec<Step> {
+fn way_to(calls: &[CallLine], call: usize) -> Vec<CallStep> {
     let Some(last) = calls.get(call) else { return Vec::new() };
     let (mut way, mut depth) = (vec![last.step], last.depth);
     for above in calls[..call].iter().rev() {

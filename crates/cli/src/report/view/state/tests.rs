@@ -9,9 +9,9 @@ const SIZE: (u16, u16) = (100, 20);
 
 /// The lines of the list: what they are called, and how many samples.
 fn lines(state: &State) -> Vec<(String, u64)> {
-    let sheet = state.table.sheet.as_ref().unwrap();
+    let data = state.table.data.as_ref().unwrap();
     let line = |item: &Item| match *item {
-        Item::Row(row) => (sheet.lines[row].cells.last().unwrap().clone(), sheet.lines[row].total.samples),
+        Item::Row(row) => (data.lines[row].cells.last().unwrap().clone(), data.lines[row].total.samples),
         Item::Call { row, call } => {
             let call = state.table.call_of(row, call).unwrap();
             (format!("{}{}", " ".repeat(call.depth + 1), call.name), call.weight.samples)
@@ -32,7 +32,7 @@ fn the_first_event_with_samples_is_shown() {
     assert_eq!(state.stage, Stage::Finished);
     assert_eq!(state.overview.events.len(), 2);
     assert_eq!(state.overview.threads.len(), 2);
-    assert_eq!(state.table.sheet.as_ref().unwrap().total.samples, 40);
+    assert_eq!(state.table.data.as_ref().unwrap().total.samples, 40);
     // The heaviest first; of two commands, `main` stands twice.
     assert_eq!(lines(state).iter().map(|(_, samples)| *samples).collect::<Vec<_>>(), [30, 30, 30, 10, 10]);
     // The programs are not there, which is said.
@@ -88,27 +88,27 @@ fn zooms_lead_in_and_back() {
     let mut viewed = Viewed::new(SIZE);
     // The thread with fewer samples.
     viewed.act(&[Action::Threads, Action::Bottom, Enter]);
-    assert_eq!(viewed.state.subject.zooms[0].label, "shelf 7/8");
-    assert_eq!(viewed.state.table.sheet.as_ref().unwrap().total.samples, 10);
+    assert_eq!(viewed.state.query.zooms[0].label, "shelf 7/8");
+    assert_eq!(viewed.state.table.data.as_ref().unwrap().total.samples, 10);
     assert_eq!(lines(&viewed.state).len(), 2);
     // Another thread takes its place, and all of them take it away.
     viewed.act(&[Action::Threads, Move(1), Enter]);
-    assert_eq!((viewed.state.subject.zooms.len(), viewed.state.subject.zooms[0].label.as_str()), (1, "shop 7"));
+    assert_eq!((viewed.state.query.zooms.len(), viewed.state.query.zooms[0].label.as_str()), (1, "shop 7"));
     viewed.act(&[Action::Threads, Enter]);
-    assert!(viewed.state.subject.zooms.is_empty());
+    assert!(viewed.state.query.zooms.is_empty());
     // A program, and in it a function.
     viewed.act(&[Action::Filter]);
     viewed.write("漢");
     viewed.act(&[Enter, ZoomProgram]);
-    assert_eq!(viewed.state.subject.zooms[0].label, "漢字.so");
+    assert_eq!(viewed.state.query.zooms[0].label, "漢字.so");
     viewed.act(&[Move(1), ZoomFunction]);
-    assert_eq!(viewed.state.subject.zooms.len(), 2);
-    assert_eq!(viewed.state.table.sheet.as_ref().unwrap().total.samples, 10);
+    assert_eq!(viewed.state.query.zooms.len(), 2);
+    assert_eq!(viewed.state.table.data.as_ref().unwrap().total.samples, 10);
     viewed.act(&[ZoomFunction]);
     assert!(viewed.state.message.as_ref().is_some_and(|message| message.contains("already")));
     // Back the way that led there.
     viewed.act(&[Escape, Escape]);
-    assert_eq!((viewed.state.subject.zooms.len(), viewed.state.table.filter.as_str()), (0, "漢"));
+    assert_eq!((viewed.state.query.zooms.len(), viewed.state.table.filter.as_str()), (0, "漢"));
     assert_eq!(viewed.state.table.shown.0, 1);
 }
 
@@ -128,20 +128,20 @@ fn the_cursor_stays_with_its_row() {
 fn events_and_columns_change() {
     let mut viewed = Viewed::new(SIZE);
     viewed.act(&[Event(1)]);
-    assert_eq!((viewed.state.subject.event, viewed.state.table.sheet.as_ref().unwrap().total.samples), (1, 10));
+    assert_eq!((viewed.state.query.event, viewed.state.table.data.as_ref().unwrap().total.samples), (1, 10));
     viewed.act(&[Event(1)]);
-    assert_eq!(viewed.state.subject.event, 0);
+    assert_eq!(viewed.state.query.event, 0);
     viewed.act(&[Action::Events, Move(1), Enter]);
-    assert_eq!(viewed.state.subject.event, 1);
+    assert_eq!(viewed.state.query.event, 1);
     viewed.act(&[Event(-1), Columns, Columns]);
-    assert_eq!(viewed.state.subject.keys, [SortKey::Dso]);
+    assert_eq!(viewed.state.query.keys, [SortKey::Dso]);
     assert_eq!(names(&viewed.state), ["shop", "libdoor.so", "漢字.so"]);
     viewed.act(&[Enter]);
     assert!(viewed.state.message.as_ref().is_some_and(|message| message.contains("functions")));
     viewed.act(&[Columns, Columns]);
-    assert_eq!(viewed.state.subject.keys, [SortKey::Thread]);
+    assert_eq!(viewed.state.query.keys, [SortKey::Thread]);
     viewed.act(&[Columns]);
-    assert_eq!(viewed.state.subject.keys.len(), 3);
+    assert_eq!(viewed.state.query.keys.len(), 3);
 }
 
 #[test]
@@ -149,13 +149,13 @@ fn rows_are_sorted_by_what_is_asked() {
     let mut viewed = Viewed::new(SIZE);
     viewed.act(&[Action::Sort]);
     assert_eq!(viewed.state.table.sort, Sort::Own);
-    let sheet = viewed.state.table.sheet.as_ref().unwrap();
+    let data = viewed.state.table.data.as_ref().unwrap();
     let own: Vec<u64> = viewed
         .state
         .table
         .items
         .iter()
-        .map(|item| if let Item::Row(row) = item { sheet.lines[*row].own.samples } else { 0 })
+        .map(|item| if let Item::Row(row) = item { data.lines[*row].own.samples } else { 0 })
         .collect();
     assert_eq!(own, [30, 10, 0, 0, 0]);
     viewed.act(&[Action::Sort]);
@@ -173,7 +173,10 @@ fn a_function_without_source_has_addresses() {
     viewed.act(&[Enter]);
     let Screen::Source(screen) = &viewed.state.screen else { panic!("{:?}", viewed.state.screen) };
     let source = screen.source.as_ref().unwrap();
-    assert_eq!((source.total.samples, screen.by, screen.lines().len()), (30, super::super::told::By::Addresses, 1));
+    assert_eq!(
+        (source.total.samples, screen.by, screen.lines().len()),
+        (30, super::super::messages::SourceBy::Addresses, 1)
+    );
     assert!(source.remarks[0].contains("no line numbers"), "{:?}", source.remarks);
     // There is nothing else to switch to.
     viewed.act(&[Action::Source, Action::Rank(1), Action::Rank(-1), Escape]);
@@ -243,5 +246,5 @@ fn nothing_that_is_done_in_any_order_breaks_it() {
     for _ in 0..200 {
         viewed.act(&[Escape]);
     }
-    assert!(viewed.state.subject.zooms.is_empty() && matches!(viewed.state.screen, Screen::Table));
+    assert!(viewed.state.query.zooms.is_empty() && matches!(viewed.state.screen, Screen::Table));
 }

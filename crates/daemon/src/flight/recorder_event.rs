@@ -1,6 +1,6 @@
 //! What a recorder tells: a line for people, an object for programs.
 //!
-//! Read first: [`Told`].
+//! Read first: [`RecorderEvent`].
 //!
 //! **Invariant:** pure. Times are those of the records, which `perf script` shows: seconds of the monotonic clock.
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Something that happened.
 #[derive(Debug)]
-pub enum Told {
+pub enum RecorderEvent {
     /// A trigger has fired.
     Fired {
         /// Which.
@@ -87,7 +87,7 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl RecorderEvent {
     /// How a command has ended, where that was not well.
     pub(super) fn of_command(command: String, ended: io::Result<ExitStatus>) -> Option<Self> {
         let how = match ended {
@@ -143,7 +143,7 @@ impl Told {
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for RecorderEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fired { why, at, .. } => write!(f, "{:.6} {why}", seconds(*at)),

@@ -3,8 +3,8 @@
 //! **Invariant:** names of events reach the text without control characters.
 
 use super::Planned;
-use crate::say::visible;
-use pmux_plan::{Fate, GroupPlan, Plan, PmuPlan, Room, Scope, Share, Why};
+use crate::stderr::visible;
+use pmux_plan::{Capacity, EventFit, GroupPlan, NeverReason, Plan, PmuPlan, Scope, Share};
 
 /// `1 event`, `2 events`.
 pub(super) fn count(number: usize, what: &str) -> String {
@@ -42,12 +42,12 @@ fn them(number: usize) -> &'static str {
 
 fn about_pmu(plan: &Plan, index: usize) -> Option<String> {
     let pmu = plan.pmus.get(index)?;
-    let fates: Vec<&Fate> =
-        plan.events.iter().filter(|event| event.pmu == Some(index)).map(|event| &event.fate).collect();
+    let fits: Vec<&EventFit> =
+        plan.events.iter().filter(|event| event.pmu == Some(index)).map(|event| &event.fit).collect();
     let events = count(pmu.events, "event");
-    Some(match &pmu.room {
-        Room::Plenty => {
-            let kept = fates.iter().any(|fate| !matches!(fate, Fate::Always));
+    Some(match &pmu.capacity {
+        Capacity::Plenty => {
+            let kept = fits.iter().any(|fit| !matches!(fit, EventFit::Always));
             let (need, seen) = match (pmu.events, kept) {
                 (1, false) => ("needs", "it is seen all the time"),
                 (1, true) => ("needs", "it is seen with its group"),
@@ -56,27 +56,27 @@ fn about_pmu(plan: &Plan, index: usize) -> Option<String> {
             };
             format!("{events} {need} no counter: {seen}.")
         }
-        Room::Unknown => {
+        Capacity::Unknown => {
             let name = visible(&pmu.name);
             format!(
                 "{events} of the PMU {name}: how many of those run at once is not known, so nothing is said of {}.",
                 them(pmu.events)
             )
         }
-        Room::Counters { fixed, .. } => {
-            let limited = plan.pmus.iter().filter(|pmu| matches!(pmu.room, Room::Counters { .. })).count();
+        Capacity::Counters { fixed, .. } => {
+            let limited = plan.pmus.iter().filter(|pmu| matches!(pmu.capacity, Capacity::Counters { .. })).count();
             let unit = if limited > 1 { format!("counter of {}", visible(&pmu.name)) } else { "counter".to_owned() };
             let one_kind = match fixed.len() {
                 0 => String::new(),
                 1 => " (1 of them for one kind of event only)".to_owned(),
                 fixed => format!(" ({fixed} of them for one kind of event each)"),
             };
-            needs(pmu, "event", &unit, &one_kind) + &outcome(&fates) + &sharing(pmu, &fates)
+            needs(pmu, "event", &unit, &one_kind) + &outcome(&fits) + &sharing(pmu, &fits)
         }
-        Room::Registers { total, execute, data } => {
+        Capacity::Registers { total, execute, data } => {
             let kinds =
                 if execute + data > *total { String::new() } else { format!(" ({execute} for code, {data} for data)") };
-            needs(pmu, "breakpoint", "debug register", &kinds) + &outcome(&fates)
+            needs(pmu, "breakpoint", "debug register", &kinds) + &outcome(&fits)
         }
     })
 }
@@ -90,22 +90,22 @@ fn needs(pmu: &PmuPlan, what: &str, unit: &str, note: &str) -> String {
         _ => unit.to_owned(),
     };
     let shared = match pmu.questions {
-        questions if questions < pmu.events && matches!(pmu.room, Room::Counters { .. }) => {
+        questions if questions < pmu.events && matches!(pmu.capacity, Capacity::Counters { .. }) => {
             format!(" ({questions} if equal ones shared one)")
         }
         // Debug registers are not shared.
         _ => String::new(),
     };
-    let there = pmu.room.total().unwrap_or(0);
+    let there = pmu.capacity.total().unwrap_or(0);
     let are = if there == 1 { "is" } else { "are" };
     format!("{} {need} {} {units}{shared}, {there} {are} there{note}: ", count(pmu.events, what), pmu.events)
 }
 
 /// `they take turns, each is seen 75 % of the time.`
-fn outcome(fates: &[&Fate]) -> String {
-    let never = fates.iter().filter(|fate| matches!(fate, Fate::Never(_))).count();
+fn outcome(fits: &[&EventFit]) -> String {
+    let never = fits.iter().filter(|fit| matches!(fit, EventFit::Never(_))).count();
     let shares: Vec<Share> =
-        fates.iter().filter(|fate| !matches!(fate, Fate::Never(_))).filter_map(|fate| fate.share()).collect();
+        fits.iter().filter(|fit| !matches!(fit, EventFit::Never(_))).filter_map(|fit| fit.share()).collect();
     let by_size = |a: &&Share, b: &&Share| (a.on * b.of).cmp(&(b.on * a.of));
     let (Some(least), Some(most)) = (shares.iter().min_by(by_size), shares.iter().max_by(by_size)) else {
         return if never == 1 {
@@ -137,8 +137,8 @@ fn of_the_time(share: Share) -> String {
     if share.on == share.of { "all the time".to_owned() } else { format!("{} of the time", percent(share)) }
 }
 
-fn sharing(pmu: &PmuPlan, fates: &[&Fate]) -> String {
-    let all = fates.iter().all(|fate| matches!(fate, Fate::Always));
+fn sharing(pmu: &PmuPlan, fits: &[&EventFit]) -> String {
+    let all = fits.iter().all(|fit| matches!(fit, EventFit::Always));
     if !all && pmu.questions < pmu.events && pmu.fits_if_shared {
         " If equal events shared a counter, all would be on at once.".to_owned()
     } else {
@@ -158,7 +158,7 @@ pub(super) fn group(plan: &Plan, group: usize) -> String {
 }
 
 /// Why a group, or an event, is never counted, with its name in front.
-pub(super) fn reason(plan: &Plan, who: &str, why: &Why) -> String {
+pub(super) fn reason(plan: &Plan, who: &str, why: &NeverReason) -> String {
     let why = self::why(plan, why);
     let colon = if why.starts_with(NEEDS) { "" } else { ":" };
     format!("{who}{colon} {why}")
@@ -168,25 +168,25 @@ pub(super) fn reason(plan: &Plan, who: &str, why: &Why) -> String {
 const NEEDS: &str = "needs ";
 
 /// Why an event is never counted.
-pub(super) fn why(plan: &Plan, why: &Why) -> String {
+pub(super) fn why(plan: &Plan, why: &NeverReason) -> String {
     let name = |event: &usize| plan.events.get(*event).map(|event| visible(&event.name)).unwrap_or_default();
     let pmu = |event: &usize| {
         let pmu = plan.events.get(*event).and_then(|event| plan.pmus.get(event.pmu?));
         pmu.map(|pmu| visible(&pmu.name)).unwrap_or_default()
     };
     match why {
-        Why::NoPmu { event } => format!("the machine has no PMU for {}", name(event)),
-        Why::NotCounted { event } => format!("the PMU {} has no counter for {}", pmu(event), name(event)),
-        Why::MixedPmus { events: [first, second] } => format!(
+        NeverReason::NoPmu { event } => format!("the machine has no PMU for {}", name(event)),
+        NeverReason::NotCounted { event } => format!("the PMU {} has no counter for {}", pmu(event), name(event)),
+        NeverReason::MixedPmus { events: [first, second] } => format!(
             "{} is for the PMU {} and {} for {}: a group can't have both",
             name(first),
             pmu(first),
             name(second),
             pmu(second)
         ),
-        Why::TooFew { events, counters } => {
+        NeverReason::TooFew { events, counters } => {
             let registers = events.first().and_then(|event| plan.pmus.get(plan.events.get(*event)?.pmu?));
-            let registers = registers.is_some_and(|pmu| matches!(pmu.room, Room::Registers { .. }));
+            let registers = registers.is_some_and(|pmu| matches!(pmu.capacity, Capacity::Registers { .. }));
             let unit = if registers { "debug register" } else { "counter" };
             let whole = |group: &&GroupPlan| group.events.clone().eq(events.iter().copied());
             let (who, them) = match plan.groups.iter().find(whole) {
@@ -200,16 +200,16 @@ pub(super) fn why(plan: &Plan, why: &Why) -> String {
             };
             format!("{who}{} at once, and {there}", count(events.len(), unit))
         }
-        Why::RegistersTaken { by } => {
+        NeverReason::RegistersTaken { by } => {
             let names = and(&by.iter().map(name).collect::<Vec<_>>());
             format!("the debug registers are taken by {names}, and are never shared in time")
         }
-        Why::PinnedFirst { groups } => {
+        NeverReason::PinnedFirst { groups } => {
             let names = and(&groups.iter().map(|&group| self::group(plan, group)).collect::<Vec<_>>());
             let (is, leave) = if groups.len() == 1 { ("is", "leaves") } else { ("are", "leave") };
             format!("{names} {is} pinned: always on, and {leave} too little room")
         }
-        Why::Refused(error) => error.to_string(),
+        NeverReason::Refused(error) => error.to_string(),
     }
 }
 

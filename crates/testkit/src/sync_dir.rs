@@ -4,19 +4,19 @@ use crate::PATIENCE;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A folder in which files say how far a program is. That of [`Door::new`] goes away with the test.
-pub struct Door {
+/// A folder in which files say how far a program is. That of [`SyncDir::new`] goes away with the test.
+pub struct SyncDir {
     folder: PathBuf,
     _own: Option<tempfile::TempDir>,
 }
 
-impl Default for Door {
+impl Default for SyncDir {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Door {
+impl SyncDir {
     /// A new folder.
     pub fn new() -> Self {
         let own = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ impl Door {
     }
 
     /// Says that something has happened. A reader sees no file, or all of it: the number of this process, and a line feed.
-    pub fn say(&self, what: &str) {
+    pub fn post(&self, what: &str) {
         let draft = self.folder.join(format!(".{what}.{}", std::process::id()));
         std::fs::write(&draft, format!("{}\n", std::process::id())).unwrap();
         std::fs::rename(draft, self.folder.join(what)).unwrap();
@@ -47,7 +47,7 @@ impl Door {
 
     /// Says that this process is there.
     pub fn arrive(&self) {
-        self.say("here");
+        self.post("here");
     }
 
     /// Waits until something has happened. A folder that is gone means that the test has failed: the program ends. So it does when
@@ -70,7 +70,7 @@ impl Door {
     }
 
     /// The process that has arrived.
-    pub fn visitor(&self) -> i32 {
+    pub fn arrived_pid(&self) -> i32 {
         self.read("here").parse().unwrap()
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Who is who, and where is what.
-pub(super) struct Who {
+pub(super) struct Resolver {
     pub(super) symbolizer: Symbolizer,
     /// By thread.
     names: HashMap<i32, String>,
@@ -22,14 +22,14 @@ pub(super) struct Who {
 
 /// How an address is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum As {
+pub(super) enum AddressKind {
     /// It lies in the instruction.
     Instruction,
     /// It is where a call returns to.
     Return,
 }
 
-impl Who {
+impl Resolver {
     pub(super) fn new() -> Self {
         let (names, images) = Default::default();
         Self { symbolizer: Symbolizer::new(), names, images, astray: false }
@@ -96,7 +96,7 @@ impl Who {
         let mut places = Vec::with_capacity(chain.len());
         for &caller in chain {
             // Asked first: then the process is known.
-            let place = self.place(pid, caller, As::Return);
+            let place = self.place(pid, caller, AddressKind::Return);
             let stands = self.images.get(&pid).copied().unwrap_or(pid);
             if !self.symbolizer.may_return_to(stands, caller) {
                 self.astray = true;
@@ -108,7 +108,7 @@ impl Who {
     }
 
     /// What stands at an address.
-    pub(super) fn place(&mut self, pid: i32, address: u64, how: As) -> Arc<Place> {
+    pub(super) fn place(&mut self, pid: i32, address: u64, how: AddressKind) -> Arc<Place> {
         let stands = match self.images.get(&pid) {
             Some(&stands) => stands,
             None => {
@@ -119,8 +119,8 @@ impl Who {
             }
         };
         match how {
-            As::Instruction => self.symbolizer.place(stands, address),
-            As::Return => self.symbolizer.place_of_return(stands, address),
+            AddressKind::Instruction => self.symbolizer.place(stands, address),
+            AddressKind::Return => self.symbolizer.place_of_return(stands, address),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 /// Writes one line, or several, to standard error.
-pub fn say(text: &str) {
+pub fn write_stderr(text: &str) {
     let mut line = crate::text::in_locale(visible_lines(text));
     line.push('\n');
     // One call, so that lines of several programs don't mix. When it fails, there is no other place to say so.
@@ -14,8 +14,8 @@ pub fn say(text: &str) {
 }
 
 /// Says what is wrong, and returns the exit status.
-pub fn complain(text: &str, status: u8) -> u8 {
-    say(&format!("pmux: {text}"));
+pub fn report_error(text: &str, status: u8) -> u8 {
+    write_stderr(&format!("pmux: {text}"));
     status
 }
 

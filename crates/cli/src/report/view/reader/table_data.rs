@@ -4,10 +4,12 @@
 //!
 //! **Invariant:** a row has the same texts here as in the printed table.
 
-use super::super::told::{CallLine, Chains, EventLine, Line, Overview, RowKey, Sheet, Step, ThreadLine};
+use super::super::messages::{
+    CallLine, CallStep, Chains, EventLine, Overview, RowKey, TableData, TableRow, ThreadLine,
+};
 use super::Made;
 use crate::report::{View, percent, table};
-use crate::say::visible;
+use crate::stderr::visible;
 use pmux::profile::{Call, Name, Profile, Row, Side, Spot, Symbols, Tally, ThreadId, Weight};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,19 +18,25 @@ use std::collections::HashMap;
 const LEAST_CALL_PERCENT: f64 = 0.1;
 
 /// The table of what was made, with the calls beside the rows that are open.
-pub(super) fn make(profile: &Profile, symbols: &Symbols, made: &Made, open: &[RowKey], least_percent: f64) -> Sheet {
+pub(super) fn make(
+    profile: &Profile,
+    symbols: &Symbols,
+    made: &Made,
+    open: &[RowKey],
+    least_percent: f64,
+) -> TableData {
     let view = made.view(profile, symbols);
-    let event = made.subject.event;
+    let event = made.query.event;
     let total = made.part.total(event);
     let key_of = |row: &Row| RowKey { group: made.hot.group(row.group), spot: row.spot };
     let rows = made.hot.rows(event).iter().filter(|row| percent(row.total, total) >= least_percent);
     let line = |row: &Row| {
         let program = program_of(&view, row.spot);
-        Line { key: key_of(row), cells: table::cells(&view, row), own: row.own, total: row.total, program }
+        TableRow { key: key_of(row), cells: table::cells(&view, row), own: row.own, total: row.total, program }
     };
-    let mut lines: Vec<Line> = rows.map(line).collect();
+    let mut lines: Vec<TableRow> = rows.map(line).collect();
     lines.sort_by(|a, b| {
-        let heavy = |line: &Line| Reverse((line.total.period, line.own.period));
+        let heavy = |line: &TableRow| Reverse((line.total.period, line.own.period));
         heavy(a).cmp(&heavy(b)).then_with(|| a.cells.cmp(&b.cells))
     });
     let least_period = (total.period as f64 * LEAST_CALL_PERCENT / 100.0).ceil() as u64;
@@ -43,7 +51,7 @@ pub(super) fn make(profile: &Profile, symbols: &Symbols, made: &Made, open: &[Ro
         }
         calls.insert(key_of(row), flat.lines);
     }
-    Sheet { subject: made.subject.clone(), total, lines, calls }
+    TableData { query: made.query.clone(), total, lines, calls }
 }
 
 fn program_of(view: &View<'_>, spot: Spot) -> Option<(Name, String)> {
@@ -56,7 +64,7 @@ fn program_of(view: &View<'_>, spot: Spot) -> Option<(Name, String)> {
 }
 
 /// A step, its name and its program.
-type What = (Step, String, Option<(Name, String)>);
+type CallLabel = (CallStep, String, Option<(Name, String)>);
 
 /// A tree on its way into lines.
 struct Flat<'a> {
@@ -71,17 +79,17 @@ impl Flat<'_> {
             Side::Callers => "called by",
             Side::Callees => "calls",
         };
-        self.add((Step::Side(side), name.to_owned(), None), weight, calls, has_more);
+        self.add((CallStep::Side(side), name.to_owned(), None), weight, calls, has_more);
     }
 
-    fn add(&mut self, (step, name, program): What, weight: Weight, next: &[Call], has_more: bool) {
+    fn add(&mut self, (step, name, program): CallLabel, weight: Weight, next: &[Call], has_more: bool) {
         let (place, depth) = (self.lines.len(), self.rails.len());
         self.rails.push(has_more);
         let rails = self.rails.clone();
         self.lines.push(CallLine { step, name, program, weight, depth, end: 0, next: next.len(), rails });
         for (at, call) in next.iter().enumerate() {
             let program = program_of(self.view, call.spot);
-            let what = (Step::Call(call.spot), table::spot_name(self.view, call.spot), program);
+            let what = (CallStep::Call(call.spot), table::spot_name(self.view, call.spot), program);
             self.add(what, call.weight, &call.next, at + 1 < next.len());
         }
         self.rails.pop();

@@ -2,7 +2,7 @@
 //!
 //! What it is: the folders, the names in them, and what a recorder that was killed has left there. A recorder in the foreground is
 //! called by its process, one of the service by its name.
-//! Read first: [`Folder`].
+//! Read first: [`SocketDir`].
 //!
 //! **Invariant:** a socket is taken away only by its recorder, or when no process listens at it and its process is not there any more.
 
@@ -20,18 +20,18 @@ const USERS: &str = "/run/user";
 
 /// Where sockets of recorders are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Folder(PathBuf);
+pub struct SocketDir(PathBuf);
 
 /// Which recorder is meant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Called {
+pub enum RecorderId {
     /// One in the foreground, by its process.
     Process(u32),
     /// One of a service, by its name.
     Name(String),
 }
 
-impl std::fmt::Display for Called {
+impl std::fmt::Display for RecorderId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Process(pid) => write!(f, "{pid}"),
@@ -40,7 +40,7 @@ impl std::fmt::Display for Called {
     }
 }
 
-impl Called {
+impl RecorderId {
     /// What a text means: a number is a process.
     #[must_use]
     pub fn parse(text: &str) -> Self {
@@ -52,7 +52,7 @@ impl Called {
     }
 }
 
-impl Folder {
+impl SocketDir {
     /// That of this user; `None` for an ordinary user without `XDG_RUNTIME_DIR`.
     #[must_use]
     pub fn own() -> Option<Self> {
@@ -111,18 +111,18 @@ impl Folder {
 
     /// The socket of a recorder.
     #[must_use]
-    pub fn socket(&self, called: &Called) -> PathBuf {
-        self.0.join(format!("{called}{SUFFIX}"))
+    pub fn socket(&self, id: &RecorderId) -> PathBuf {
+        self.0.join(format!("{id}{SUFFIX}"))
     }
 
     /// The recorders that have a socket here, by process and name; none was asked yet.
     #[must_use]
-    pub fn recorders(&self) -> Vec<(Called, PathBuf)> {
+    pub fn recorders(&self) -> Vec<(RecorderId, PathBuf)> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let mut found: Vec<_> = entries
             .filter_map(|entry| {
-                let called = Called::of_file(entry.file_name().to_str()?)?;
-                Some((called, entry.path()))
+                let id = RecorderId::of_file(entry.file_name().to_str()?)?;
+                Some((id, entry.path()))
             })
             .collect();
         found.sort();
@@ -130,9 +130,9 @@ impl Folder {
     }
 
     fn sweep(&self) {
-        for (called, socket) in self.recorders() {
-            let Called::Process(pid) = called else { continue };
-            if !is_there(pid) && matches!(ask::connect(&socket), Err(AskError::NobodyListens)) {
+        for (id, socket) in self.recorders() {
+            let RecorderId::Process(pid) = id else { continue };
+            if !is_there(pid) && matches!(ask::connect(&socket), Err(AskError::NotListening)) {
                 // Another process that sweeps may have been faster.
                 let _ = fs::remove_file(&socket);
             }
@@ -143,7 +143,7 @@ impl Folder {
             let pid = name.to_str().and_then(|name| name.strip_suffix(LOCK_SUFFIX)).and_then(|pid| pid.parse().ok());
             if let Some(pid) = pid
                 && !is_there(pid)
-                && !self.socket(&Called::Process(pid)).exists()
+                && !self.socket(&RecorderId::Process(pid)).exists()
             {
                 let _ = fs::remove_file(entry.path());
             }

@@ -91,7 +91,7 @@ mod tests {
     use pmux::Nanos;
 
     #[test]
-    fn who_was_away_is_told_once() {
+    fn absent_cpus_are_reported_once() {
         let absence = |cpu, from, to: Option<u64>| Absence { cpu, from: Nanos(from), to: to.map(Nanos) };
         let second = 1_000_000_000;
         let absences = [absence(3, 0, None), absence(1, 0, Some(second)), absence(1, second, Some(2 * second))];

@@ -1,7 +1,7 @@
 //! What the reader and the screen tell each other.
 //!
-//! What it is: the screen says all that it wants to see as one [`Ask`]; the reader answers with [`Told`], again and again while there is
-//! more to read. Read first: [`Subject`], [`Sheet`].
+//! What it is: the screen says all that it wants to see as one [`ViewRequest`]; the reader answers with [`ReaderMessage`], again and
+//! again while there is more to read. Read first: [`TableQuery`], [`TableData`].
 //!
 //! **Invariant:** plain data with texts that may stand on a terminal; nothing here points into a recording that is being read.
 
@@ -17,7 +17,7 @@ pub(super) struct RowKey {
 
 /// A part of the recording: only samples that belong there are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum ZoomTarget {
     /// Of this thread.
     Thread(ThreadId),
     /// Met in this program or library, by what it is called in a table.
@@ -29,13 +29,13 @@ pub(super) enum Part {
 /// A part that is looked at, and what it is called.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Zoom {
-    pub(super) part: Part,
+    pub(super) part: ZoomTarget,
     pub(super) label: String,
 }
 
 /// Which table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Subject {
+pub(super) struct TableQuery {
     /// The place of its event.
     pub(super) event: usize,
     /// Each within the one before.
@@ -46,7 +46,7 @@ pub(super) struct Subject {
 
 /// What the weights of a function are shown by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum By {
+pub(super) enum SourceBy {
     /// Lines of source.
     Lines,
     /// Instructions.
@@ -55,17 +55,17 @@ pub(super) enum By {
 
 /// All that the screen wants to see.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Ask {
-    pub(super) subject: Subject,
+pub(super) struct ViewRequest {
+    pub(super) query: TableQuery,
     /// Rows whose calls are wanted.
     pub(super) open: Vec<RowKey>,
     /// The function whose source is wanted, and by what.
-    pub(super) source: Option<(Spot, By)>,
+    pub(super) source: Option<(Spot, SourceBy)>,
 }
 
 /// A row.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct TableRow {
     pub(super) key: RowKey,
     /// A text for each key of the subject.
     pub(super) cells: Vec<String>,
@@ -77,7 +77,7 @@ pub(super) struct Line {
 
 /// A step of the way to a call: what is open is remembered by such ways.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Step {
+pub(super) enum CallStep {
     /// The heading of one side.
     Side(Side),
     Call(Spot),
@@ -86,7 +86,7 @@ pub(super) enum Step {
 /// A line of the calls beside a row: a preorder of the tree.
 #[derive(Clone, Debug)]
 pub(super) struct CallLine {
-    pub(super) step: Step,
+    pub(super) step: CallStep,
     pub(super) name: String,
     pub(super) program: Option<(Name, String)>,
     pub(super) weight: Weight,
@@ -101,11 +101,11 @@ pub(super) struct CallLine {
 
 /// A table.
 #[derive(Clone, Debug)]
-pub(super) struct Sheet {
-    pub(super) subject: Subject,
+pub(super) struct TableData {
+    pub(super) query: TableQuery,
     /// All that is counted in it.
     pub(super) total: Weight,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<TableRow>,
     /// The calls beside the rows that were asked for.
     pub(super) calls: HashMap<RowKey, Vec<CallLine>>,
 }
@@ -186,14 +186,14 @@ pub(super) struct Source {
 
 /// An answer.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ReaderMessage {
     /// So far it was read, and so many samples were met.
     Progress(Progress, u64),
     /// What there is.
     Overview(Overview),
-    Sheet(Sheet),
+    TableData(TableData),
     /// The source of this function, of that subject.
-    Source(Subject, Spot, Source),
+    Source(TableQuery, Spot, Source),
     /// All was read.
     Finished,
     /// Nothing can be read.

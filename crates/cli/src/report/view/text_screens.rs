@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** each key that does something stands in [`KEYS`].
 
+use super::messages::Overview;
 use super::state::Screen;
-use super::told::Overview;
 use unicode_width::UnicodeWidthChar;
 
 /// What keys do, by where they do it.

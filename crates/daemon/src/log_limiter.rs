@@ -1,6 +1,6 @@
 //! How many lines of the log one user may cause.
 //!
-//! What it is: [`Flood`], a token bucket for each user. Lines beyond it are counted, and the count is said.
+//! What it is: [`LogLimiter`], a token bucket for each user. Lines beyond it are counted, and the count is said.
 //!
 //! **Invariant:** pure: the time is an argument. Memory grows with the users of the last seconds only.
 
@@ -12,7 +12,7 @@ const BURST: u64 = 64;
 const PACE_NS: u64 = 500_000_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Flood(HashMap<u32, Bucket>);
+pub(crate) struct LogLimiter(HashMap<u32, Bucket>);
 
 #[derive(Debug)]
 struct Bucket {
@@ -22,7 +22,7 @@ struct Bucket {
     left_out: u64,
 }
 
-impl Flood {
+impl LogLimiter {
     /// Whether a line about a user is written now.
     pub(crate) fn admits(&mut self, user: u32, now_ns: u64) -> bool {
         let bucket = self.0.entry(user).or_insert(Bucket { full_at_ns: now_ns, left_out: 0 });
@@ -37,7 +37,7 @@ impl Flood {
         admitted
     }
 
-    /// When [`Flood::left_out`] has something to say; `None` where no line was left out.
+    /// When [`LogLimiter::left_out`] has something to say; `None` where no line was left out.
     #[must_use]
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let waiting = self.0.values().filter(|bucket| bucket.left_out > 0);
@@ -64,30 +64,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_fills_the_log_of_no_other_and_is_told_of() {
-        let mut flood = Flood::default();
+    fn the_log_limit_is_per_user_and_reported() {
+        let mut log_limiter = LogLimiter::default();
         let start = 7_000_000_000_000;
-        let admitted = (0..1000).filter(|_| flood.admits(1, start)).count() as u64;
+        let admitted = (0..1000).filter(|_| log_limiter.admits(1, start)).count() as u64;
         assert_eq!(admitted, BURST);
-        assert!(flood.admits(2, start), "another user");
-        assert_eq!(flood.left_out(start), []);
-        let next = flood.next_ns().unwrap_or_default();
+        assert!(log_limiter.admits(2, start), "another user");
+        assert_eq!(log_limiter.left_out(start), []);
+        let next = log_limiter.next_ns().unwrap_or_default();
         assert_eq!(next, start + 2 * PACE_NS);
-        assert_eq!(flood.left_out(next), [(1, 1000 - BURST)]);
-        assert_eq!((flood.next_ns(), flood.left_out(next)), (None, vec![]), "it is said once");
-        assert!(flood.admits(1, next) && !flood.admits(1, next), "that line was one of its lines");
+        assert_eq!(log_limiter.left_out(next), [(1, 1000 - BURST)]);
+        assert_eq!((log_limiter.next_ns(), log_limiter.left_out(next)), (None, vec![]), "it is said once");
+        assert!(log_limiter.admits(1, next) && !log_limiter.admits(1, next), "that line was one of its lines");
         // A flood that goes on: two lines a second, the sentence among them.
-        let (mut lines, mut told) = (0, 0);
+        let (mut lines, mut reported) = (0, 0);
         for ms in 0..10_000 {
             let now = next + ms * 1_000_000;
-            lines += u64::from(flood.admits(1, now));
-            for (_, left_out) in flood.left_out(now) {
+            lines += u64::from(log_limiter.admits(1, now));
+            for (_, left_out) in log_limiter.left_out(now) {
                 lines += 1;
-                told += left_out;
+                reported += left_out;
             }
         }
-        assert!((18..=22).contains(&lines) && told > 8_900, "{lines} {told}");
-        assert!(flood.left_out(u64::MAX / 2).len() <= 1 && flood.left_out(u64::MAX / 2).is_empty());
-        assert!(flood.left_out(u64::MAX).is_empty() && flood.0.is_empty(), "nothing is kept of who was quiet");
+        assert!((18..=22).contains(&lines) && reported > 8_900, "{lines} {reported}");
+        assert!(log_limiter.left_out(u64::MAX / 2).len() <= 1 && log_limiter.left_out(u64::MAX / 2).is_empty());
+        assert!(
+            log_limiter.left_out(u64::MAX).is_empty() && log_limiter.0.is_empty(),
+            "nothing is kept of who was quiet"
+        );
     }
 }

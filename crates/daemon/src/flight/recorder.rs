@@ -1,17 +1,17 @@
 //! What is done when something happens.
 //!
-//! What it is: [`Pilot`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask. The code
+//! What it is: [`FlightRecorder`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask. The code
 //! that has it waits for all of that with a waiter of its own, and tells what comes of it.
-//! Read first: [`Pilot::take`]; then `wishes`, which says who gets a snapshot and who is held back.
+//! Read first: [`FlightRecorder::take`]; then `throttle`, which says who gets a snapshot and who is held back.
 //!
 //! **Invariant:** nothing here waits. What floods (triggers, commands) is left out and counted, and a direct request for a
 //! snapshot gets one.
 
-use super::ask::Question;
+use super::ask::ControlCommand;
 use super::child::Child;
-use super::control::{Asked, AskerId, Control};
-use super::told::{Told, snapshot_value};
-use super::wishes::{Wanted, Wishes};
+use super::control::{Control, ControlClientId, ControlRequest};
+use super::recorder_event::{RecorderEvent, snapshot_value};
+use super::throttle::{SnapshotRequest, SnapshotThrottle};
 use pmux::flight::{Cause, Flight, FlightOptions, Requested, Snapshot, SnapshotError};
 use pmux::trigger::{
     Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, SwitchRequest, Switched, TriggerError,
@@ -34,7 +34,7 @@ const MOST_COMMANDS: usize = 16;
 
 /// What a recorder is to do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RecorderPlan {
     /// What it is called, in what it says of itself; nothing for one in the foreground.
     pub name: Option<String>,
     /// What is sampled.
@@ -51,7 +51,7 @@ pub struct Plan {
 
 /// Why a recorder does not start.
 #[derive(Debug)]
-pub enum PilotError {
+pub enum RecorderError {
     /// Events can't be recorded, or snapshots not be written.
     Flight(Error),
     /// A trigger does not work here.
@@ -62,7 +62,7 @@ pub enum PilotError {
     Address(String),
 }
 
-impl fmt::Display for PilotError {
+impl fmt::Display for RecorderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flight(error) => error.fmt(f),
@@ -73,16 +73,16 @@ impl fmt::Display for PilotError {
     }
 }
 
-impl std::error::Error for PilotError {}
+impl std::error::Error for RecorderError {}
 
 #[derive(Default)]
-struct Waiting {
-    askers: Vec<AskerId>,
+struct SnapshotWaiters {
+    clients: Vec<ControlClientId>,
     runs: Vec<(String, Fired)>,
 }
 
 /// A recorder at work.
-pub struct Pilot {
+pub struct FlightRecorder {
     // Before the flight, whose events it switches.
     sets: EventSets,
     flight: Flight,
@@ -91,13 +91,13 @@ pub struct Pilot {
     plan_sets: Vec<SetText>,
     control: Option<Control>,
     commands: Commands,
-    wishes: Wishes,
+    throttle: SnapshotThrottle,
     /// The CPUs whose events are led into rings.
     online: CpuList,
     /// Who asked since the last snapshot was asked for.
-    askers: Vec<AskerId>,
+    clients: Vec<ControlClientId>,
     /// What waits for each snapshot, by its number.
-    waiting: HashMap<u64, Waiting>,
+    waiting: HashMap<u64, SnapshotWaiters>,
     directory: PathBuf,
     keep: String,
     start: Start,
@@ -111,34 +111,34 @@ pub struct Pilot {
     trouble: Option<String>,
     /// How many of the flight's notes are told.
     notes: usize,
-    told: Vec<Told>,
+    messages: Vec<RecorderEvent>,
 }
 
-impl Pilot {
+impl FlightRecorder {
     /// Opens everything; nothing samples yet.
     ///
     /// # Errors
-    /// [`PilotError`]: nothing is open then.
-    pub fn open(session: &Session, plan: Plan, target: &Target<'_>) -> Result<Self, PilotError> {
+    /// [`RecorderError`]: nothing is open then.
+    pub fn open(session: &Session, plan: RecorderPlan, target: &Target<'_>) -> Result<Self, RecorderError> {
         let events = |set: &SetText| {
             let parsed = EventList::parse(&[&set.events], session.catalog());
             parsed
                 .map(|events| (set.name.clone(), events))
-                .map_err(|error| PilotError::Set(set.name.clone(), Box::new(Error::Parse(error))))
+                .map_err(|error| RecorderError::Set(set.name.clone(), Box::new(Error::Parse(error))))
         };
         let set_events = plan.sets.iter().map(events).collect::<Result<Vec<_>, _>>()?;
         // Paths are told to others, who may be elsewhere.
         let directory = std::path::absolute(&plan.options.directory).unwrap_or(plan.options.directory);
         let options = FlightOptions { directory: directory.clone(), ..plan.options };
         let start = options.record.start;
-        let keep = super::told::keep(options.keep);
-        let wishes = Wishes::new(&plan.rules, plan.cool_down);
+        let keep = super::recorder_event::keep(options.keep);
+        let throttle = SnapshotThrottle::new(&plan.rules, plan.cool_down);
         let mut flight =
-            Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
+            Flight::open(session, plan.events, &set_events, target, options).map_err(RecorderError::Flight)?;
         let mut sets = EventSets::new(session);
         flight.gather(&mut sets);
         let triggers = Triggers::open(session, &plan.rules, Setting::of(copy_of(target)));
-        let triggers = triggers.map_err(PilotError::Trigger)?;
+        let triggers = triggers.map_err(RecorderError::Trigger)?;
         Ok(Self {
             notes: flight.notes().len(),
             sets,
@@ -148,9 +148,9 @@ impl Pilot {
             plan_sets: plan.sets,
             control: None,
             commands: Commands::default(),
-            wishes,
+            throttle,
             online: session.online(),
-            askers: Vec::new(),
+            clients: Vec::new(),
             waiting: HashMap::new(),
             directory,
             keep,
@@ -162,12 +162,12 @@ impl Pilot {
             not_run: 0,
             began: Instant::now(),
             trouble: None,
-            told: Vec::new(),
+            messages: Vec::new(),
         })
     }
 
     /// From now on it can be asked.
-    pub fn be_asked(&mut self, control: Control) {
+    pub fn set_control(&mut self, control: Control) {
         self.control = Some(control);
     }
 
@@ -186,18 +186,18 @@ impl Pilot {
     /// Lets it begin, and the command go, where there is one.
     ///
     /// # Errors
-    /// [`PilotError::Flight`], [`PilotError::Address`]: the command has ended then.
-    pub fn begin(&mut self, command: Option<Command>) -> Result<Option<Child>, PilotError> {
+    /// [`RecorderError::Flight`], [`RecorderError::Address`]: the command has ended then.
+    pub fn begin(&mut self, command: Option<Command>) -> Result<Option<Child>, RecorderError> {
         let on: Vec<String> =
             self.plan_sets.iter().filter(|set| set.at_first == Position::On).map(|set| set.name.clone()).collect();
         for name in on {
             let switched = self.sets.wish(&name, SwitchRequest::On);
             if switched.result.is_err() {
-                self.told.push(Told::Switched(switched));
+                self.messages.push(RecorderEvent::Switched(switched));
             }
         }
         if self.start != Start::OnExec {
-            self.flight.enable().map_err(PilotError::Flight)?;
+            self.flight.enable().map_err(RecorderError::Flight)?;
         }
         self.began = Instant::now();
         let Some(command) = command else { return Ok(None) };
@@ -206,9 +206,9 @@ impl Pilot {
                 .flight
                 .release(command)
                 .map(|running| Some(Child::Running(running)))
-                .map_err(PilotError::Flight);
+                .map_err(RecorderError::Flight);
         }
-        let mut followed = self.flight.follow(command).map_err(PilotError::Flight)?;
+        let mut followed = self.flight.follow(command).map_err(RecorderError::Flight)?;
         let step = followed.next_step();
         self.step(followed, &step).map(Some)
     }
@@ -216,8 +216,8 @@ impl Pilot {
     /// Looks for addresses in what a followed command has mapped, if it stands.
     ///
     /// # Errors
-    /// [`PilotError::Address`]: the command has ended then.
-    pub fn look_into(&mut self, child: Child) -> Result<Child, PilotError> {
+    /// [`RecorderError::Address`]: the command has ended then.
+    pub fn look_into(&mut self, child: Child) -> Result<Child, RecorderError> {
         let Child::Followed(mut followed) = child else { return Ok(child) };
         match followed.try_step() {
             Some(step) => self.step(*followed, &step),
@@ -225,14 +225,14 @@ impl Pilot {
         }
     }
 
-    fn step(&mut self, mut followed: Followed, step: &Step) -> Result<Child, PilotError> {
+    fn step(&mut self, mut followed: Followed, step: &Step) -> Result<Child, RecorderError> {
         match step {
             Step::Ended => self.triggers.miss(),
             Step::Mapped(stop) => {
                 if let Err(why) = self.triggers.look_into(stop) {
                     // It has done nothing yet that anybody would miss.
                     let _ = followed.kill().wait(self.flight.session());
-                    return Err(PilotError::Address(why));
+                    return Err(RecorderError::Address(why));
                 }
                 if self.triggers.awaits_program() {
                     followed.go_on();
@@ -255,7 +255,7 @@ impl Pilot {
         self.triggers.watch(waiter, Token(first.0 + TRIGGERS));
     }
 
-    /// When [`Pilot::take`] is to be called although nothing wakes.
+    /// When [`FlightRecorder::take`] is to be called although nothing wakes.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let reap = (self.commands.running() > 0).then(|| Instant::now() + REAP);
@@ -264,12 +264,12 @@ impl Pilot {
             .next()
             .map(|at| Instant::now() + Duration::from_nanos(at.0.saturating_sub(pmux::serving::now_ns())));
         let control = self.control.as_ref().and_then(Control::deadline);
-        let others = [self.triggers.deadline(), reap, settle, control, self.wishes.deadline()];
+        let others = [self.triggers.deadline(), reap, settle, control, self.throttle.deadline()];
         others.into_iter().flatten().fold(self.flight.next(), Instant::min)
     }
 
-    /// What has happened, after a waiter has woken that [`Pilot::watch`] was given. What follows from it is done.
-    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<Told> {
+    /// What has happened, after a waiter has woken that [`FlightRecorder::watch`] was given. What follows from it is done.
+    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<RecorderEvent> {
         let news = self.triggers.take(wakes, Token(first.0 + TRIGGERS));
         let online = self.flight.session().online();
         if online != self.online {
@@ -278,16 +278,16 @@ impl Pilot {
             let followed = self.flight.follow_cpus();
             self.note_trouble(followed.err());
             let notes = self.flight.notes();
-            let new = notes.iter().skip(self.notes).map(|note| Told::Trouble { what: note.clone() });
-            self.told.extend(new);
+            let new = notes.iter().skip(self.notes).map(|note| RecorderEvent::Trouble { what: note.clone() });
+            self.messages.extend(new);
             self.notes = self.flight.notes().len();
         }
         for news in news {
-            self.heed(news);
+            self.handle(news);
         }
-        self.told.extend(self.wishes.pass());
+        self.messages.extend(self.throttle.take_suppressed());
         for switched in self.sets.settle() {
-            self.told.push(Told::Switched(switched));
+            self.messages.push(RecorderEvent::Switched(switched));
         }
         if let Some(mut control) = self.control.take() {
             for asked in control.take(wakes, Token(first.0 + CONTROL)) {
@@ -295,15 +295,15 @@ impl Pilot {
             }
             self.control = Some(control);
         }
-        self.grant();
+        self.request_snapshot();
         match self.flight.tick() {
-            Ok(done) => done.into_iter().for_each(|snapshot| self.land(snapshot)),
+            Ok(done) => done.into_iter().for_each(|snapshot| self.finish_snapshot(snapshot)),
             Err(error) => self.note_trouble(Some(error)),
         }
         for (command, ended) in self.commands.reap() {
-            self.told.extend(Told::of_command(command, ended));
+            self.messages.extend(RecorderEvent::of_command(command, ended));
         }
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.messages)
     }
 
     /// What is wrong with the recording is told once; it goes on with what it has.
@@ -311,7 +311,7 @@ impl Pilot {
         let Some(what) = error.map(|error| error.to_string()) else { return };
         if self.trouble.as_ref() != Some(&what) {
             self.trouble = Some(what.clone());
-            self.told.push(Told::Trouble { what });
+            self.messages.push(RecorderEvent::Trouble { what });
         }
     }
 
@@ -322,7 +322,7 @@ impl Pilot {
 
     /// How many snapshots were begun.
     #[must_use]
-    pub fn begun(&mut self) -> u64 {
+    pub fn snapshots_begun(&mut self) -> u64 {
         self.flight.status().begun
     }
 
@@ -334,24 +334,24 @@ impl Pilot {
     }
 
     /// Nothing more will happen: what triggers have not told yet is done, as far as it can be begun now.
-    pub fn hear_out(&mut self) -> Vec<Told> {
+    pub fn drain(&mut self) -> Vec<RecorderEvent> {
         for news in self.triggers.finish() {
-            self.heed(news);
+            self.handle(news);
         }
-        self.grant();
-        std::mem::take(&mut self.told)
+        self.request_snapshot();
+        std::mem::take(&mut self.messages)
     }
 
     /// Ends: what was begun is finished at once, and told.
-    pub fn finish(&mut self) -> Vec<Told> {
-        let heard = self.hear_out();
-        self.told.extend(heard);
+    pub fn finish(&mut self) -> Vec<RecorderEvent> {
+        let heard = self.drain();
+        self.messages.extend(heard);
         // What samples on would not be in the last snapshot anyway.
         for snapshot in self.flight.finish() {
-            self.land(snapshot);
+            self.finish_snapshot(snapshot);
         }
-        self.told.extend(self.wishes.end());
-        std::mem::take(&mut self.told)
+        self.messages.extend(self.throttle.end());
+        std::mem::take(&mut self.messages)
     }
 
     /// How it goes.
@@ -379,7 +379,7 @@ impl Pilot {
             "up_s": self.began.elapsed().as_secs_f64(),
             "events": events,
             "keep": self.keep,
-            "held": super::told::held(&status),
+            "held": super::recorder_event::held(&status),
             "warnings": status.warnings,
             "metadata_bytes": status.past_bytes,
             "lost": status.lost,
@@ -387,30 +387,30 @@ impl Pilot {
             "sets": sets,
             "snapshots": self.taken,
             "failed": self.failed,
-            "held_back": self.wishes.held_back(),
+            "held_back": self.throttle.held_back(),
             "not_run": self.not_run,
             "last_snapshot": self.last.as_ref().map(|path| path.display().to_string()),
         })
     }
 
-    fn heed(&mut self, news: News) {
+    fn handle(&mut self, news: News) {
         for switched in self.sets.follow(&self.rules, &news) {
-            self.told.push(Told::Switched(switched));
+            self.messages.push(RecorderEvent::Switched(switched));
         }
         match news {
             News::Fired(fired) => {
                 self.act(&fired);
-                if let Some(left) = self.wishes.cools_down_for(fired.rule) {
+                if let Some(left) = self.throttle.cooldown_left_for(fired.rule) {
                     self.triggers.hold_back(fired.rule, left);
                 }
             }
             News::HeldBack { rule, times, .. } => {
-                let told = self.wishes.hold_back(rule, times);
-                self.told.extend(told);
+                let event = self.throttle.hold_back(rule, times);
+                self.messages.extend(event);
             }
             News::Lost { rules, what } => {
                 let of = rules.iter().filter_map(|&rule| self.rules.get(rule)).map(|rule| rule.trigger.to_string());
-                self.told.push(Told::SourceLost { triggers: of.collect(), what });
+                self.messages.push(RecorderEvent::SourceLost { triggers: of.collect(), what });
             }
             News::Begins { .. } | News::Ends { .. } => {}
         }
@@ -419,9 +419,13 @@ impl Pilot {
     /// Does what a rule says. Sets and marks are done at once; commands behind a snapshot wait for it.
     fn act(&mut self, fired: &Fired) {
         let Some(rule) = self.rules.get(fired.rule) else { return };
-        let tells = self.wishes.tells(fired.rule);
-        if tells {
-            self.told.push(Told::Fired { trigger: rule.trigger.to_string(), why: fired.to_string(), at: fired.at });
+        let may_report = self.throttle.may_report(fired.rule);
+        if may_report {
+            self.messages.push(RecorderEvent::Fired {
+                trigger: rule.trigger.to_string(),
+                why: fired.to_string(),
+                at: fired.at,
+            });
         }
         let actions = rule.actions.clone();
         let mut snapshot = false;
@@ -434,10 +438,10 @@ impl Pilot {
                     let switched = self.sets.carry_out(action);
                     // Longer on than it was to be is no news.
                     let is_news = |switched: &Switched| match switched.result {
-                        Ok(position) => tells && Some(position) != before,
+                        Ok(position) => may_report && Some(position) != before,
                         Err(_) => true,
                     };
-                    self.told.extend(switched.filter(is_news).map(Told::Switched));
+                    self.messages.extend(switched.filter(is_news).map(RecorderEvent::Switched));
                 }
                 Action::Mark(text) => {
                     let text = if text.is_empty() { fired.to_string() } else { text.clone() };
@@ -445,45 +449,45 @@ impl Pilot {
                 }
                 Action::Run(command) if snapshot => runs.push(command.clone()),
                 Action::Run(command) => {
-                    let told = self.run(command, fired);
+                    let event = self.run(command, fired);
                     // Why not is said as often as what happened.
-                    self.told.extend(told.filter(|_| tells));
+                    self.messages.extend(event.filter(|_| may_report));
                 }
             }
         }
         if snapshot {
-            let told = self.wishes.want(fired, runs);
-            self.told.extend(told);
+            let event = self.throttle.request(fired, runs);
+            self.messages.extend(event);
         }
     }
 
     /// Takes one snapshot for all that was wanted since the last time.
-    fn grant(&mut self) {
-        let Some(Wanted { cause, runs }) = self.wishes.granted() else { return };
+    fn request_snapshot(&mut self) {
+        let Some(SnapshotRequest { cause, runs }) = self.throttle.take_request() else { return };
         let number = match self.flight.request(cause) {
             Requested::Begun(number) | Requested::Joined(number) | Requested::Waits(number) => number,
         };
         let waiting = self.waiting.entry(number).or_default();
         waiting.runs.extend(runs);
-        waiting.askers.append(&mut self.askers);
+        waiting.clients.append(&mut self.clients);
     }
 
-    fn reply(&mut self, control: &mut Control, asked: &Asked) {
-        match asked.question {
-            Question::Status => {
+    fn reply(&mut self, control: &mut Control, asked: &ControlRequest) {
+        match asked.command {
+            ControlCommand::Status => {
                 let status = self.status();
-                control.answer(asked.asker, &status);
+                control.answer(asked.client, &status);
             }
-            Question::Dump => {
-                self.told.push(Told::Asked { who: asked.who.clone() });
+            ControlCommand::Dump => {
+                self.messages.push(RecorderEvent::Asked { who: asked.description.clone() });
                 // Those who ask at the same moment get the same one.
-                self.wishes.ask(&asked.who);
-                self.askers.push(asked.asker);
+                self.throttle.request_by_hand(&asked.description);
+                self.clients.push(asked.client);
             }
         }
     }
 
-    fn land(&mut self, snapshot: Result<Snapshot, SnapshotError>) {
+    fn finish_snapshot(&mut self, snapshot: Result<Snapshot, SnapshotError>) {
         let number = match &snapshot {
             Ok(snapshot) => snapshot.number,
             Err(error) => error.number,
@@ -501,26 +505,26 @@ impl Pilot {
             }
         };
         if let Some(control) = &mut self.control {
-            waiting.askers.iter().for_each(|asker| control.answer(*asker, &answer));
+            waiting.clients.iter().for_each(|client| control.answer(*client, &answer));
         }
         let good = snapshot.is_ok();
-        self.told.push(match snapshot {
-            Ok(snapshot) => Told::Snapshot(Box::new(snapshot)),
-            Err(error) => Told::NoSnapshot { why: error.to_string() },
+        self.messages.push(match snapshot {
+            Ok(snapshot) => RecorderEvent::Snapshot(Box::new(snapshot)),
+            Err(error) => RecorderEvent::NoSnapshot { why: error.to_string() },
         });
         for (command, fired) in waiting.runs {
-            let told = if good {
+            let event = if good {
                 self.run(&command, &fired)
             } else {
                 self.not_run += 1;
-                Some(Told::NotRun { command, why: "there is no snapshot for it".to_owned() })
+                Some(RecorderEvent::NotRun { command, why: "there is no snapshot for it".to_owned() })
             };
-            self.told.extend(told);
+            self.messages.extend(event);
         }
     }
 
     /// Starts a command; why not, where that is so.
-    fn run(&mut self, command: &str, fired: &Fired) -> Option<Told> {
+    fn run(&mut self, command: &str, fired: &Fired) -> Option<RecorderEvent> {
         let started = if self.commands.running() >= MOST_COMMANDS {
             Err(format!("{MOST_COMMANDS} run already"))
         } else {
@@ -528,7 +532,7 @@ impl Pilot {
         };
         let why = started.err()?;
         self.not_run += 1;
-        Some(Told::NotRun { command: command.to_owned(), why })
+        Some(RecorderEvent::NotRun { command: command.to_owned(), why })
     }
 }
 

@@ -74,9 +74,9 @@ pub(super) fn snapshot(answer: &Value) -> String {
 }
 
 /// `pmux flight status`: all about one recorder.
-pub(super) fn page(called: &str, status: &Value) -> Vec<String> {
+pub(super) fn page(id: &str, status: &Value) -> Vec<String> {
     let held = &status["held"];
-    let mut lines = vec![format!("recorder {called} (process {})", count(&status["process"]))];
+    let mut lines = vec![format!("recorder {id} (process {})", count(&status["process"]))];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<10} {value}"));
     let events: Vec<&str> = items(&status["events"]).map(text).collect();
     row("events", events.join(", "));

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** nothing is assumed of this machine: where its counters are not known, another one has to be named.
 
-use super::here::{Debugging, Hardware, Here, Opened, Tried};
+use super::here::{Debugging, Hardware, Here, OpenAttempt, TriedCounters};
 use super::request::{is_core, request};
 use crate::options::plan::PlanOptions;
 use pmux::event::{Catalog, EventList};
@@ -16,7 +16,7 @@ const LAB: &str = "lab";
 
 /// A machine to plan for.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(super) struct PlannedMachine {
     /// As data.
     pub(super) machine: Description,
     /// What it is, in words: `this machine`.
@@ -27,7 +27,7 @@ pub(super) struct Subject {
     pub(super) is_here: bool,
 }
 
-impl Subject {
+impl PlannedMachine {
     /// What it is, for programs.
     pub(super) fn json(&self) -> Value {
         json!({ "this_machine": self.is_here, "profile": self.profile, "title": self.title, "cpus": self.machine.cpus })
@@ -73,11 +73,11 @@ impl Subject {
         let list = EventList::parse(&options.events, &catalog).map_err(|error| error.to_string())?;
         let scope = if options.all_cpus { Scope::EveryCpu } else { Scope::Task };
         let mut request = request(&list, scope, |name| is_core(&catalog, name));
-        let subject = match Self::named(options)? {
-            Some(subject) => subject,
+        let target = match Self::named(options)? {
+            Some(target) => target,
             None => Self::here(options, &list, &mut request)?,
         };
-        Ok((subject, request))
+        Ok((target, request))
     }
 
     /// This machine, as far as the request needs it.
@@ -128,25 +128,25 @@ fn hardware_events<'a>(
 ///
 /// # Errors
 /// A text for the user, where an event may not be opened.
-fn plan_with(tried: &Tried, list: &EventList, request: &mut Request) -> Result<Vec<PmuDescription>, String> {
+fn plan_with(tried: &TriedCounters, list: &EventList, request: &mut Request) -> Result<Vec<PmuDescription>, String> {
     let mut pmus = Vec::with_capacity(tried.rooms.len());
     let mut sources: Vec<(&str, Source)> = Vec::new();
-    for room in &tried.rooms {
+    for capacity in &tried.rooms {
         let kind = |name: &str| hardware_kind(tried, name);
-        let events: Vec<_> = room.events.iter().map(|(name, it)| (name.as_str(), it, kind(name))).collect();
+        let events: Vec<_> = capacity.events.iter().map(|(name, it)| (name.as_str(), it, kind(name))).collect();
         let tried: Vec<_> =
-            events.iter().map(|&(_, it, kind)| plan::Tried { kind, alone: it.alone, own: it.own }).collect();
-        let (pmu, on) = plan::tried_pmu(&room.pmu, room.shared, &tried);
+            events.iter().map(|&(_, it, kind)| plan::TriedEvent { kind, alone: it.alone, own: it.own }).collect();
+        let (pmu, on) = plan::tried_pmu(&capacity.pmu, capacity.shared, &tried);
         sources.extend(events.iter().map(|&(name, ..)| name).zip(on));
         pmus.push(pmu);
     }
     for ((event, asked), opened) in hardware_events(list, request).zip(&tried.events) {
         asked.source = match opened {
-            Opened::Refused(refusal) if refusal.kind == ReasonKind::NotSupported => {
+            OpenAttempt::Refused(refusal) if refusal.kind == ReasonKind::NotSupported => {
                 Source::Counters(pmus.first().map(|pmu| pmu.name.clone()).unwrap_or_default(), SlotMask::default())
             }
-            Opened::Refused(refusal) => return Err(format!("{}: {}", event.name, refusal.summary)),
-            Opened::As(opened) => {
+            OpenAttempt::Refused(refusal) => return Err(format!("{}: {}", event.name, refusal.summary)),
+            OpenAttempt::As(opened) => {
                 let known = sources.iter().find(|(name, _)| *name == opened.name).map(|(_, source)| source.clone());
                 known.unwrap_or_else(|| Source::Unknown("cpu".to_owned()))
             }
@@ -156,9 +156,9 @@ fn plan_with(tried: &Tried, list: &EventList, request: &mut Request) -> Result<V
 }
 
 /// The generic event that was opened under a name.
-fn hardware_kind(tried: &Tried, name: &str) -> Option<Kind> {
-    let of_name = |opened: &Opened| match opened {
-        Opened::As(event) if event.name == name => Kind::by_name(&event.canonical),
+fn hardware_kind(tried: &TriedCounters, name: &str) -> Option<Kind> {
+    let of_name = |opened: &OpenAttempt| match opened {
+        OpenAttempt::As(event) if event.name == name => Kind::by_name(&event.canonical),
         _ => None,
     };
     tried.events.iter().find_map(of_name).filter(|kind| Kind::hardware().any(|other| other == *kind))
