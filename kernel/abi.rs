@@ -1,0 +1,28 @@
+//! System calls: the number in `x8`, arguments from `x0` on, the result in `x0`.
+#![allow(dead_code)]
+
+/// Ends the program with a status.
+pub const EXIT: u64 = 1;
+/// Makes a copy of the program; the copy has the result 0.
+pub const FORK: u64 = 2;
+/// Goes on as another program: the address and length of its name, and its argument.
+pub const EXEC: u64 = 3;
+/// Waits for a child that has ended; the result is its number and, shifted by 32, its status.
+pub const WAIT: u64 = 4;
+/// Lets other tasks run.
+pub const YIELD: u64 = 5;
+/// Writes text: address and length.
+pub const WRITE: u64 = 6;
+/// Runs on the CPUs of a mask only, from now on.
+pub const SET_AFFINITY: u64 = 7;
+/// The CPU that it runs on.
+pub const GET_CPU: u64 = 8;
+/// The time, in ns.
+pub const CLOCK: u64 = 9;
+/// The number of the task.
+pub const GET_PID: u64 = 10;
+
+/// The result of a call that failed.
+pub const FAILED: u64 = u64::MAX;
+/// The status of a program that did something that it must not.
+pub const FAULTED: u32 = 139;

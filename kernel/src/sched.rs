@@ -1,0 +1,368 @@
+//! Tasks, and which of them runs on which CPU.
+//!
+//! Linux: `__schedule`, `context_switch`, `finish_task_switch` (kernel/sched/core.c).
+//!
+//! What it is: a queue for each CPU, round robin; a CPU without tasks takes one of another queue. A task that leaves a CPU is put into a
+//! queue by the task that comes after it, when its stack has been left. Read first: [`schedule`].
+//!
+//! **Invariant:** a task is in one place: in one queue, or current on one CPU, or dead.
+
+use crate::arch::context::{self, Context};
+use crate::arch::lock::IrqLock;
+use crate::arch::table::{self, AddressSpace};
+use crate::arch::{self, CPUS, Frame, InterruptsOff, STATE_EL0, gic};
+use crate::program::Loaded;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// How long a task runs while others wait.
+pub const SLICE_NS: u64 = 4_000_000;
+/// All CPUs.
+pub const ALL: u32 = (1 << CPUS) - 1;
+/// The status of a task that has not ended.
+const RUNS: u64 = u64::MAX;
+
+/// A task.
+pub struct Task {
+    /// Its number.
+    pub pid: u64,
+    context: Arc<Context>,
+    /// Its memory; `None` for the kernel's own tasks.
+    space: IrqLock<Option<Arc<AddressSpace>>>,
+    /// The CPUs that it may run on.
+    affinity: AtomicU32,
+    status: AtomicU64,
+    children: IrqLock<Vec<Arc<Task>>>,
+    /// How often it was taken from a CPU by the tick.
+    pub preempted: AtomicU64,
+    /// How often it came to another CPU.
+    pub migrations: AtomicU64,
+    last_cpu: AtomicU64,
+}
+
+struct Cpu {
+    queue: IrqLock<VecDeque<Arc<Task>>>,
+    current: IrqLock<Option<Arc<Task>>>,
+    /// The task that has just left this CPU, until its stack has been left.
+    left: IrqLock<Option<Arc<Task>>>,
+    idle: IrqLock<Option<Arc<Task>>>,
+    online: AtomicBool,
+    resched: AtomicBool,
+    ticks: AtomicU64,
+    calls: AtomicU64,
+}
+
+static CPU: [Cpu; CPUS] = [const {
+    Cpu {
+        queue: IrqLock::new(VecDeque::new()),
+        current: IrqLock::new(None),
+        left: IrqLock::new(None),
+        idle: IrqLock::new(None),
+        online: AtomicBool::new(false),
+        resched: AtomicBool::new(false),
+        ticks: AtomicU64::new(0),
+        calls: AtomicU64::new(0),
+    }
+}; CPUS];
+
+static NEXT_PID: AtomicU64 = AtomicU64::new(1);
+/// How many tasks there are, with ended ones whose status may still be asked for.
+static TASKS: AtomicU64 = AtomicU64::new(0);
+
+impl Task {
+    fn new(context: Arc<Context>, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Self> {
+        TASKS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self {
+            pid: NEXT_PID.fetch_add(1, Ordering::Relaxed),
+            context,
+            space: IrqLock::new(space),
+            affinity: AtomicU32::new(affinity),
+            status: AtomicU64::new(RUNS),
+            children: IrqLock::new(Vec::new()),
+            preempted: AtomicU64::new(0),
+            migrations: AtomicU64::new(0),
+            last_cpu: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// The status that it ended with.
+    pub fn status(&self) -> Option<u32> {
+        let status = self.status.load(Ordering::Acquire);
+        (status != RUNS).then_some(status as u32)
+    }
+
+    /// Its memory.
+    pub fn space(&self) -> Option<Arc<AddressSpace>> {
+        self.space.lock().clone()
+    }
+
+    /// Lets it run on these CPUs only. It goes there when it is scheduled next.
+    pub fn set_affinity(&self, cpus: u32) {
+        self.affinity.store(cpus, Ordering::Relaxed);
+    }
+
+    fn may_run_on(&self, cpu: usize) -> bool {
+        self.affinity.load(Ordering::Relaxed) >> cpu & 1 == 1
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        TASKS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many tasks there are.
+pub fn tasks() -> u64 {
+    TASKS.load(Ordering::Relaxed)
+}
+
+/// This CPU begins. With interrupts off.
+pub fn begin(cpu: usize) {
+    let this = &CPU[cpu];
+    let idle = this.idle.lock().get_or_insert_with(|| Task::new(Context::of_cpu(), None, 1 << cpu)).clone();
+    context::begin(cpu, Arc::clone(&idle.context));
+    *this.current.lock() = Some(idle);
+    *this.left.lock() = None;
+    table::activate(None);
+    this.online.store(true, Ordering::Release);
+    arch::set_timer(SLICE_NS);
+}
+
+/// What a CPU does without a task; it ends where the CPU is to go offline.
+pub fn idle(cpu: usize) -> ! {
+    loop {
+        schedule();
+        let off = InterruptsOff::new();
+        if !is_online(cpu) {
+            arch::cpu_off();
+        }
+        if CPU[cpu].queue.lock().is_empty() {
+            arch::wait_for_interrupt();
+        }
+        drop(off);
+    }
+}
+
+/// The task that runs here.
+pub fn current() -> Arc<Task> {
+    let _off = InterruptsOff::new();
+    CPU[arch::cpu()].current.lock().clone().expect("a CPU runs a task, or idles")
+}
+
+/// Lets a program run. It is a child of the task that calls.
+pub fn spawn(program: Loaded, argument: u64, affinity: u32) -> Arc<Task> {
+    let mut frame = Frame { sp: program.stack, pc: program.entry, state: STATE_EL0, ..Frame::default() };
+    frame.x[0] = argument;
+    start(&frame, Some(program.space), affinity)
+}
+
+/// Makes a copy of the task that calls, which goes on with the result 0.
+pub fn fork(frame: &Frame) -> Arc<Task> {
+    let task = current();
+    let space = task.space().map(|space| Arc::new(space.fork()));
+    let mut frame = frame.clone();
+    frame.x[0] = 0;
+    start(&frame, space, task.affinity.load(Ordering::Relaxed))
+}
+
+fn start(frame: &Frame, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Task> {
+    let task = Task::new(Context::new(frame), space, affinity);
+    current().children.lock().push(Arc::clone(&task));
+    enqueue(Arc::clone(&task));
+    task
+}
+
+/// Lets a function of the kernel run as a task, at EL1. It must not return.
+pub fn spawn_kernel(work: extern "C" fn() -> !) {
+    /// EL1, its own stack pointer, interrupts on.
+    const STATE_EL1: u64 = 5;
+    let frame = Frame { pc: work as *const () as u64, state: STATE_EL1, ..Frame::default() };
+    enqueue(Task::new(Context::new(&frame), None, ALL));
+}
+
+/// The task that calls goes on as another program.
+pub fn exec(program: Loaded, argument: u64, frame: &mut Frame) {
+    let _off = InterruptsOff::new();
+    *frame = Frame { sp: program.stack, pc: program.entry, state: STATE_EL0, ..Frame::default() };
+    frame.x[0] = argument;
+    let old = current().space.lock().replace(Arc::clone(&program.space));
+    table::activate(Some(program.space));
+    drop(old);
+}
+
+/// The task that calls ends. Its children have no parent then: what they hold is given back when they end.
+pub fn exit(status: u32) -> ! {
+    {
+        let task = current();
+        task.children.lock().clear();
+        let _off = InterruptsOff::new();
+        table::activate(None);
+        drop(task.space.lock().take());
+        task.status.store(status.into(), Ordering::Release);
+    }
+    schedule();
+    unreachable!("an ended task was scheduled");
+}
+
+/// A child of the task that calls which has ended, and its status. `None` where it has no children.
+pub fn wait() -> Option<(u64, u32)> {
+    loop {
+        let task = current();
+        let mut children = task.children.lock();
+        if children.is_empty() {
+            return None;
+        }
+        if let Some(at) = children.iter().position(|child| child.status().is_some()) {
+            let child = children.swap_remove(at);
+            drop(children);
+            return child.status().map(|status| (child.pid, status));
+        }
+        drop(children);
+        drop(task);
+        schedule();
+    }
+}
+
+/// Puts a task into the queue of a CPU that it may run on, and wakes that one.
+fn enqueue(task: Arc<Task>) {
+    let _off = InterruptsOff::new();
+    let here = arch::cpu();
+    let fits = |cpu: usize| is_online(cpu) && task.may_run_on(cpu);
+    let shortest = (0..CPUS).filter(|&cpu| fits(cpu)).min_by_key(|&cpu| (waiting(cpu), cpu != here));
+    // As in Linux, a task whose CPUs are all offline runs anywhere.
+    let cpu = shortest.unwrap_or_else(|| {
+        task.set_affinity(ALL);
+        (0..CPUS).find(|&cpu| is_online(cpu)).unwrap_or(here)
+    });
+    CPU[cpu].queue.lock().push_back(task);
+    if !is_online(cpu) {
+        // It has gone offline meanwhile: its tasks are for others.
+        drain(cpu);
+    } else if cpu != here {
+        gic::call(cpu);
+    }
+}
+
+/// How many tasks want a CPU.
+fn waiting(cpu: usize) -> usize {
+    let this = &CPU[cpu];
+    let busy = this.current.lock().as_ref().is_some_and(|task| task.context.is_task());
+    this.queue.lock().len() + usize::from(busy)
+}
+
+fn drain(cpu: usize) {
+    loop {
+        let Some(task) = CPU[cpu].queue.lock().pop_front() else { return };
+        enqueue(task);
+    }
+}
+
+/// Runs the next task of this CPU, and returns when the task that calls has its turn again. Not with a lock held.
+pub fn schedule() {
+    let _off = InterruptsOff::new();
+    let cpu = arch::cpu();
+    let this = &CPU[cpu];
+    this.resched.store(false, Ordering::Relaxed);
+    let prev = this.current.lock().clone().expect("a CPU runs a task, or idles");
+    let Some(next) = next(cpu, &prev) else { return };
+    let migrated = next.last_cpu.swap(cpu as u64, Ordering::Relaxed);
+    if next.context.is_task() && migrated != u64::MAX && migrated != cpu as u64 {
+        next.migrations.fetch_add(1, Ordering::Relaxed);
+    }
+    table::activate(next.space());
+    // A task that has ended does not come back to drop what is on its stack: nothing is.
+    let to = Arc::clone(&next.context);
+    *this.current.lock() = Some(next);
+    *this.left.lock() = Some(prev);
+    context::switch(to);
+    task_begins();
+}
+
+/// What each task does first after a switch: the one that it came after is on no stack any more. Linux: `finish_task_switch`.
+pub fn task_begins() {
+    context::left();
+    let left = CPU[arch::cpu()].left.lock().take();
+    if let Some(left) = left
+        && left.context.is_task()
+        && left.status().is_none()
+    {
+        enqueue(left);
+    }
+}
+
+/// Which task is next. `None` where the one that runs goes on.
+fn next(cpu: usize, prev: &Arc<Task>) -> Option<Arc<Task>> {
+    let this = &CPU[cpu];
+    let goes_on = prev.context.is_task() && prev.status().is_none() && prev.may_run_on(cpu) && is_online(cpu);
+    if !is_online(cpu) {
+        drain(cpu);
+    } else if let Some(task) = take(cpu, cpu) {
+        return Some(task);
+    } else if !goes_on {
+        // Another CPU has more than it can run.
+        let others = (0..CPUS).filter(|&other| other != cpu && is_online(other));
+        if let Some(task) = others.filter(|&other| waiting(other) > 1).find_map(|other| take(other, cpu)) {
+            return Some(task);
+        }
+    }
+    let idle = this.idle.lock().clone()?;
+    (!goes_on && !Arc::ptr_eq(&idle, prev)).then_some(idle)
+}
+
+/// Takes the first task of a queue that may run on a CPU.
+fn take(of: usize, cpu: usize) -> Option<Arc<Task>> {
+    let mut queue = CPU[of].queue.lock();
+    let at = queue.iter().position(|task| task.may_run_on(cpu))?;
+    queue.remove(at)
+}
+
+/// The timer of this CPU. Interrupt.
+pub fn tick() {
+    let this = &CPU[arch::cpu()];
+    this.ticks.fetch_add(1, Ordering::Relaxed);
+    arch::set_timer(SLICE_NS);
+    this.resched.store(true, Ordering::Relaxed);
+}
+
+/// Another CPU wants this one to look at its queue. Interrupt.
+pub fn called() {
+    let this = &CPU[arch::cpu()];
+    this.calls.fetch_add(1, Ordering::Relaxed);
+    this.resched.store(true, Ordering::Relaxed);
+}
+
+/// The task that runs here may have to make room for another one: on the way back to EL0.
+pub fn preempt() {
+    let wants = {
+        let _off = InterruptsOff::new();
+        CPU[arch::cpu()].resched.load(Ordering::Relaxed)
+    };
+    if wants {
+        let task = current();
+        task.preempted.fetch_add(1, Ordering::Relaxed);
+        drop(task);
+        schedule();
+    }
+}
+
+/// Whether a CPU takes tasks.
+pub fn is_online(cpu: usize) -> bool {
+    CPU[cpu].online.load(Ordering::Acquire)
+}
+
+/// Has a CPU give its tasks away and switch itself off. Waits for it; not for the CPU that calls.
+pub fn offline(cpu: usize) {
+    CPU[cpu].online.store(false, Ordering::Release);
+    while !arch::is_off(cpu) {
+        gic::call(cpu);
+        schedule();
+    }
+}
+
+/// Ticks and calls that a CPU has seen.
+pub fn seen(cpu: usize) -> (u64, u64) {
+    (CPU[cpu].ticks.load(Ordering::Relaxed), CPU[cpu].calls.load(Ordering::Relaxed))
+}

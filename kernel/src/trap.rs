@@ -1,0 +1,83 @@
+//! Where exceptions come in: interrupts, system calls, faults.
+
+use crate::abi;
+use crate::arch::{self, Exception, Frame, gic};
+use crate::{println, program, sched};
+use alloc::vec;
+
+/// Longest text and name that a program may give.
+const MOST_BYTES: u64 = 4096;
+
+/// An exception. Interrupts are off.
+pub fn exception(frame: &mut Frame, what: Exception, from_user: bool) {
+    match what {
+        Exception::Interrupt => gic::serve(|interrupt| match interrupt {
+            gic::TIMER => sched::tick(),
+            gic::CALL => sched::called(),
+            other => panic!("interrupt {other:?} was not asked for"),
+        }),
+        Exception::SystemCall => arch::with_interrupts(|| system_call(frame)),
+        Exception::Fault { class, address } if from_user => {
+            let pid = sched::current().pid;
+            println!("task {pid}: fault of class {class:#x} at {:#x}, address {address:#x}", frame.pc);
+            sched::exit(abi::FAULTED);
+        }
+        Exception::Fault { class, address } => {
+            panic!("fault of class {class:#x} at {:#x}, address {address:#x}", frame.pc)
+        }
+    }
+    if from_user {
+        sched::preempt();
+    }
+}
+
+/// A system call. Interrupts are on.
+fn system_call(frame: &mut Frame) {
+    let [first, second, third] = [frame.x[0], frame.x[1], frame.x[2]];
+    let result = match frame.x[8] {
+        abi::EXIT => sched::exit(first as u32),
+        abi::FORK => sched::fork(frame).pid,
+        abi::EXEC => {
+            let name = text(first, second).and_then(|name| alloc::string::String::from_utf8(name).ok());
+            match name.and_then(|name| program::load(&name)) {
+                Some(program) => return sched::exec(program, third, frame),
+                None => abi::FAILED,
+            }
+        }
+        abi::WAIT => sched::wait().map_or(abi::FAILED, |(pid, status)| pid | u64::from(status) << 32),
+        abi::YIELD => {
+            sched::schedule();
+            0
+        }
+        abi::WRITE => match text(first, second) {
+            Some(bytes) => {
+                arch::console::CONSOLE.lock().bytes(&bytes);
+                second
+            }
+            None => abi::FAILED,
+        },
+        abi::SET_AFFINITY if first as u32 & sched::ALL != 0 => {
+            sched::current().set_affinity(first as u32 & sched::ALL);
+            sched::schedule();
+            0
+        }
+        abi::GET_CPU => {
+            let _off = arch::InterruptsOff::new();
+            arch::cpu() as u64
+        }
+        abi::CLOCK => arch::now_ns(),
+        abi::GET_PID => sched::current().pid,
+        _ => abi::FAILED,
+    };
+    frame.x[0] = result;
+}
+
+/// Bytes of the memory of the task that calls.
+fn text(at: u64, length: u64) -> Option<vec::Vec<u8>> {
+    if length > MOST_BYTES {
+        return None;
+    }
+    let mut bytes = vec![0; length as usize];
+    sched::current().space()?.read(at, &mut bytes)?;
+    Some(bytes)
+}
