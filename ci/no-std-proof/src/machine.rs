@@ -8,7 +8,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pmux_abi::attr::Attr;
-use pmux_engine::context::{ContextKey, Presence};
+use pmux_engine::target::{ContextKey, Presence};
 use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     SlotMask, SlotReading, SlotTime, Slots,

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 // The tests' machine says `crate::`, and means the engine.
-pub(crate) use pmux_engine::{Sharing, context, host, hw_breakpoint, id, pmu, ring_buffer, system_wide};
+pub(crate) use pmux_engine::{Sharing, cpu_mask, host, hw_breakpoint, id, lock, pmu, ring_buffer, target};
 
 #[allow(dead_code)]
 #[path = "../src/testing/mod.rs"]

@@ -11,12 +11,12 @@
 //! `PMUX_BENCH_SMALL=1` everything runs once, small.
 
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::context::{ContextKey, Presence};
+use pmux_engine::target::{ContextKey, Presence};
 use pmux_engine::{CpuId, Engine, GroupSpec, Target, TaskContext, TaskId};
 use std::time::Instant;
 
 // The tests' machine says `crate::`, and means the engine.
-pub(crate) use pmux_engine::{Sharing, context, host, hw_breakpoint, id, pmu, ring_buffer, system_wide};
+pub(crate) use pmux_engine::{Sharing, cpu_mask, host, hw_breakpoint, id, lock, pmu, ring_buffer, target};
 
 #[allow(dead_code)]
 #[path = "../src/testing/mod.rs"]

@@ -2,64 +2,24 @@
 //!
 //! What it is: the boundary of the engine. See [`crate::pmu`] for the counters.
 //!
-//! **Invariant:** every trait here can be implemented without `unsafe`; no lock guard ever leaves a closure.
-//!
-//! # Lock ranks
-//!
-//! A thread takes locks in the order of [`Rank`] only, and holds at most one of each rank. While it holds one of rank
-//! [`Rank::Registry`] or higher, but [`Rank::Bank`], it calls nothing of the host but [`PmuTable`], which is pure.
-//! Under [`Rank::Bank`] it calls that bank and the clock; under those before [`Rank::Registry`], anything.
+//! **Invariant:** every trait here can be implemented without `unsafe`. Which lock is taken before which: [`crate::lock`].
 
-use crate::context::{ContextKey, Presence};
-use crate::engine::HostLocks;
-use crate::hw_breakpoint::{DebugRegisters, Ledger};
+use crate::hw_breakpoint::{DebugRegisters, Ledger, Locks};
 use crate::id::{CgroupId, CpuId, Nanos, TaskId};
+pub use crate::lock::{LockCell, Rank};
 use crate::pmu::{CgroupPath, CounterBank, PmuTable};
 use crate::ring_buffer::{OutOfMemory, RingPages};
+use crate::target::{ContextKey, Presence};
 use alloc::sync::Arc;
+use core::marker::PhantomData;
+use core::sync::atomic::AtomicU32;
 
-/// What a lock guards. Locks are taken in this order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Rank {
-    /// Whose turn it is to say that a CPU comes or goes ([`Host::TaskLock`]).
-    Hotplug,
-    /// One event set, and whose turn it is to switch it ([`Host::TaskLock`]).
-    EventSet,
-    /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
-    Set,
-    /// Whose turn it is to open, switch or close something of one share ([`Host::TaskLock`]).
-    Share,
-    /// Whose turn it is to enable, disable or reset all of one family, or to change what an event counts
-    /// ([`Host::TaskLock`]).
-    Family,
-    /// Which ids exist ([`Host::TaskLock`]).
-    Registry,
-    /// The counters of one core, and whose turn it is to touch them ([`Host::BankLock`]).
-    Bank,
-    /// The state machine of one core, or its mailbox ([`Host::IrqLock`]).
-    Context,
-    /// Which debug registers CPUs hold, and whose turn it is to decide about them ([`Host::TaskLock`]).
-    CpuLedger,
-    /// Which debug registers some of the tasks hold ([`Host::TaskLock`]).
-    TaskLedger,
-    /// Who has which view of one master, and since when ([`Host::TaskLock`]). Nothing else is called under it.
-    Views,
-}
+/// The locks of a host, for its ledger.
+pub struct HostLocks<H>(PhantomData<fn() -> H>);
 
-/// A lock as a closure: a kernel that denies `unsafe` can supply it, and no guard outlives its scope.
-pub trait LockCell<T>: Send + Sync {
-    /// Wraps a value.
-    fn new(value: T) -> Self;
-    /// Wraps a value, for hosts that check the order of locks.
-    fn ranked(rank: Rank, value: T) -> Self
-    where
-        Self: Sized,
-    {
-        let _ = rank;
-        Self::new(value)
-    }
-    /// Runs `f` on the value, alone.
-    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
+impl<H: Host> Locks for HostLocks<H> {
+    type Cell<T: Send> = H::TaskLock<T>;
+    type Word = AtomicU32;
 }
 
 /// A machine that the engine runs on.

@@ -15,6 +15,7 @@ extern crate alloc;
 pub mod arena;
 pub mod context;
 pub mod count;
+pub mod cpu_mask;
 pub mod engine;
 pub mod error;
 pub mod event;
@@ -24,11 +25,13 @@ pub mod host;
 pub mod hw_breakpoint;
 pub mod id;
 pub mod inherit;
+pub mod lock;
 pub mod pmu;
 pub mod ring_buffer;
 pub mod seqlock;
 pub mod share;
 pub mod system_wide;
+pub mod target;
 
 #[cfg(test)]
 #[macro_use]
@@ -38,10 +41,12 @@ extern crate std;
 mod testing;
 
 pub use count::{Count, Estimate};
-pub use engine::{Engine, Opened, Rotation, Target, TaskContext};
+pub use engine::{Engine, Rotation, TaskContext};
 pub use error::{ControlError, ModifyError, OpenError, OutputError, ReadError};
 pub use event::EventState;
 pub use group::GroupSpec;
-pub use host::{Host, LockCell};
+pub use host::Host;
 pub use id::{CgroupId, CpuId, Cred, EventId, EventSetId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
+pub use lock::LockCell;
 pub use share::Sharing;
+pub use target::{Opened, Target};

@@ -9,12 +9,12 @@
 use crate::Capacity;
 use crate::needs::{Need, PlannedPmu};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
-use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, place_on_allowed,
 };
 use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
+use pmux_engine::target::{ContextKey, Presence};
 use pmux_engine::{Cred, Host, LockCell, Nanos, PmuId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

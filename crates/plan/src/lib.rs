@@ -19,7 +19,7 @@ mod reason;
 mod turns;
 
 pub use capacity::{CounterCountError, TriedEvent, describe, tried_pmu, with_general_counters};
-pub use pmux_engine::group::Demand;
+pub use pmux_engine::target::Demand;
 pub use reason::NeverReason;
 
 use crate::machine::{Description, DescriptionError, Kind};

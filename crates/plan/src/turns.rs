@@ -17,8 +17,8 @@ use crate::{
     Strength,
 };
 use pmux_abi::attr::AttrFlags;
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::pmu::SlotMask;
-use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, Engine, EventId, EventState, GroupSpec, Opened, PmuId, Target, TaskId};
 
 /// The task whose events they are.

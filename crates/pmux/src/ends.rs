@@ -11,8 +11,8 @@
 use crate::command::Command;
 use crate::session::{Backend, Session, Source};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
-use pmux_engine::engine::Opened;
 use pmux_engine::pmu::BankError;
+use pmux_engine::target::Opened;
 use pmux_engine::{GroupSpec, OpenError, Target};
 use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
 use pmux_linux::procfs::{Proc, Status};

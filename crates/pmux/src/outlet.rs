@@ -10,9 +10,9 @@
 use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Wakeup};
-use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::engine::Opened;
 use pmux_engine::pmu::Lease;
+use pmux_engine::target::Opened;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, EventId, GroupSpec, Target};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{TargetKind, Whose};

@@ -6,7 +6,8 @@
 //! **Invariant:** dropping it closes all that it has opened.
 
 use crate::session::Session;
-use pmux_engine::engine::{GroupHandle, GroupReading, Opened};
+use pmux_engine::engine::{GroupHandle, GroupReading};
+use pmux_engine::target::Opened;
 use pmux_engine::{ControlError, Count, EventId, Nanos, ReadError};
 use pmux_linux::host::LinuxHost;
 

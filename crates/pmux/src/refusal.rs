@@ -192,7 +192,7 @@ impl Session {
     /// member is allowed already, and no group is given records.
     fn a_group_would_help(&self, attr: &Attr, target: TargetKind) -> bool {
         let outside = |service: &Arc<Service>| service.terms().is_none_or(|terms| !terms.rights.system_wide);
-        pmux_engine::share::question::canonical(attr).is_some()
+        pmux_engine::pmu::share_key::canonical(attr).is_some()
             && self.engine().host().find_service().is_some_and(outside)
             && self.facts().selinux_withholds(attr, target).is_none()
     }

@@ -9,6 +9,7 @@
 
 use super::{GroupKey, GroupState};
 use crate::arena::Arena;
+use crate::target::GroupKeyTag;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupLinks {
@@ -26,7 +27,7 @@ pub(super) struct GroupList {
     len: usize,
 }
 
-type Groups = Arena<GroupState, GroupState>;
+type Groups = Arena<GroupState, GroupKeyTag>;
 
 impl GroupList {
     pub(super) fn push(&mut self, groups: &mut Groups, key: GroupKey) {
@@ -91,8 +92,8 @@ impl GroupList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Filter;
-    use crate::group::Demand;
+    use crate::target::Demand;
+    use crate::target::Filter;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 

@@ -6,8 +6,8 @@
 //! **Invariant:** on every path, what is on fits together; who is on no path with a group is not asked about it.
 
 use super::sched_in::are_free;
-use crate::group::Demand;
 use crate::pmu::{CgroupNode, CgroupTree, PmuModel, Slot, SlotMask};
+use crate::target::Demand;
 use alloc::vec::Vec;
 use core::mem;
 

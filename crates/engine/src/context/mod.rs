@@ -27,68 +27,22 @@ mod switch;
 mod tests;
 mod turns;
 
+pub use crate::target::{ContextKey, EventKey, Filter, GroupKey, Presence};
 pub use control::Gone;
 pub use cpu_context::{CpuContext, Ctx};
 pub use order::{Batch, Job, Order, Outcome, Report};
 
-use crate::arena::{Arena, Id};
+use crate::arena::Arena;
 use crate::error::OpenError;
 use crate::event::{Clock, Event, EventState, NewEvent};
-use crate::group::Demand;
-use crate::id::{CgroupId, CpuId, Nanos, PmuId, TaskId};
+use crate::id::{Nanos, PmuId};
 use crate::pmu::{CgroupNode, CgroupPath, Delegated, PmuTable, Slots};
+use crate::target::{Demand, EventKeyTag, GroupKeyTag};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cpu_pmu::CpuPmuContext;
 use group_list::{GroupLinks, GroupList};
 use slots::SlotTable;
-
-/// Whose events they are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum ContextKey {
-    /// They follow a task.
-    Task(TaskId),
-    /// They stay on a CPU.
-    Cpu(CpuId),
-}
-
-/// Which part of its context's time an event is limited to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Filter {
-    /// All of it.
-    Everything,
-    /// While the task is on this CPU. Time elsewhere is time enabled without running, as on Linux: see
-    /// [`crate::Count::add_other_cpu`].
-    OnCpu(CpuId),
-    /// While a task of this cgroup is on the CPU. The bank's business.
-    Cgroup(CgroupId),
-}
-
-impl Filter {
-    /// Whether an event with this filter may count while its context is there like that.
-    #[must_use]
-    pub fn passes(self, presence: Presence) -> bool {
-        match (presence, self) {
-            (Presence::Out, _) => false,
-            (Presence::On(here), Self::OnCpu(cpu)) => here == cpu,
-            _ => true,
-        }
-    }
-
-    /// The cgroup to which it limits an event, if it does.
-    #[must_use]
-    pub const fn cgroup(self) -> Option<CgroupId> {
-        match self {
-            Self::Cgroup(cgroup) => Some(cgroup),
-            Self::Everything | Self::OnCpu(_) => None,
-        }
-    }
-}
-
-/// Names an event inside its context.
-pub type EventKey = Id<Event>;
-/// Names a group inside its context.
-pub type GroupKey = Id<GroupState>;
 
 /// A group inside its context.
 #[derive(Clone, Debug)]
@@ -138,17 +92,6 @@ impl GroupState {
             node: CgroupNode::ROOT,
         }
     }
-}
-
-/// Whether the context's task is on a CPU (or the context's CPU is online).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Presence {
-    /// It is there. Where, if it is a task, is followed by the counters below: see [`Filter::OnCpu`].
-    In,
-    /// The task is on this CPU.
-    On(CpuId),
-    /// It is not there: no event is active.
-    Out,
 }
 
 /// What a step may know of the world.
@@ -215,8 +158,8 @@ impl Turns {
 pub struct Context {
     /// `None` until it has been told.
     presence: Option<Presence>,
-    members: Arena<Event, Event>,
-    groups: Arena<GroupState, GroupState>,
+    members: Arena<Event, EventKeyTag>,
+    groups: Arena<GroupState, GroupKeyTag>,
     pinned: GroupList,
     flexible: Vec<FlexibleGroups>,
     /// How many events are enabled but not on a counter; where there are none, no step looks for them.

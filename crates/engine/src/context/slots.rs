@@ -10,9 +10,9 @@
 
 use super::lines::LinesByPath;
 use super::{Ctx, EventKey, GroupKey};
-use crate::group::Demand;
 use crate::id::PmuId;
 use crate::pmu::{CgroupNode, Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots};
+use crate::target::Demand;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -267,7 +267,7 @@ mod tests {
     const PMU: PmuId = PmuId(3);
 
     fn tenant() -> Tenant {
-        let mut arena: Arena<u8, crate::event::Event> = Arena::default();
+        let mut arena: Arena<u8, crate::target::EventKeyTag> = Arena::default();
         (Ctx::Cpu, arena.insert(0))
     }
 

@@ -112,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn of_those_that_want_the_same_each_is_first_as_often(wants in prop::collection::vec(0_u64..3, 1..8)) {
-            let mut keys = crate::arena::Arena::<(), GroupState>::default();
+            let mut keys = crate::arena::Arena::<(), crate::target::GroupKeyTag>::default();
             let stand = |&slots: &u64| Candidate { key: keys.insert(()), node: CgroupNode::ROOT, slots: SLOTS[slots as usize] };
             let groups: Vec<_> = wants.iter().map(stand).collect();
             for slots in &SLOTS[..2] {

@@ -9,35 +9,26 @@
 //! Linux: `reserve_bp_slot`, `release_bp_slot`, `modify_bp_slot` (kernel/events/hw_breakpoint.c).
 
 use super::Engine;
-use super::open::Target;
 use super::sets::SetError;
-use crate::context::{ContextKey, Filter};
+use crate::cpu_mask::CpuMask;
 use crate::error::OpenError;
 use crate::event::NewEvent;
 use crate::group::Plan;
-use crate::host::{Host, LockCell};
+use crate::host::{Host, HostLocks};
 use crate::hw_breakpoint::Registers as PerCpu;
 use crate::hw_breakpoint::{
-    Authority, BpTarget, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Reservation, ReserveError, Taken,
-    Token,
+    Authority, BpTarget, Claim, EngineNumber, Full, Holder, Holding, Ledger, Reservation, ReserveError, Taken, Token,
 };
 use crate::id::{CpuId, EventId, TaskId};
+use crate::lock::LockCell;
 use crate::pmu::{BankError, Delegated, EventSpec, PmuCaps};
 use crate::share::SharingScope;
-use crate::system_wide::{CpuMask, SetScope};
+use crate::system_wide::SetScope;
+use crate::target::Target;
+use crate::target::{ContextKey, Filter};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::marker::PhantomData;
-use core::sync::atomic::AtomicU32;
 use pmux_abi::attr::AttrFlags;
-
-/// The locks of a host, for its ledger.
-pub struct HostLocks<H>(PhantomData<fn() -> H>);
-
-impl<H: Host> Locks for HostLocks<H> {
-    type Cell<T: Send> = H::TaskLock<T>;
-    type Word = AtomicU32;
-}
 
 /// How often the ledger and the host have not agreed. The host is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

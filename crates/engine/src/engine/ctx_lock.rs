@@ -12,10 +12,12 @@
 
 use super::Engine;
 use super::ipi::{CallQueue, RemoteOp, Work};
-use crate::context::{Batch, Context, ContextKey, CpuContext, Ctx, Job, Order, Outcome, Report, Step};
-use crate::host::{Host, LockCell, Rank};
+use crate::context::{Batch, Context, CpuContext, Ctx, Job, Order, Outcome, Report, Step};
+use crate::host::Host;
 use crate::id::{CpuId, Nanos};
+use crate::lock::{LockCell, Rank};
 use crate::pmu::{BankError, CounterBank, Lease, Program, SlotReading, SlotTime};
+use crate::target::ContextKey;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -446,8 +448,8 @@ impl Task {
 mod tests {
     use super::*;
     use crate::PmuId;
-    use crate::context::{EventKey, Filter};
     use crate::pmu::{EventSpec, Slot, SlotMask};
+    use crate::target::{EventKey, Filter};
     use pmux_abi::attr::Attr;
 
     /// Remembers how many programs it was shown at once.

@@ -8,8 +8,9 @@
 use super::{Engine, EventSetCell};
 use crate::error::ControlError;
 use crate::event_set::{EventSet, Member, Position, SetOp, SwitchRequest};
-use crate::host::{Host, LockCell, Rank};
+use crate::host::Host;
 use crate::id::{CpuId, EventSetId, GroupId, Nanos};
+use crate::lock::{LockCell, Rank};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;

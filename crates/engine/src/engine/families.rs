@@ -5,9 +5,10 @@
 use super::{Engine, FamilyRecord, Registry, RootCount};
 use crate::count::Count;
 use crate::event::Lineage;
-use crate::host::{Host, LockCell, Rank};
+use crate::host::Host;
 use crate::id::{EventId, FamilyId, GroupId, Nanos, TaskId};
 use crate::inherit::{Attribution, Counting, Family, FamilyError};
+use crate::lock::{LockCell, Rank};
 use crate::pmu::Delegated;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -11,14 +11,17 @@
 use super::sets::SetError;
 use super::sharing::not_opened;
 use super::{Engine, Gate, SetCell};
-use crate::context::{Context, ContextKey, Gone, Presence};
-use crate::engine::Opened;
+use crate::context::{Context, Gone};
+use crate::cpu_mask::CpuMask;
 use crate::error::{ModifyError, OpenError};
 use crate::group::{GroupSpec, Plan, resolve};
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::{CpuId, SetId};
+use crate::lock::LockCell;
 use crate::pmu::BankError;
-use crate::system_wide::{CpuMask, SetScope, SetState, SystemWideSet};
+use crate::system_wide::{SetScope, SetState, SystemWideSet};
+use crate::target::Opened;
+use crate::target::{ContextKey, Presence};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 

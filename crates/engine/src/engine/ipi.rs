@@ -10,8 +10,9 @@
 use super::Engine;
 use super::ctx_lock::ContextCell;
 use crate::context::{Context, Step};
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::CpuId;
+use crate::lock::LockCell;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

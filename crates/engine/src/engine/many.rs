@@ -11,12 +11,14 @@ use super::control::{Op, outcome};
 use super::ctx_lock::{ContextCell, Todo};
 use super::open::{Attached, Begin, How, claim_fresh, claim_known, register_group, root_of};
 use super::{Engine, Gate, Opened, Target};
-use crate::context::{Context, GroupKey, Step};
+use crate::context::{Context, Step};
+use crate::cpu_mask::CpuMask;
 use crate::error::{ControlError, OpenError};
 use crate::group::{GroupSpec, Plan, resolve};
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::{CpuId, Cred, EventId, GroupId};
-use crate::system_wide::CpuMask;
+use crate::lock::LockCell;
+use crate::target::GroupKey;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 

@@ -28,12 +28,13 @@ mod switch;
 #[cfg(test)]
 mod tests;
 
-pub use bp_reserve::{Disagreements, HostLocks};
+pub use crate::target::{Opened, Target};
+pub use bp_reserve::Disagreements;
 pub use event_sets::SwitchError;
 pub use fast_read::GroupHandle;
 pub use fork_exit::Exec;
 pub use many::{OnMany, OpenedOn, RefusedOn};
-pub use open::{Begin, Opened, Target};
+pub use open::Begin;
 pub use overflow::Overflow;
 pub use read::{FamilyTally, GroupReading};
 pub use rings::{Audience, EventRing, Sampled};
@@ -42,14 +43,16 @@ pub use sharing::{ShareList, ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
 
 use crate::arena::Arena;
-use crate::context::{ContextKey, GroupKey, Presence};
+use crate::cpu_mask::CpuMask;
 use crate::event_set::EventSet;
-use crate::host::{Host, LockCell, Rank};
+use crate::host::Host;
 use crate::id::{CpuId, EventId, EventSetTag, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
 use crate::inherit::{Counting, Family};
+use crate::lock::{LockCell, Rank};
 use crate::ring_buffer::Output;
 use crate::share::Sharing;
-use crate::system_wide::{CpuMask, SystemWideSet};
+use crate::system_wide::SystemWideSet;
+use crate::target::{ContextKey, GroupKey, Presence};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bp_reserve::{LedgerHandle, Reserved};

@@ -8,15 +8,16 @@
 
 use super::bp_reserve::{Asked, BpRequest, HeldRegisters, InheritedBy, Reserved};
 use super::ctx_lock::Purpose;
-use super::open::Target;
 use super::{Engine, EventRecord};
 use crate::context::Context;
 use crate::error::ModifyError;
 use crate::event;
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::hw_breakpoint::{Full, ReserveError, Taken};
 use crate::id::{EventId, FamilyId};
+use crate::lock::LockCell;
 use crate::pmu::{BankError, EventSpec};
+use crate::target::Target;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::Attr;

@@ -8,49 +8,20 @@ use super::bp_reserve::{Asked, Reserved};
 use super::ctx_lock::{ContextCell, Todo};
 use super::fast_read::{FastRead, FastReads};
 use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
-use crate::context::{Context, ContextKey, EventKey, Filter, GroupKey, Presence, Step};
+use crate::context::{Context, Step};
 use crate::error::OpenError;
 use crate::event::NewEvent;
-use crate::group::{Demand, GroupSpec, Inheritance, Plan, resolve};
-use crate::host::{Host, LockCell};
-use crate::id::{CpuId, EventId, GroupId, TaskId};
+use crate::group::{GroupSpec, Inheritance, Plan, resolve};
+use crate::host::Host;
+use crate::id::{EventId, GroupId, TaskId};
 use crate::inherit::{Attribution, Counting};
+use crate::lock::LockCell;
 use crate::pmu::Slots;
 use crate::share::SharingScope;
+use crate::target::Demand;
+use crate::target::{ContextKey, EventKey, GroupKey, Opened, Presence, Target};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// Whose events, and which part of their time.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Target {
-    /// The task or the CPU.
-    pub context: ContextKey,
-    /// Which part of its time.
-    pub filter: Filter,
-}
-
-impl Target {
-    /// A task, wherever it runs.
-    #[must_use]
-    pub const fn task(task: TaskId) -> Self {
-        Self { context: ContextKey::Task(task), filter: Filter::Everything }
-    }
-
-    /// A CPU, whatever runs there.
-    #[must_use]
-    pub const fn cpu(cpu: CpuId) -> Self {
-        Self { context: ContextKey::Cpu(cpu), filter: Filter::Everything }
-    }
-
-    /// The CPU that must be online for it.
-    #[must_use]
-    pub const fn bound_to(&self) -> Option<CpuId> {
-        match (self.context, self.filter) {
-            (ContextKey::Cpu(cpu), _) | (_, Filter::OnCpu(cpu)) => Some(cpu),
-            _ => None,
-        }
-    }
-}
 
 /// Whether a group counts when it has been opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,15 +30,6 @@ pub enum Begin {
     Off,
     /// It counts at once, or takes its turns.
     On,
-}
-
-/// A group that was opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Opened {
-    /// The group.
-    pub group: GroupId,
-    /// Its events, the leader first.
-    pub events: Vec<EventId>,
 }
 
 pub(super) struct How<'a> {

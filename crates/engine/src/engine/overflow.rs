@@ -9,8 +9,9 @@
 
 use super::{Armed, Engine, Gate};
 use crate::event::EventState;
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::EventId;
+use crate::lock::LockCell;
 use crate::ring_buffer::Output;
 use alloc::sync::Arc;
 

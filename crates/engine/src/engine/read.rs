@@ -11,12 +11,14 @@
 use super::ctx_lock::{ContextCell, Purpose};
 use super::fast_read::{FastRead, GroupHandle};
 use super::{Engine, EventRecord, Registry};
-use crate::context::{Context, EventKey, GroupKey, Step};
+use crate::context::{Context, Step};
 use crate::count::Count;
 use crate::error::ReadError;
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::{EventId, FamilyId, GroupId, Nanos};
 use crate::inherit::{Counting, Family, FamilyTaskId};
+use crate::lock::LockCell;
+use crate::target::{EventKey, GroupKey};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 

@@ -12,8 +12,9 @@
 use super::{Armed, Engine, EventRecord, Gate, Overflow};
 use crate::error::OutputError;
 use crate::event::EventState;
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::{EventId, Nanos, SetId};
+use crate::lock::LockCell;
 use crate::ring_buffer::{Mode, Output, RingSetup, Wake, WriteError, Writer};
 use crate::share::SubscriberState;
 use alloc::sync::Arc;

@@ -10,10 +10,12 @@
 use super::Engine;
 use super::ctx_lock::{Banks, ContextCell, CtxState, Purpose};
 use super::ipi::RemoteOp;
-use crate::context::{Context, ContextKey, Presence, Step};
-use crate::host::{Host, LockCell};
+use crate::context::{Context, Step};
+use crate::host::Host;
 use crate::id::{CpuId, PmuId, TaskId};
+use crate::lock::LockCell;
 use crate::pmu::{CounterBank, PmuCaps};
+use crate::target::{ContextKey, Presence};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

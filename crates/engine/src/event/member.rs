@@ -7,10 +7,10 @@
 //! Linux: `struct perf_event`, `perf_event_update_time` (kernel/events/core.c).
 
 use super::{EventState, OnExec};
-use crate::context::{Filter, GroupKey};
 use crate::count::{Count, register_delta};
 use crate::id::{FamilyId, Nanos};
 use crate::pmu::{BankError, Delegated, EventSpec, Lease, OverflowBy, PmuCaps, SlotReading, SlotTime};
+use crate::target::{Filter, GroupKey};
 use alloc::sync::Arc;
 use pmux_abi::attr::AttrFlags;
 

@@ -10,6 +10,7 @@ use crate::error::OpenError;
 use crate::event::NewEvent;
 use crate::id::{Cred, PmuId};
 use crate::pmu::{Delegated, EventSpec, PmuModel, PmuTable, Slots};
+pub use crate::target::Demand;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -30,15 +31,6 @@ impl GroupSpec {
     pub fn single(pmu: PmuId, attr: Attr) -> Self {
         Self { events: alloc::vec![(pmu, attr)] }
     }
-}
-
-/// What a whole group demands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Demand {
-    /// Always on, or in error.
-    pub pinned: bool,
-    /// Alone on its PMU.
-    pub exclusive: bool,
 }
 
 /// A group that was understood: what is opened for it, wherever.

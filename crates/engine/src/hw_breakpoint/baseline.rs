@@ -7,8 +7,8 @@
 
 use super::ledger::Locks;
 use super::{BpTarget, Claim, Full, Registers, ReserveError, SORTS};
-use crate::host::{LockCell, Rank};
 use crate::id::{CpuId, TaskId};
+use crate::lock::{LockCell, Rank};
 use alloc::vec::Vec;
 
 struct ListedClaim {

@@ -8,8 +8,8 @@
 use super::histogram::Histogram;
 use super::{BpTarget, Claim, Full, Holder, Holding, Registers, ReserveError, SORTS};
 use crate::arena::{Arena, Id};
+use crate::cpu_mask::CpuMask;
 use crate::id::{CpuId, TaskId};
-use crate::system_wide::CpuMask;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashMap;

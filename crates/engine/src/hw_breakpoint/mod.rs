@@ -30,8 +30,8 @@ pub use ledger::{Ledger, Locks};
 pub use summary::LedgerWord;
 pub use token::{Reservation, Token};
 
+use crate::cpu_mask::CpuMask;
 use crate::id::{CpuId, EventId, TaskId};
-use crate::system_wide::CpuMask;
 use core::fmt;
 use core::num::NonZeroU8;
 

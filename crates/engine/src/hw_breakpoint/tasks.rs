@@ -15,8 +15,8 @@ use super::entries::Entries;
 use super::histogram::{Few, many};
 use super::summary::{LedgerWord, Summary};
 use super::{BpTarget, Claim, Holder, Holding, Registers, SORTS};
+use crate::cpu_mask::CpuMask;
 use crate::id::TaskId;
-use crate::system_wide::CpuMask;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 

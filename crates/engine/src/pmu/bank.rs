@@ -7,8 +7,8 @@
 //! Linux: `struct pmu`: `add`, `del`, `start`, `stop`, `read` (include/linux/perf_event.h).
 
 use super::EventSpec;
-use crate::context::{EventKey, Filter};
 use crate::id::Nanos;
+use crate::target::{EventKey, Filter};
 use core::fmt;
 
 /// A counter of a bank, by number.

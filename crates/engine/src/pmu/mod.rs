@@ -9,6 +9,7 @@
 mod bank;
 mod cgroup_tree;
 mod place;
+pub mod share_key;
 
 pub use bank::{BankError, CounterBank, Lease, Program, Slot, SlotReading, SlotTime};
 pub use cgroup_tree::{CgroupNode, CgroupPath, CgroupTree};
@@ -123,17 +124,17 @@ pub trait PmuModel: Send + Sync {
     /// What an event asks, whatever its attribute looks like: events with equal questions may share one slot. `None`: this one
     /// shares with no other event.
     ///
-    /// By default as [`crate::share::question::canonical`] says. A PMU whose attributes hold pointers can't compare them.
+    /// By default as [`crate::pmu::share_key::canonical`] says. A PMU whose attributes hold pointers can't compare them.
     fn question(&self, attr: &Attr) -> Option<Attr> {
-        crate::share::question::canonical(attr)
+        share_key::canonical(attr)
     }
 
     /// What an event asks whose records go to all that ask the same: see [`crate::share::SharingScope::RECORDS`]. `None`: no other event
     /// could use them.
     ///
-    /// By default as [`crate::share::question::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.
+    /// By default as [`crate::pmu::share_key::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.
     fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
-        use crate::share::question::{canonical_of_records, counting_part};
+        use share_key::{canonical_of_records, counting_part};
         self.question(&counting_part(attr)).and_then(|_| canonical_of_records(attr))
     }
 

@@ -3,11 +3,11 @@
 //! What it is: the account of one share. A *master*, an ordinary group, counts; a group that asked for it has a *view* of it: when
 //! that group began to count, and what the master had counted by then. A view costs no counter, whatever it does touches no other
 //! view, and every step costs as much as the view has events, however many views there are.
-//! Read first: [`Share`], then [`question`] (who asks the same), then `sharing` in [`crate::engine`] (the locked side).
+//! Read first: [`Share`], then [`crate::pmu::share_key`] (which events are equal), then `sharing` in [`crate::engine`] (the locked side).
 //!
 //! The rules, each with a test in `engine/tests/sharing`:
 //!
-//! * Events share that have the same question ([`question::canonical`], asked through [`crate::pmu::PmuModel::question`]) of
+//! * Events share that have the same question ([`crate::pmu::share_key::canonical`], asked through [`crate::pmu::PmuModel::question`]) of
 //!   the same context with the same filter, in the same [`SharingScope`]. So a CPU's events share with those of the same cgroup only, inheriting events
 //!   with inheriting ones (one family counts for all of them), pinned ones with pinned ones.
 //! * An inheriting event joins a master only while no child counts for it: an event follows those who are forked after it was
@@ -18,7 +18,7 @@
 //!   which counters of their own need not; and they don't move to it, because on the way from one counter to another something
 //!   would be missed.
 //! * A group that wants its PMU for itself shares with no other group, nor does an event that does more than count, but in
-//!   [`SharingScope::RECORDS`]: there, events share that write the same records ([`question::canonical_of_records`]), in which nothing
+//!   [`SharingScope::RECORDS`]: there, events share that write the same records ([`crate::pmu::share_key::canonical_of_records`]), in which nothing
 //!   may differ but which reader is woken when.
 //! * The master belongs to no client: it counts as long as any view counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
@@ -29,12 +29,10 @@
 //!
 //! **Invariant:** a master's event is enabled if and only if a view counts with it.
 
-pub mod question;
-
 use crate::arena::{Arena, Id};
 use crate::count::Count;
-use crate::group::Demand;
 use crate::id::{Cred, Nanos};
+use crate::target::Demand;
 use alloc::vec::Vec;
 use core::ops::{AddAssign, Range};
 

@@ -7,18 +7,17 @@
 //! **Invariant:** time in which a CPU was there but not counted is in the coverage; it is never silently missing.
 
 mod coverage;
-mod mask;
 
+pub use crate::cpu_mask::CpuMask;
 pub use coverage::{Coverage, CpuCoverage};
-pub use mask::CpuMask;
 
-use crate::context::{ContextKey, Filter};
 use crate::count::Count;
-use crate::engine::{Opened, Target};
 use crate::error::OpenError;
 use crate::group::Plan;
 use crate::id::{CgroupId, CpuId, Nanos, TaskId};
 use crate::share::SharingScope;
+use crate::target::{ContextKey, Filter};
+use crate::target::{Opened, Target};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a violation of what [`crate::host`] says about ranks is a panic in the thread that violates it.
 
-use crate::host::{LockCell, Rank};
+use crate::lock::{LockCell, Rank};
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;

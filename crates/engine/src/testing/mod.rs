@@ -5,7 +5,7 @@
 #[allow(dead_code)] // the checked locks serve the tests, the plain ones the benchmarks
 pub(crate) mod locks;
 
-use crate::context::{ContextKey, Filter, Presence};
+use crate::cpu_mask::CpuMask;
 use crate::host::Host;
 use crate::hw_breakpoint::{Authority, Claim, DebugRegisters, Kind, Registers as PerCpu};
 use crate::id::{CpuId, Cred, Nanos, PmuId, TaskId};
@@ -14,7 +14,7 @@ use crate::pmu::{
     Slot, SlotMask, SlotReading, SlotTime, Slots,
 };
 use crate::ring_buffer::{HeapPages, OutOfMemory};
-use crate::system_wide::CpuMask;
+use crate::target::{ContextKey, Filter, Presence};
 use crate::{Engine, GroupSpec};
 use locks::{Checked, LockKind, lock};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};

@@ -12,9 +12,9 @@ use crate::affinity::{CpuVisitor, Placement};
 use crate::current_tid;
 use crate::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::engine::Opened;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::SharingScope;
+use pmux_engine::target::Opened;
 use pmux_engine::{CpuId, GroupSpec, OpenError, ReadError, Target};
 
 /// Where events are tried.

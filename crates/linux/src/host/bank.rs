@@ -12,8 +12,8 @@ use super::{KERNEL, Shared, USAGE, lock};
 use crate::procfs::Proc;
 use pmux_abi::attr::Attr;
 use pmux_engine::Cred;
-use pmux_engine::context::{ContextKey, EventKey};
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotReading};
+use pmux_engine::target::{ContextKey, EventKey};
 use std::sync::Arc;
 
 /// The kernel fds and the usage files of one task or one CPU: a PMU of each kind for the engine.

@@ -7,8 +7,8 @@ use super::{KERNEL, USAGE};
 use crate::probe::ProbePmu;
 use crate::usage::UsageKind;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
+use pmux_engine::pmu::share_key::canonical;
 use pmux_engine::pmu::{Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
-use pmux_engine::share::question::canonical;
 use pmux_engine::{Cred, PmuId};
 
 /// Capabilities by the number of slots, because a model lends its own: scarce ones, but for the first, which is given.

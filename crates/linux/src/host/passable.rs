@@ -7,8 +7,8 @@
 
 use super::opener::EventFile;
 use crate::shared::page::FIRST_FILE;
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Lease;
+use pmux_engine::target::ContextKey;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
 use crate::usage::{Origin, UsageError, UsageKind, UsageSource, UsageTarget};
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
+use pmux_engine::target::{ContextKey, Filter};
 use std::sync::Arc;
 
 /// What a source is opened on.

@@ -9,7 +9,7 @@ mod fake;
 
 use fake::{Fake, FakeBehavior};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
-use pmux_engine::engine::Opened;
+use pmux_engine::target::Opened;
 use pmux_engine::{Count, GroupSpec, OpenError, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::client::{AskError, Away, ConnectError, Service, SocketPath};

@@ -41,7 +41,7 @@ pub enum Place {
 
 impl Place {
     fn target(self) -> pmux_engine::Target {
-        use pmux_engine::context::{ContextKey, Filter};
+        use pmux_engine::target::{ContextKey, Filter};
         match self {
             Self::Task(tid) => pmux_engine::Target::task(LinuxHost::task(tid)),
             Self::TaskOnCpu(tid, cpu) => pmux_engine::Target {

@@ -5,9 +5,10 @@
 use super::{EventState, SetReading, Switchable};
 use crate::error::Error;
 use crate::session::Session;
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::event_set::Member;
-use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::{CpuId, GroupSpec, SetId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::TargetKind;

@@ -9,8 +9,8 @@ use crate::mux::clock;
 use crate::own_group::OwnGroup;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::share::SharingScope;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{ControlError, Count, GroupSpec, Nanos, PmuId, Target};
 use pmux_linux::host::{KERNEL, clock_attr};
 

@@ -10,10 +10,10 @@ use crate::mux::{Multiplexing, Slice};
 use crate::own_group::OwnGroup;
 use crate::session::Session;
 use pmux_abi::attr::Attr;
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::engine::SlotView;
 use pmux_engine::pmu::SlotTime;
 use pmux_engine::share::SharingScope;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{
     ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, Nanos, OpenError, ReadError, Target,
 };

@@ -51,13 +51,13 @@ use crate::session::Session;
 /// Whether an event counts and does nothing else, so that it can be counted for another process.
 #[must_use]
 pub fn only_counts(attr: &abi::Attr) -> bool {
-    pmux_engine::share::question::canonical(attr).is_some()
+    pmux_engine::pmu::share_key::canonical(attr).is_some()
 }
 
 /// The part of an attribute that counts, where its records can be handed to several; `None` where they are for no other reader.
 #[must_use]
 pub fn counting_part_of_records(attr: &abi::Attr) -> Option<abi::Attr> {
-    use pmux_engine::share::question::{canonical_of_records, counting_part};
+    use pmux_engine::pmu::share_key::{canonical_of_records, counting_part};
     canonical_of_records(attr).map(|attr| counting_part(&attr))
 }
 

@@ -4,10 +4,10 @@
 
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::engine::{ShareList, ShareReport, SharedEvent};
 use pmux_engine::hw_breakpoint::Kind;
 use pmux_engine::share::SharingScope;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{Count, EventState, LockCell as _};
 use pmux_linux::host::{KERNEL, LinuxHost, is_clock};
 use std::collections::{HashMap, VecDeque};

@@ -9,7 +9,7 @@ use crate::event::{Access, Event};
 use crate::session::Session;
 use crate::target::Target;
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, GroupSpec, Target as EngineTarget};
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, Registers};

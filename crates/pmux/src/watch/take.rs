@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::symbol::Mapping;
 use crate::target::Inherit;
 use pmux_abi::record::CommCause;
-use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, GroupId, GroupSpec, Host as _, Nanos, Target};
 use pmux_linux::host::LinuxHost;
 use pmux_linux::procfs::Proc;

@@ -9,7 +9,7 @@ mod reading;
 
 use pmux_testkit::pages;
 use reading::{Manifest, Source};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what it may depend on outside its tests.
@@ -235,6 +235,50 @@ fn the_engine_has_the_words_of_the_kernel() {
         let text = std::fs::read_to_string(root().join("crates/engine/src").join(file)).unwrap();
         assert!(text.contains(&format!("`{word}`")), "{file} does not name {word}");
     }
+}
+
+/// A module of the engine uses modules that do not use it, and a type has its name for itself.
+#[test]
+fn rooms_of_the_engine_are_in_an_order() {
+    let folder = root().join("crates/engine/src");
+    let (mut uses, mut names) =
+        (BTreeMap::<String, BTreeSet<String>>::new(), BTreeMap::<String, BTreeSet<String>>::new());
+    for source in Source::below(&folder) {
+        let path = source.path.strip_prefix(&folder).unwrap().with_extension("");
+        let path: Vec<_> = path.iter().map(|part| part.to_str().unwrap()).collect();
+        if path.contains(&"tests") || matches!(path[0], "testing" | "lib") {
+            continue;
+        }
+        let text = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in text.lines().map(|line| line.split("//").next().unwrap_or_default()) {
+            let word = |text: &str| {
+                text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default().to_owned()
+            };
+            let rooms = line
+                .split("crate::")
+                .skip(1)
+                .map(word)
+                .filter(|room| room.starts_with(char::is_lowercase) && room != path[0]);
+            uses.entry(path[0].to_owned()).or_default().extend(rooms);
+            let item =
+                line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ").trim_start_matches("pub ");
+            let kinds = ["struct ", "enum ", "trait ", "type "];
+            for name in kinds.iter().filter_map(|kind| item.strip_prefix(kind)).map(word) {
+                names.entry(name).or_default().insert(source.name());
+            }
+        }
+    }
+    let mut wrong: Vec<String> =
+        names.iter().filter(|(_, files)| files.len() > 1).map(|(name, files)| format!("{name}: {files:?}")).collect();
+    assert!(uses.len() > 15 && names.len() > 150, "{} rooms, {} types", uses.len(), names.len());
+    // What uses nothing that is left is taken away, again and again; a circle stays.
+    while let Some(room) =
+        uses.iter().find(|(_, used)| used.iter().all(|used| !uses.contains_key(used))).map(|(room, _)| room.clone())
+    {
+        uses.remove(&room);
+    }
+    wrong.extend(uses.into_iter().map(|(room, used)| format!("{room} is in a circle, or above one: {used:?}")));
+    no_offenders("rooms in circles and types of one name", &wrong);
 }
 
 /// Links to files and to headings lead somewhere, and the book has each page of its folder.

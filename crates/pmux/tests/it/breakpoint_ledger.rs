@@ -9,10 +9,11 @@
 use crate::common::breakpoints::{Alone, Idle, address};
 use crate::common::{self, breakpoints, needs, own_process, skip_unless};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
-use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::{Disagreements, SetError, SetRequest};
 use pmux_engine::hw_breakpoint::{Holder, Kind, Registers, Taken};
-use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::system_wide::{Absent, SetScope};
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, EventId, GroupSpec, ModifyError, OpenError, Opened, SetId, Target, TaskId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};

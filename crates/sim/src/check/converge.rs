@@ -6,8 +6,8 @@
 use super::groups::fits;
 use super::{Checker, Violation};
 use crate::machine::{BookKind, Event, World};
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::SlotMask;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, EventState, Nanos, TaskId};
 
 const TASKS: usize = 64;

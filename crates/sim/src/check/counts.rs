@@ -5,8 +5,8 @@
 
 use super::{Checker, Violation};
 use crate::machine::{Book, BookKind, Event, Reach, Truth, World};
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::BankError;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, Nanos, OpenError, ReadError};
 
 /// How far a check goes.

@@ -10,10 +10,10 @@
 use super::{Checker, Violation};
 use crate::machine::{BookKind, CountSite, Counts, Event, Question, World};
 use pmux_abi::attr::{Attr, breakpoint};
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::system_wide::SetScope;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, ModifyError, OpenError, PmuId, Target, TaskId};
 
 /// So many open groups are few: then all that is granted is looked at.

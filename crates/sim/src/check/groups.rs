@@ -5,8 +5,8 @@
 
 use super::{Checker, Violation, refusals};
 use crate::machine::{Book, BookKind, Event, World};
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{PmuTable, SlotMask, Slots};
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, EventId, EventState, PmuId};
 
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use super::{Checker, Violation};
 use crate::machine::{Book, Event, World};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::PmuId;
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 
 fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
     let ((pmu, a), (other_pmu, b)) = (one, other);

@@ -11,7 +11,7 @@ use super::model::Question;
 use super::registers::RegisterKey;
 use super::state::State;
 use crate::machine::Kind;
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 
 impl State {

@@ -7,7 +7,7 @@ use super::faults::InjectedFault;
 use super::host::OBSERVER;
 use super::locks::{Allowed, SimLock, called, lock};
 use pmux_engine::PmuId;
-use pmux_engine::host::{LockCell, Rank};
+use pmux_engine::lock::{LockCell, Rank};
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotMask, SlotReading};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -11,8 +11,8 @@ use super::ledger::{CountSite, Event};
 use super::registers::{RegisterKey, bit};
 use super::state::State;
 use crate::check::{Checker, Violation};
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{Lease, Slot, SlotMask};
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, TaskId};
 
 impl State {

@@ -6,8 +6,8 @@
 //! **Invariant:** a fault strikes at a moment that was said, never by chance; without faults nothing here costs more than
 //! one look.
 
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{BankError, Lease, Slot};
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, PmuId};
 
 /// Something that goes wrong. Numbers count from here and from 1; each strikes once. Those of doorbells and interrupts, and

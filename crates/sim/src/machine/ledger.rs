@@ -10,7 +10,7 @@ use super::model::Question;
 use super::registers::RegisterKey;
 use crate::machine::Kind;
 use pmux_abi::attr::Attr;
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, EventId, Nanos, PmuId, TaskId};
 
 /// An event of the world, by the name under which the machine knows it. It travels through the engine in `sig_data`, which

@@ -6,7 +6,7 @@
 //! **Invariant:** a breach of the rules is reported, and the run goes on; only a deadlock, which could not go on, panics.
 //! The notes are per thread: the code that drives a machine asks on the thread that it drives the machine from.
 
-use pmux_engine::host::{LockCell, Rank};
+use pmux_engine::lock::{LockCell, Rank};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

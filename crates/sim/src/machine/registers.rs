@@ -16,8 +16,8 @@ use super::trace::Refusal;
 use crate::check::{Checker, Violation};
 use crate::machine::Kind;
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, Nanos, PmuId};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

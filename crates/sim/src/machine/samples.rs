@@ -15,9 +15,9 @@ use super::registers::RegisterKey;
 use super::state::State;
 use pmux_abi::attr::{Attr, SampleFormat, Sampling};
 use pmux_abi::record::{Misc, Record, RecordHeader, Sample, SampleLayout, TaskId as RecordTask, encode_record};
-use pmux_engine::context::ContextKey;
 use pmux_engine::engine::{Audience, Overflow, Sampled};
 use pmux_engine::ring_buffer::Wake;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Engine, EventId, Nanos};
 
 /// The fields that this machine can fill.

@@ -7,8 +7,8 @@
 use super::ledger::Event;
 use super::registers::RegisterKey;
 use super::state::State;
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Slot;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 
 /// An event that held a counter.

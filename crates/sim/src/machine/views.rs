@@ -306,7 +306,7 @@ impl State {
         }
     }
 
-    fn is_wanted(&self, tag: Event, place: pmux_engine::context::ContextKey, only_on: Option<CpuId>) -> bool {
+    fn is_wanted(&self, tag: Event, place: pmux_engine::target::ContextKey, only_on: Option<CpuId>) -> bool {
         let Some(site) = self.site_at(tag, place, only_on).and_then(|site| self.ledger.site(site)) else {
             return false;
         };

@@ -11,7 +11,7 @@
 pub mod question;
 
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, CpuId, Nanos, TaskId};
 use question::{SharesWith, same};
 use std::collections::BTreeMap;

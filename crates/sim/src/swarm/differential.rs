@@ -14,7 +14,7 @@ use super::{CheckLevel, Finding, Machines, RunMode};
 use crate::check::is_doubtful;
 use crate::machine::{Event, World};
 use crate::scenario::ast::{ControlOp, ControlTarget, Name, OpenForm, Scenario, Statement, Target};
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, CpuId};
 
 pub(super) struct DifferentialRun {

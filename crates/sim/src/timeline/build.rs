@@ -7,8 +7,8 @@ use super::units::{several, span};
 use super::{Absence, Began, EventFigures, Hold, Mark, Marked, StatementSpan, Timeline, Turn};
 use crate::machine::{self, Counts, Description, Event, Happening, Kind, PmuDescription, World};
 use crate::scenario::canonical_event;
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{SlotMask, Slots};
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 use std::collections::{HashMap, HashSet};
 

@@ -7,8 +7,8 @@
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, Ledger, LedgerWord, Locks, Registers, Reservation};
-use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, LockCell, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
 use shuttle::sync::Mutex;

@@ -11,8 +11,9 @@ use super::{EventSubscription, GroupSubscription, Life, Master, ShareCell, seen_
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
 use crate::event::{Event, EventState, Last};
-use crate::host::{Host, LockCell};
+use crate::host::Host;
 use crate::id::{GroupId, Nanos};
+use crate::lock::LockCell;
 use crate::pmu::BankError;
 use crate::share::{Seen, Share, SubscriberKey, Which};
 use alloc::sync::Arc;

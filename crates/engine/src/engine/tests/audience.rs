@@ -1,9 +1,10 @@
 //! Records for all who ask for the same: one event writes, everybody who is on reads.
 
+use crate::cpu_mask::CpuMask;
 use crate::engine::{Audience, Census, EventRing, SetRequest};
 use crate::ring_buffer::{Forward, LossReason, Reader, RingSetup, Taking};
 use crate::share::SharingScope;
-use crate::system_wide::{Absent, CpuMask, SetScope};
+use crate::system_wide::{Absent, SetScope};
 use crate::testing::{Machine, SCARCE, event, group};
 use crate::{CpuId, Engine, EventId, Nanos, OutputError, SetId};
 use pmux_abi::attr::{Attr, Sampling, Wakeup};

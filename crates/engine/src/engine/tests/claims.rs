@@ -1,12 +1,14 @@
 //! Debug registers of events: reserved at open, given back at close, changed in between.
 
 use super::held;
-use crate::context::{ContextKey, Filter};
-use crate::engine::{Disagreements, Exec, Opened, SetError, SetRequest, Target};
+use crate::cpu_mask::CpuMask;
+use crate::engine::{Disagreements, Exec, SetError, SetRequest};
 use crate::error::{ModifyError, OpenError};
 use crate::hw_breakpoint::{Authority, BpTarget, Claim, Full, Holder, Kind, OutsideId, Registers, Taken};
 use crate::pmu::BankError;
-use crate::system_wide::{Absent, CpuMask, SetScope};
+use crate::system_wide::{Absent, SetScope};
+use crate::target::{ContextKey, Filter};
+use crate::target::{Opened, Target};
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, TAKEN, event, flagged, group, watch};
 use crate::{CpuId, Engine, EventId, TaskId};
 use alloc::vec::Vec;

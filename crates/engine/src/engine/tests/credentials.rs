@@ -1,12 +1,13 @@
 //! An event that is opened with credentials keeps them, at each reopen.
 
-use crate::context::ContextKey;
+use crate::cpu_mask::CpuMask;
 use crate::engine::SetRequest;
 use crate::error::OpenError;
 use crate::id::Cred;
 use crate::pmu::BankError;
 use crate::share::SharingScope;
-use crate::system_wide::{Absent, CpuMask, SetScope};
+use crate::system_wide::{Absent, SetScope};
+use crate::target::ContextKey;
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, event, group};
 use crate::{CpuId, Engine, Target, TaskId};
 use alloc::vec::Vec;

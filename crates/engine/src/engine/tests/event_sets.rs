@@ -1,10 +1,10 @@
 //! Event sets on the engine: on and off together, or not at all.
 
-use crate::context::ContextKey;
 use crate::engine::{Census, SetRequest, SwitchError};
 use crate::event_set::{Member, Position, SwitchRequest};
 use crate::pmu::BankError;
 use crate::system_wide::{Absent, SetScope};
+use crate::target::ContextKey;
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group};
 use crate::{ControlError, CpuId, Engine, EventSetId, Nanos, SetId, Target, TaskId};
 use alloc::vec::Vec;

@@ -3,8 +3,8 @@
 //! The rules know two slots and try everything: a group that is pinned and on stays on; then come those that are pinned and wait,
 //! then flexible groups in their order. A group goes on if all of its members find slots beside those before it.
 
-use crate::context::{ContextKey, Presence};
 use crate::engine::Census;
+use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, SCARCE, flagged, group};
 use crate::{Count, CpuId, EventId, EventState, Nanos, Target, TaskId};
 use alloc::vec::Vec;

@@ -1,11 +1,11 @@
 //! Fork, exit, and whose counts they are.
 
 use super::close_all;
-use crate::context::ContextKey;
-use crate::context::Presence;
 use crate::engine::{Census, Exec};
 use crate::inherit::{Attribution, FamilyError};
 use crate::pmu::BankError;
+use crate::target::ContextKey;
+use crate::target::Presence;
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{Count, Engine, EventId, EventState, Nanos, OpenError, Opened, ReadError, Target, TaskId};
 use alloc::vec::Vec;
@@ -273,7 +273,7 @@ fn children_of_a_program_that_changed_its_rights_are_not_counted() {
 fn a_task_that_is_counted_on_each_cpu_is_enabled_once() {
     let engine = Machine::engine(2);
     let on = |cpu| {
-        let filter = crate::context::Filter::OnCpu(crate::CpuId(cpu));
+        let filter = crate::target::Filter::OnCpu(crate::CpuId(cpu));
         let target = Target { context: ContextKey::Task(TaskId(1)), filter };
         let opened = engine.open_enabled(&group(KERNEL, &[inherited(1)]), target);
         opened.events[0]

@@ -1,8 +1,8 @@
 //! What happens in the midst of a step: each race once, at a chosen moment.
 
-use crate::context::{ContextKey, Presence};
 use crate::engine::{Census, SetRequest};
 use crate::system_wide::{Absent, SetScope};
+use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, Moment, PLENTY, SCARCE, event, flagged, group};
 use crate::{CpuId, Engine, EventState, OpenError, Opened, SetId, Target, TaskId};
 use alloc::sync::Arc;

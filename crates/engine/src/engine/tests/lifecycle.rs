@@ -1,9 +1,9 @@
 //! One event's life, groups, and who gets a counter.
 
-use crate::context::{ContextKey, Filter, Presence};
 use crate::engine::{Census, Exec, Overflow};
 use crate::error::{ControlError, OpenError, ReadError};
 use crate::pmu::{BankError, ParseError};
+use crate::target::{ContextKey, Filter, Presence};
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{Count, CpuId, EventState, Nanos, PmuId, Target, TaskId};
 use pmux_abi::attr::{Attr, AttrFlags};

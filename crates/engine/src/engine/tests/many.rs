@@ -1,12 +1,13 @@
 //! The same groups on many targets: all or nothing, and no difference from opening one after the other.
 
 use super::held;
-use crate::context::ContextKey;
-use crate::engine::{Begin, Census, RefusedOn, SetRequest, Target};
+use crate::engine::{Begin, Census, RefusedOn, SetRequest};
 use crate::error::{ControlError, OpenError};
 use crate::hw_breakpoint::{Authority, Holder, Registers};
 use crate::pmu::BankError;
 use crate::system_wide::{Absent, SetScope};
+use crate::target::ContextKey;
+use crate::target::Target;
 use crate::testing::{KERNEL, Machine, Moment, PLENTY, REFUSED, SCARCE, event, flagged, group, watch};
 use crate::{Count, CpuId, Engine, EventId, EventState, GroupId, Nanos, TaskId};
 use alloc::sync::Arc;

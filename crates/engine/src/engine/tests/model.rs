@@ -4,9 +4,9 @@
 //! which were in error. What it knows by itself: which events are enabled, which task runs where, which events are related to
 //! which, which CPUs are there.
 
-use crate::context::ContextKey;
-use crate::engine::Opened;
 use crate::inherit::FamilyTaskId;
+use crate::target::ContextKey;
+use crate::target::Opened;
 use crate::testing::Machine;
 use crate::{Count, CpuId, Engine, EventId, EventState, GroupId, LockCell, Nanos, SetId, TaskId};
 use alloc::vec::Vec;

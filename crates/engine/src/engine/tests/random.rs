@@ -4,9 +4,9 @@
 //! to the digit after each step, summed over all relatives and over all lives of a CPU.
 
 use super::model::{Checked, CpuSet, FamilyModel, group_in, no_event_waits_for_nothing, running, states};
-use crate::context::{ContextKey, Presence};
 use crate::engine::{Census, SetRequest};
 use crate::system_wide::{Absent, SetScope};
+use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group};
 use crate::{CpuId, Engine, EventState, Target, TaskId};
 use alloc::vec::Vec;

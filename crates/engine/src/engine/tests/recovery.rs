@@ -1,9 +1,9 @@
 //! Refusals, errors and their end; groups that change while they count.
 
-use crate::context::{ContextKey, Filter, Presence};
 use crate::engine::Census;
 use crate::error::{ControlError, ReadError};
 use crate::pmu::BankError;
+use crate::target::{ContextKey, Filter, Presence};
 use crate::testing::{KERNEL, Machine, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{Count, CpuId, Engine, EventState, GroupSpec, Nanos, Target, TaskId};
 use alloc::vec::Vec;

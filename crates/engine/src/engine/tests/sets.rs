@@ -1,10 +1,11 @@
 //! System-wide sets and hotplug.
 
-use crate::context::ContextKey;
+use crate::cpu_mask::CpuMask;
 use crate::engine::{Census, Overflow, SetError, SetReading, SetRequest};
 use crate::error::{ModifyError, OpenError};
 use crate::pmu::BankError;
-use crate::system_wide::{Absent, CpuMask, SetScope};
+use crate::system_wide::{Absent, SetScope};
+use crate::target::ContextKey;
 use crate::testing::{KERNEL, Machine, Near, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{ControlError, Count, CpuId, Engine, Host as _, Nanos, ReadError, SetId, TaskId};
 use alloc::vec::Vec;
@@ -311,7 +312,7 @@ fn a_set_that_is_closed_says_so_to_every_caller() {
 #[test]
 fn a_task_is_counted_on_each_cpu_by_itself() {
     let engine = Machine::engine(2);
-    engine.host().place(ContextKey::Task(TaskId(1)), crate::context::Presence::Out);
+    engine.host().place(ContextKey::Task(TaskId(1)), crate::target::Presence::Out);
     let request =
         SetRequest { scope: SetScope::Task(TaskId(1)), groups: vec![group(SCARCE, &[event(1)])], ..request(0..2) };
     let set = engine.open_set(request).unwrap();

@@ -1,9 +1,9 @@
 //! CPUs whose counters are shared by their own events and those of the task on them.
 
 use super::close_all;
-use crate::context::{ContextKey, Presence};
 use crate::error::ReadError;
 use crate::pmu::BankError;
+use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
 use crate::{Count, CpuId, Engine, EventId, EventState, Nanos, Opened, Target, TaskId};
 use alloc::sync::Arc;

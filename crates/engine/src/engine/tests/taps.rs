@@ -1,11 +1,12 @@
 //! FastReads: what is read past the context is what is read through it, whatever was done before; and only the bank is asked.
 
-use crate::context::{ContextKey, Filter, Presence};
+use crate::engine::Exec;
 use crate::engine::fast_read::Missing;
-use crate::engine::{Exec, Opened};
 use crate::error::{ModifyError, ReadError};
 use crate::inherit::Attribution;
 use crate::pmu::BankError;
+use crate::target::Opened;
+use crate::target::{ContextKey, Filter, Presence};
 use crate::testing::{KERNEL, Machine, SCARCE, event, flagged, group};
 use crate::{Count, CpuId, Engine, EventId, Nanos, Target, TaskId};
 use alloc::vec::Vec;

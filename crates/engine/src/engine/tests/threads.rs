@@ -2,11 +2,11 @@
 //!
 //! Every lock of the machine checks its rank, and every call of the host checks what is held: see [`crate::testing::locks`].
 
-use crate::context::{ContextKey, Filter, Presence};
 use crate::engine::{Census, Exec, SetRequest};
-use crate::host::Rank;
 use crate::inherit::Attribution;
+use crate::lock::Rank;
 use crate::system_wide::{Absent, SetScope};
+use crate::target::{ContextKey, Filter, Presence};
 use crate::testing::locks::{self, CheckedLock};
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, event, flagged, group};
 use crate::{CpuId, Engine, GroupId, Host as _, LockCell as _, Nanos, SetId, Target, TaskId};

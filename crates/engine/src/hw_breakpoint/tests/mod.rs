@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{BpTarget, Claim, Full, Holder, Holding, Kind, Ledger, Locks, OutsideId, Registers, ReserveError};
+use crate::cpu_mask::CpuMask;
 use crate::id::{CpuId, TaskId};
-use crate::system_wide::CpuMask;
 use crate::testing::locks::{Checked, LockKind};
 use alloc::vec::Vec;
 

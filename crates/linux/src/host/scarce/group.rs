@@ -10,8 +10,8 @@ use crate::host::opener::{EventFile, EventOpener, can_read_as_group, kernel_attr
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
-use pmux_engine::context::{EventKey, Filter};
 use pmux_engine::pmu::{BankError, CgroupNode, Program, SlotReading, SlotTime};
+use pmux_engine::target::{EventKey, Filter};
 use pmux_engine::{Cred, Nanos, PmuId};
 use std::os::fd::AsFd;
 

@@ -10,8 +10,8 @@ use super::capacity_model::SlotObservation;
 use super::group::{EventTotals, FdGroup, ScarceEventState};
 use crate::host::opener::EventOpener;
 use crate::sys;
-use pmux_engine::context::{ContextKey, EventKey, Filter};
 use pmux_engine::pmu::{BankError, CgroupNode, CgroupTree, Lease, Program, Slot, SlotReading};
+use pmux_engine::target::{ContextKey, EventKey, Filter};
 use pmux_engine::{Nanos, PmuId};
 use std::collections::HashMap;
 

@@ -8,8 +8,8 @@
 use crate::host::lock;
 use crate::shared::page::Page;
 use crate::shared::wire::{Handle, TimedTotals, Totals};
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Lease;
+use pmux_engine::target::ContextKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

@@ -33,10 +33,10 @@ use super::models::caps_by_slots;
 use super::opener::EventFile;
 use crate::bpf::Program;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Cred, PmuId, TaskId};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

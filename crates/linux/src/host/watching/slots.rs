@@ -13,8 +13,8 @@ use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
 use pmux_engine::Cred;
 use pmux_engine::PmuId;
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
+use pmux_engine::target::{ContextKey, Filter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 //! **Invariant:** what it says of counts is true, unless a test wants lies.
 
 use pmux_abi::attr::Attr;
-use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::engine::Opened as Group;
+use pmux_engine::target::Opened as Group;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, EventState, GroupSpec, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::channel::{Channel, PacketBuffer, Received};

@@ -10,8 +10,9 @@ use super::super::ledger::Event;
 use super::super::state::State;
 use super::World;
 use super::views::{MasterUsers, Opener, family_of};
-use pmux_engine::context::ContextKey;
-use pmux_engine::system_wide::{CpuMask, SetScope};
+use pmux_engine::cpu_mask::CpuMask;
+use pmux_engine::system_wide::SetScope;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
 
 pub(crate) struct Book {
@@ -180,7 +181,7 @@ impl Books {
 impl Book {
     pub(crate) fn only_on(&self) -> Option<CpuId> {
         match self.root()?.filter {
-            pmux_engine::context::Filter::OnCpu(cpu) => Some(cpu),
+            pmux_engine::target::Filter::OnCpu(cpu) => Some(cpu),
             _ => None,
         }
     }

@@ -12,8 +12,8 @@ use super::{BookKind, World};
 use crate::check::{debug_registers, is_alone, refusals};
 use pmux_abi::attr::Attr;
 use pmux_engine::ModifyError;
-use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::BankError;
+use pmux_engine::target::ContextKey;
 
 impl World {
     /// Lets a breakpoint watch what `attr` says; its flags stay.

@@ -4,7 +4,7 @@ use super::super::faults::{InjectedFault, MachineFault};
 use super::super::state::{PendingIrq, State};
 use super::super::trace::Happening;
 use super::World;
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, TaskId};
 use std::fmt;
 

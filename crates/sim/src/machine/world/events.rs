@@ -6,11 +6,11 @@ use super::super::state::State;
 use super::{BookKind, World};
 use crate::check::{Checker, Violation, debug_registers, refusals};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
-use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::hw_breakpoint::{BpTarget, Claim, Holder, Kind, OutsideId};
 use pmux_engine::inherit::Attribution;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::SharingScope;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupId, GroupSpec, OpenError, PmuId, ReadError, Target};
 
 /// Whether an event counts as soon as it is open.

@@ -38,9 +38,9 @@ use super::{Event, Machine};
 use crate::check::Violation;
 use crate::machine::{Description, DescriptionError};
 use pmux_abi::attr::Attr;
-use pmux_engine::context::ContextKey;
 use pmux_engine::inherit::Attribution;
 use pmux_engine::share::Sharing;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Engine, Nanos, PmuId, TaskId};
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use super::super::views::{Seeing, Sight, SwitchedEvent};
 use super::World;
 use crate::check::{Checker, Violation};
 use crate::machine::{Reach, Truth};
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, CpuId, Nanos};
 
 impl World {

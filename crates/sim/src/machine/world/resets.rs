@@ -7,7 +7,7 @@ use super::super::ledger::Event;
 use super::super::state::State;
 use super::{BookKind, World};
 use crate::check::{Checker, Violation};
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 
 /// What an event had counted in each place, and everywhere, when it was to be reset.
 pub(super) struct Before {

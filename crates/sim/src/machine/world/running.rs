@@ -6,7 +6,7 @@ use super::super::time::{Attention, Stopped};
 use super::{CpuError, TaskError, World};
 use crate::machine::Access;
 use crate::machine::Kind;
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 
 impl World {

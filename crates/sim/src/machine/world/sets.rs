@@ -6,10 +6,11 @@ use super::views::{MasterUsers, Opener};
 use super::{BookKind, World};
 use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::ContextKey;
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::{SetError, SetReading, SetRequest};
 use pmux_engine::share::SharingScope;
-use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::system_wide::{Absent, SetScope};
+use pmux_engine::target::ContextKey;
 use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId, TaskId};
 use std::collections::BTreeSet;
 

@@ -8,8 +8,8 @@ use super::books::Which;
 use super::{BookKind, CpuError, World};
 use crate::check::{Checker, Violation, refusals};
 use crate::machine::{Kind, Rates};
-use pmux_engine::context::ContextKey;
 use pmux_engine::engine::Exec;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, FamilyId, OpenError, TaskId};
 use std::fmt;
 

@@ -5,8 +5,8 @@ use super::super::model::Question;
 use super::super::state::State;
 use super::{BookKind, World};
 use crate::machine::Kind;
-use pmux_engine::context::ContextKey;
 use pmux_engine::engine::CpuReading;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, CpuId, FamilyId, GroupId, Nanos, ReadError, TaskId};
 
 /// What really happened, for one event.

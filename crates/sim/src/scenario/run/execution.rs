@@ -16,7 +16,7 @@ use super::{Checks, RunOptions};
 use crate::check::Violation;
 use crate::machine::{Event, MachineFault, Reach, Trace, World};
 use crate::timeline::{StatementSpan, Timeline};
-use pmux_engine::context::ContextKey;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{ControlError, OpenError, TaskId};
 use std::collections::BTreeMap;
 

@@ -11,8 +11,8 @@ use super::execution::{Execution, Refused};
 use super::naming::{Bound, Record, RecordState};
 use crate::machine::{Event, Set, Truth};
 use crate::timeline::{CpuGap, EventFigures};
-use pmux_engine::context::ContextKey;
 use pmux_engine::engine::SetReading;
+use pmux_engine::target::ContextKey;
 use pmux_engine::{Count, CpuId, EventState, Nanos, ReadError, TaskId};
 
 /// A run, as expectations see it.

@@ -14,10 +14,11 @@ use super::naming::Bound;
 use crate::machine::{Kind, Start, World};
 use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, breakpoint};
-use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::pmu::BankError;
 use pmux_engine::share::{Sharing, SharingScope};
-use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::system_wide::{Absent, SetScope};
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
 use std::rc::Rc;
 

@@ -2,9 +2,10 @@
 
 use super::host::{CPU, Machine, OTHER_CPU, SCARCE, event, group};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::engine::{Census, Opened};
+use pmux_engine::engine::Census;
 use pmux_engine::pmu::SlotMask;
+use pmux_engine::target::Opened;
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{CgroupId, CpuId, Engine, EventState, Target};
 use pmux_sim::oracle::cgroups::{self, GroupInCgroup};
 use pmux_sim::oracle::placement::fits;

@@ -4,13 +4,13 @@
 //! **Invariant:** a lease that does not hold its slot never reaches a register, and nothing happens between two steps.
 
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::{ContextKey, Presence};
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::pmu::{
     BankError, CgroupPath, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel,
     PmuTable, Program, Slot, SlotMask, SlotReading, SlotTime, Slots, place_on_allowed,
 };
 use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
-use pmux_engine::system_wide::CpuMask;
+use pmux_engine::target::{ContextKey, Presence};
 use pmux_engine::{CgroupId, CpuId, Cred, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -2,8 +2,9 @@
 
 use super::host::{CPU, Machine, PLENTY, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::engine::{Census, Exec, FamilyTally, Opened};
+use pmux_engine::engine::{Census, Exec, FamilyTally};
 use pmux_engine::inherit::Attribution;
+use pmux_engine::target::Opened;
 use pmux_engine::{Count, Engine, FamilyId, PmuId, Target, TaskId};
 use pmux_sim::oracle::inheritance::{Inherit, InheritModel, InheritTally, NewEvent, Program, RootKey, RootPart};
 use proptest::prelude::*;

@@ -1,10 +1,10 @@
 //! The engine's ledger of debug registers beside the rule by counting, and the list that it is measured against.
 
+use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::hw_breakpoint::baseline::List;
 use pmux_engine::hw_breakpoint::{
     BpTarget, Claim, Full, Holder, Kind, Ledger, Locks, OutsideId, Registers, Reservation, ReserveError,
 };
-use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
 use proptest::prelude::*;

@@ -2,8 +2,9 @@
 
 use super::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::engine::{Census, Opened};
+use pmux_engine::engine::Census;
 use pmux_engine::pmu::SlotMask;
+use pmux_engine::target::Opened;
 use pmux_engine::{Count, Engine, EventId, EventState, Nanos, OpenError, Target, TaskId};
 use pmux_sim::oracle::placement::{fits, placements};
 use pmux_sim::oracle::rotation::{Core, Group, PlannedState, PmuUse, Priority, Side};

@@ -6,10 +6,11 @@
 
 use super::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, ReadFormat, Sampling};
-use pmux_engine::context::ContextKey;
-use pmux_engine::engine::{Census, Opened};
-use pmux_engine::share::question::canonical;
+use pmux_engine::engine::Census;
+use pmux_engine::pmu::share_key::canonical;
 use pmux_engine::share::{Sharing as Shares, SharingScope};
+use pmux_engine::target::ContextKey;
+use pmux_engine::target::Opened;
 use pmux_engine::{Engine, EventState, ModifyError, Target, TaskId};
 use pmux_sim::oracle::sharing::question::{only_counts, same};
 use pmux_sim::oracle::sharing::{Ask, GroupKey, GroupPart, Joinable, ShareError, Sharing, SubscriptionState};

@@ -4,9 +4,10 @@
 use super::host::{CPU, Machine, Switching, switch};
 use super::rotation::{Pair, Step, TASK, enable_in_order, open_with, planned_state};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::engine::{Census, Opened};
+use pmux_engine::engine::Census;
 use pmux_engine::inherit::{Attribution, Family};
 use pmux_engine::pmu::SlotMask;
+use pmux_engine::target::Opened;
 use pmux_engine::{Engine, EventId, FamilyId, TaskId};
 use pmux_sim::oracle::placement::fits;
 use pmux_sim::oracle::rotation::{Core, Group, PlannedState, PmuUse, Priority, Side};

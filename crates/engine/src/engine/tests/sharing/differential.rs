@@ -3,9 +3,10 @@
 //! The one that shares has few counters, but enough for as many different questions as there are; the other one has as many as
 //! there are events. So where the first one needed more counters than questions, it would multiplex, and differ.
 
-use crate::context::{ContextKey, Presence};
-use crate::engine::{Census, Exec, Opened, SetRequest};
+use crate::engine::{Census, Exec, SetRequest};
 use crate::system_wide::{Absent, SetScope};
+use crate::target::Opened;
+use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, WIDE, flagged, group};
 use crate::{CpuId, Engine, ModifyError, PmuId, SetId, Target, TaskId};
 use alloc::string::String;

@@ -1,8 +1,8 @@
 //! Counters that the host, or an exec, has ended although their task lives.
 
 use super::{count, run};
-use crate::context::{ContextKey, Presence};
 use crate::engine::Census;
+use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, event, group};
 use crate::{EventState, Target, TaskId};
 

@@ -5,7 +5,6 @@ mod ended;
 mod races;
 
 use super::close_all;
-use crate::context::{ContextKey, Filter};
 use crate::engine::{Census, SetRequest};
 use crate::error::{ControlError, ModifyError, OpenError};
 use crate::hw_breakpoint::{Authority, Registers as PerCpu};
@@ -13,6 +12,7 @@ use crate::inherit::Attribution;
 use crate::pmu::BankError;
 use crate::share::SharingScope;
 use crate::system_wide::{Absent, SetScope};
+use crate::target::{ContextKey, Filter};
 use crate::testing::{KERNEL, Machine, PLENTY, SCARCE, TAKEN, event, flagged, group, watch};
 use crate::{Count, CpuId, Engine, EventState, GroupSpec, Nanos, Target, TaskId};
 use alloc::vec::Vec;

@@ -5,8 +5,8 @@
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
-use crate::context::ContextKey;
-use crate::host::LockCell;
+use crate::lock::LockCell;
+use crate::target::ContextKey;
 use crate::testing::locks::LockKind;
 use crate::testing::{Machine, Near, PLENTY, flagged, group};
 use crate::{Engine, EventId, GroupId, ModifyError, Sharing, Target, TaskId};

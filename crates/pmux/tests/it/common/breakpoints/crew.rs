@@ -7,7 +7,7 @@
 
 use super::step::Kin;
 use pmux_abi::attr::{Attr, EventType, sw};
-use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::target::{ContextKey, Filter};
 use pmux_linux::host::{LinuxBank, LinuxHost};
 use std::collections::HashSet;
 use std::io::{self, Read as _, Write as _};

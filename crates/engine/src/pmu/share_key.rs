@@ -174,7 +174,7 @@ pub fn counting_part(attr: &Attr) -> Attr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::question::Role::{Alone, Asked, Ignored};
+    use crate::pmu::share_key::Role::{Alone, Asked, Ignored};
     use alloc::vec::Vec;
     use pmux_abi::attr::{EventType, Precise};
 
