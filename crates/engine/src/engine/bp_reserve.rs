@@ -9,7 +9,7 @@
 //! Linux: `reserve_bp_slot`, `release_bp_slot`, `modify_bp_slot` (kernel/events/hw_breakpoint.c).
 
 use super::Engine;
-use super::sets::SetError;
+use super::system_wide::SetError;
 use crate::cpu_mask::CpuMask;
 use crate::error::OpenError;
 use crate::event::NewEvent;

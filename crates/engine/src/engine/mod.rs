@@ -14,7 +14,6 @@ mod event_sets;
 mod families;
 mod fast_read;
 mod fork_exit;
-mod hotplug;
 mod ipi;
 mod many;
 mod modify;
@@ -22,9 +21,9 @@ mod open;
 mod overflow;
 mod read;
 mod rings;
-mod sets;
 mod sharing;
 mod switch;
+mod system_wide;
 #[cfg(test)]
 mod tests;
 
@@ -38,9 +37,9 @@ pub use open::Begin;
 pub use overflow::Overflow;
 pub use read::{FamilyTally, GroupReading};
 pub use rings::{Audience, EventRing, Sampled};
-pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareList, ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
+pub use system_wide::{CpuReading, SetError, SetReading, SetRequest};
 
 use crate::arena::Arena;
 use crate::cpu_mask::CpuMask;

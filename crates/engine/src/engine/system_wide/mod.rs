@@ -4,6 +4,8 @@
 //!
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 
+mod hotplug;
+
 use super::bp_reserve::Asked;
 use super::control::Op;
 use super::read::GroupReading;

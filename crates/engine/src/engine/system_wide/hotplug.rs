@@ -8,11 +8,11 @@
 //!
 //! Linux: `perf_event_init_cpu`, `perf_event_exit_cpu` (kernel/events/core.c).
 
-use super::sets::SetError;
-use super::sharing::not_opened;
-use super::{Engine, Gate, SetCell};
+use super::SetError;
 use crate::context::{Context, Gone};
 use crate::cpu_mask::CpuMask;
+use crate::engine::sharing::not_opened;
+use crate::engine::{Engine, Gate, SetCell};
 use crate::error::{ModifyError, OpenError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::Host;
