@@ -66,7 +66,7 @@ pub(crate) struct ThreadOptions {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     pub(crate) threads: u32,
 
-    /// Who says whether there is a debug register for each breakpoint
+    /// What decides whether there is a debug register for each breakpoint
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
     pub(crate) engine: Accountant,
 
@@ -83,7 +83,7 @@ pub(crate) struct ThreadOptions {
     pub(crate) limit: Option<u64>,
 }
 
-/// Who keeps account of debug registers.
+/// What keeps account of debug registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accountant {
     /// This kernel, with real threads
@@ -141,11 +141,11 @@ impl BenchOptions {
 
 const THREAD_HELP: &str = "\
 It does what `perf bench breakpoint thread` does: PARALLELISM threads take turns at starting THREADS threads and waiting for \
-them, REPEAT times in all. An operation is the life of one thread; the breakpoints watch what nobody touches.
+them, REPEAT times in all. An operation is the life of one thread; the breakpoints watch an address that no thread touches.
 
 With --engine ledger, tasks take the place of threads: each reserves a debug register for each of its breakpoints, and gives \
-them back when it goes. That is done by PARALLELISM threads at once; for a quarter of a second, and the median is told. A \
-CPU of this machine has four registers.
+them back when it goes. PARALLELISM threads do so at once, for a quarter of a second; the median is printed. A CPU of \
+this machine has four registers.
 
   usecs/op      microseconds for each operation
   usecs/op/cpu  the same, times PARALLELISM";

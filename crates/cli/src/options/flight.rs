@@ -37,7 +37,7 @@ pub(crate) struct FlightOptions {
     #[arg(long, value_name = "TIME", value_parser = span, help_heading = "When to take a snapshot")]
     pub(crate) after: Option<Duration>,
 
-    /// After a snapshot no trigger takes another one for so long (default 10s); who asks for one gets it
+    /// After a snapshot no trigger takes another one for so long (default 10s); `pmux flight dump` still does
     #[arg(long, value_name = "TIME", value_parser = span, help_heading = "When to take a snapshot")]
     pub(crate) cool_down: Option<Duration>,
 
@@ -270,16 +270,16 @@ fn behind(words: &[String]) -> &'static str {
 }
 
 const AFTER_HELP: &str = "\
-The last seconds are kept in memory, overwritten again and again, at almost no cost; only when something happens a snapshot is \
-written: a file that perf report and perf script read, and beside it a .json that says why it was taken and what it holds. \
-Nothing stops while that is done, and no event is missed between two snapshots. Times are those of perf script.
+pmux keeps the last seconds in memory, in rings that are overwritten. When a trigger fires, it writes a snapshot: a file that \
+perf report and perf script read, and beside it a .json with the reason and the contents. Recording goes on meanwhile, and no \
+event is missed between two snapshots. Times are those of perf script.
 
 TRIGGER is one of these, or several with `and` between them:
   rate(EVENT) > N/s                 an event comes so often; also <, per cpu, per cgroup
   EVENT / EVENT > N                 the ratio of two events
   psi:cpu some 150ms/1s             tasks wait for cpu, memory or io
   SYSTEM:TRACEPOINT [if FILTER]     a tracepoint or a probe is hit
-  watch:ADDRESS                     somebody touches an address, as pmux watch takes it
+  watch:ADDRESS                     an address is accessed, as pmux watch takes it
   exit:NAME, exit:PID, crash[:NAME] a process ends, or ends badly
   line:TEXT, line:/REGEX/           a line comes on the standard input
   signal:NAME                       this process gets a signal, which ends nothing then; SIGUSR2 always takes a snapshot
@@ -291,7 +291,7 @@ ACTIONS are these, with `;` between them:
   run COMMAND                       with the shell; `{}` is the path of the snapshot, which it waits for
   mark [TEXT]                       note the moment in the next snapshot
 
-A last snapshot is taken at the end if there is no --on and nobody has asked for one.
+A last snapshot is taken at the end if there is no --on and none was taken before.
 
 Exit status: that of the command, as with pmux stat; 125 if it is 0 and a snapshot could not be written.";
 

@@ -57,7 +57,7 @@ const RECORD: Examples = &[
     ("Where does a build spend its time?", "pmux record -g -- make"),
     ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
     (
-        "The same, with one event of the kernel for all who record it (where `pmux serve` runs):",
+        "The same, with one kernel event for all clients that record it (where `pmux serve` runs):",
         "pmux record --shared=always -F 99 -a -g -- sleep 10",
     ),
     ("Every scheduler event of a process, into a pipe:", "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -"),
@@ -93,12 +93,12 @@ const SCRIPT: Examples = &[
 ];
 
 const WATCH: Examples = &[
-    ("Who writes the variable `counter`, thread by thread and place by place?", "pmux watch counter -- ./server"),
-    ("Who reads or writes a variable of a running process?", "pmux watch config::LIMIT:rw -p 1234"),
+    ("Which threads write the variable `counter`, and where?", "pmux watch counter -- ./server"),
+    ("What reads or writes a variable of a running process?", "pmux watch config::LIMIT:rw -p 1234"),
     ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
-    ("Who comes by this line first, in a running process?", "pmux watch --stop 1 server.c:120 -p 1234"),
+    ("Which thread executes this line first, in a running process?", "pmux watch --stop 1 server.c:120 -p 1234"),
     ("More variables than there are debug registers:", "pmux watch --share-time a b c d e f -p 1234"),
-    ("Who calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
+    ("What calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
 ];
 
 const FLAME: Examples = &[
@@ -131,7 +131,10 @@ const DIFF: Examples = &[
 ];
 
 const TIMELINE: Examples = &[
-    ("Who ran where and when?", "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html"),
+    (
+        "Which task ran where, and when?",
+        "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html",
+    ),
     ("The newest snapshot of a folder, with what has triggered it:", "pmux timeline -i snapshots -o timeline.html"),
 ];
 
@@ -147,16 +150,16 @@ const BENCH_LEDGER: &str =
     "pmux bench breakpoint thread -b 4 -p 64 -t 64 -r 30 --engine ledger --cpus 256 --baseline list";
 
 const SERVE: Examples = &[
-    ("Count for all who ask, until a signal comes:", "pmux serve"),
+    ("Run the daemon until a signal comes:", "pmux serve"),
     ("What is wrong with a configuration?", "pmux serve --check --config ./pmux.toml"),
     (
-        "For yourself, at a place of your own, where clients find it by PMUX_SOCKET:",
+        "For yourself, at a socket of your own, which clients find by --socket or PMUX_SOCKET:",
         "pmux serve --socket /tmp/pmux.sock",
     ),
 ];
 
 const STATUS: Examples = &[
-    ("Who asks what, and what does it save?", "pmux status"),
+    ("Which clients count what, and what does sharing save?", "pmux status"),
     ("The same, brought up to date every two seconds:", "pmux status --watch 2"),
     ("For programs:", "pmux status -j"),
 ];
@@ -226,11 +229,11 @@ const ENVIRONMENT_SHARING: &[(&str, &str)] = &[
     ),
 ];
 
-const SERVE_WORDS: &str = "The service opens each distinct question once, however many ask it, and everybody gets exact numbers: \
-     pmux stat, pmux watch --count-only, pmux record --shared=always and the library. Who may ask for what is decided by the \
-     kernel's rules for the user who asks, and by the groups that the configuration names. Whatever a client does or leaves out \
-     shows to no other. When the service stops or dies, clients keep what was counted; those with the kernel's own files read \
-     on; all connect again, and say for how long nothing was counted. pmux status tells who asks what.";
+const SERVE_WORDS: &str = "Identical requests share one kernel counter, and each client gets exact numbers: pmux stat, pmux watch --count-only, \
+     pmux record --shared=always and the library. What a client may count is decided by the kernel's rules for its user, and by the \
+     groups that the configuration names. No client sees what another one does. When the daemon stops or dies, clients keep what \
+     was counted; those that have the kernel's own files read on; all connect again, and say for how long nothing was counted. \
+     pmux status shows which client counts what.";
 
 const SERVE_FILES: &[(&str, &str)] = &[
     (
@@ -241,7 +244,7 @@ const SERVE_FILES: &[(&str, &str)] = &[
         "/run/pmux/pmux.sock",
         "where clients connect, of a service that root runs; pmux.socket of systemd makes the same",
     ),
-    ("$XDG_RUNTIME_DIR/pmux/pmux.sock", "where clients connect, of a service that another user runs for himself"),
+    ("$XDG_RUNTIME_DIR/pmux/pmux.sock", "where clients connect, of a service that another user runs"),
     ("PATH.lock", "beside the socket, held by the service that listens there, so that there is one"),
 ];
 

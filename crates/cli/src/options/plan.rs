@@ -72,7 +72,7 @@ const AFTER_HELP: &str = "\
 Nothing is counted. How many debug registers of this machine are free is found by taking them all for a moment, where \
 breakpoints are planned.
 
-A turn is the time from one rotation to the next. Who is on in a turn, pmux's engine decides, as when it counts. Raw \
+A turn is the time from one rotation to the next. pmux's engine decides which events are on in a turn, as when it counts. Raw \
 events and PMU events are taken to need a counter that takes any event.
 
 Exit status: 1 where an event can never be counted.";

@@ -36,7 +36,7 @@ pub(crate) struct ReportOptions {
     #[arg(short = 'n', long)]
     pub(crate) show_nr_samples: bool,
 
-    /// Show who calls: `caller` (from the outermost function on), `callee` (from the row's function outwards) or `none` (default: as
+    /// Show callers: `caller` (from the outermost function on), `callee` (from the row's function outwards) or `none` (default: as
     /// perf does, if call chains were recorded); as a tree with shares of the whole (`graph`) or of what is above (`fractal`), or each chain
     /// by itself, a line a function (`flat`) or all in one line (`folded`); a number leaves out what weighs less, in per cent (default: 0.5).
     /// Words are separated by commas

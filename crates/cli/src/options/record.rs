@@ -147,9 +147,8 @@ be read up to what was written last: that is at most a second ago. An older FILE
 
 CPUs that come back are recorded again. What found no room in the rings is counted, and told at the end.
 
-With --shared=auto or always, -a, -C, -p and -t record through `pmux serve`: who records the same as somebody else costs no event
-more, and gets every sample from the moment on at which the recording begins. -m is then the size of the one ring, into which the
-service writes. A recording that is too slow loses its own samples only. Where the service goes away, the recording waits until it
+With --shared=auto or always, -a, -C, -p and -t record through `pmux serve`: identical recordings share one kernel event, and
+each gets every sample from its beginning on. -m is then the size of the one ring into which the service writes. A recording that is too slow loses its own samples only. Where the service goes away, the recording waits until it
 is back, and says for how long nothing was recorded. A command, cgroups (-G), groups of events and -s are not shared.
 
 Exit status: that of the command, as with pmux stat.";

@@ -27,18 +27,18 @@ fn serve_help() -> String {
 }
 
 const SERVE_HELP: &str = "\
-The service counts for all who ask: equal questions cost one counter, however many ask them. So do
-equal recordings (pmux record --shared): the kernel's event is opened and read once, and each record
-goes into the ring of everybody who asked. Who is slow loses his own records, and is told how many.
+Identical requests of several processes share one kernel counter. So do identical recordings
+(pmux record --shared): the kernel's event is opened and read once, and each record goes into the
+ring of each client. A client that is too slow loses its own records only, and is told how many.
 
-It goes by /etc/pmux/pmux.toml where that is there, and listens at /run/pmux/pmux.sock (root) or
+It reads /etc/pmux/pmux.toml where that is there, and listens at /run/pmux/pmux.sock (root) or
 $XDG_RUNTIME_DIR/pmux/pmux.sock, or at the socket that systemd hands over. SIGTERM stops it, SIGHUP
-has it read its configuration anew. What it has to say goes to standard error.";
+has it read its configuration again. It logs to standard error.";
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(after_help = serve_help())]
 pub(crate) struct ServeOptions {
-    /// Go by this configuration
+    /// Read this configuration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -50,7 +50,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| Listen::try_from(text.to_owned()))]
     pub(crate) metrics: Option<Listen>,
 
-    /// Read the configuration, say what is wrong with it, and end
+    /// Check the configuration, print what is wrong with it, and end
     #[arg(long)]
     pub(crate) check: bool,
 }

@@ -13,7 +13,7 @@ use pmux::units::milliseconds;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Who takes turns where counters are fewer than events.
+/// What rotates events where counters are fewer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum MuxChoice {
     /// The kernel, on each CPU by itself
@@ -99,7 +99,7 @@ pub(crate) struct StatOptions {
     #[arg(short = 'S', long, help_heading = "When to count")]
     pub(crate) sync: bool,
 
-    /// Who takes turns where counters are fewer than events
+    /// What rotates events where counters are fewer
     #[arg(long, value_name = "WHO", value_enum, default_value_t, help_heading = "When to count")]
     pub(crate) mux: MuxChoice,
 

@@ -181,17 +181,16 @@ const AFTER_HELP: &str = "\
 ACCESS is w (writes), r (reads), rw or x (executions). Data are watched for writes where nothing is said, code for \
 executions. A variable is watched as a whole; one that is long or misaligned takes several of the few debug registers.
 
-The command is held until everything is armed. Every hit is counted. Who, from where and how often is told in the end, or \
-at once with --trace. In the end: then the kernel counts hits by thread and place, where it lets us, which costs little more than \
-counting alone, and call chains are those of the first hits and of some of the others. Otherwise each hit is written into a ring of \
-its CPU; all rings have 64 MiB together at most, and what came too fast for them is counted, but not told.
+The command is held until everything is armed. Every hit is counted. Threads, places and numbers of hits are printed at \
+the end, or hit by hit with --trace. For a table at the end the kernel itself counts hits by thread and place, where it may, which costs \
+little more than counting alone; call chains are those of the first hits and of some of the others. Otherwise each hit is written \
+into a ring of its CPU; all rings have 64 MiB together at most, and hits that come too fast for them are counted only.
 
-The value is what stands there at the hit, the old one that of the hit before. Where the kernel lets \
-nobody look at the hit (that takes root, or CAP_BPF and CAP_PERFMON), it is what stood there when pmux looked, a moment later; \
-it says so.
+The value is that of the variable at the hit, the old one that of the hit before. Reading it at the hit takes root, or CAP_BPF and \
+CAP_PERFMON; otherwise pmux reads it a moment later, and says so.
 
-With --count-only, debug registers can be shared with other processes through pmux serve (--shared). What tells of hits one by one, or by \
-thread and place, takes registers of its own.
+With --count-only, debug registers can be shared with other processes through pmux serve (--shared). Hits that are \
+shown one by one, or by thread and place, take registers of their own.
 
 Exit status: that of the command, as with pmux stat.";
 
