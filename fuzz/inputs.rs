@@ -8,8 +8,8 @@
 
 use pmux::profile::formats::Formats;
 use pmux::profile::{Input, Tally, read};
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{decode_reply, decode_request, encode_reply, encode_request};
+use pmux::server_api::abi::Attr;
+use pmux::server_api::shared::wire::{decode_reply, decode_request, encode_reply, encode_request};
 use std::io::Cursor;
 
 /// A packet of the service's protocol, in both directions. What can be read can be written, to the same message.

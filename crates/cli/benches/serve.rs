@@ -12,9 +12,9 @@ use common::records::{Reading, clock, on_cpus, subscribe};
 use common::role;
 use common::service::{Service, ServiceClient, on_cpu, on_task};
 use pmux::Sharing;
-use pmux::exact::{Manner, Place};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::shared::wire::{Handle, Open, Reply, Request, Verb, encode_request};
+use pmux::exact::{ExactTarget, GroupMode};
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::server_api::shared::wire::{Handle, Open, Reply, Request, Verb, encode_request};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -72,11 +72,11 @@ fn through(client: &mut ServiceClient, open: &Open, count: usize, then: Then) ->
 }
 
 /// The same directly, one session for everybody.
-fn directly(event: &pmux::Event, place: Place, count: usize, then: Then) -> f64 {
+fn directly(event: &pmux::Event, place: ExactTarget, count: usize, then: Then) -> f64 {
     let session = pmux::Session::with_sharing(Sharing::Off).unwrap();
     let started = Instant::now();
     let one = || {
-        let group = session.open_exactly(std::slice::from_ref(event), place, Manner::default()).unwrap();
+        let group = session.open_exactly(std::slice::from_ref(event), place, GroupMode::default()).unwrap();
         if then == Then::GoesOn {
             group.enable_all().unwrap();
         }
@@ -99,14 +99,14 @@ fn opening(socket: &Path, whose: &str, count: usize, rounds: usize) {
     let session = pmux::Session::new().unwrap();
     let own = std::process::id().cast_signed();
     let places = [
-        ("a task", "page-faults:u", Place::Task(own), on_task(own, &[faults()])),
-        ("a CPU", "cpu-clock", Place::Cpu(0), {
+        ("a task", "page-faults:u", ExactTarget::Task(own), on_task(own, &[faults()])),
+        ("a CPU", "cpu-clock", ExactTarget::Cpu(0), {
             on_cpu(0, &[Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() }])
         }),
     ];
     for (what, name, place, open) in places {
         let event = pmux::Event::parse_with(name, session.catalog()).unwrap();
-        if session.open_exactly(std::slice::from_ref(&event), place, Manner::default()).is_err() {
+        if session.open_exactly(std::slice::from_ref(&event), place, GroupMode::default()).is_err() {
             println!("opening on {what}{whose}: skipped: needs root");
             continue;
         }

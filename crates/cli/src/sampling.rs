@@ -75,7 +75,7 @@ pub(crate) fn record_options(typed: &Sampling, target_spec: &TargetSpec) -> Resu
         rate: rate(typed)?,
         call_chain: typed.call_chain(),
         addresses: Keep::when(typed.data),
-        inherit: if typed.no_inherit { Inherit::Nobody } else { Inherit::Children },
+        inherit: if typed.no_inherit { Inherit::None } else { Inherit::Children },
         start: if matches!(target_spec, TargetSpec::Command) { Start::OnExec } else { Start::Later },
         ..RecordOptions::default()
     })

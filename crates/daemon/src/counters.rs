@@ -8,13 +8,13 @@
 
 use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, PmuKind, allowed_by};
 use crate::service::{Counting, Published, ReadWhen, Refused, Requester, Target};
-use pmux::serving::abi::{Attr, AttrFlags, EventType};
-use pmux::serving::shared::page::{Base, Entry, PageWriter};
-use pmux::serving::shared::wire::{CgroupName, Handle, PassedFile, TimedTotals, Totals, ValueIndex};
-use pmux::serving::{
-    ActError, Acting, Action, Breadth, Cgroups, Closing, Credentials, EventTarget, Found, NamedCgroup, Peer, PeerCred,
-    Place, Question, ReadError, ReaderIds, Seen, Selinux, ServeError, ServedGroup, SharedFile, Streams, TargetKind,
-    Whose,
+use pmux::server_api::abi::{Attr, AttrFlags, EventType};
+use pmux::server_api::shared::page::{Base, Entry, PageWriter};
+use pmux::server_api::shared::wire::{CgroupName, Handle, PassedFile, TimedTotals, Totals, ValueIndex};
+use pmux::server_api::{
+    ActError, Acting, Breadth, CachedCount, Cgroups, Closing, CountSource, Credentials, EventAction, EventTarget,
+    NamedCgroup, Peer, PeerCred, ReadError, ReaderIds, Selinux, ServeError, ServeRequest, ServedGroup, ServedTarget,
+    SharedFile, Streams, TargetKind, Whose,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ pub struct Counters {
     round_ns: u64,
     readings: Vec<Reading>,
     pub(crate) streams: Streams,
-    seen: Vec<Option<Seen>>,
+    seen: Vec<Option<CachedCount>>,
 }
 
 /// A group that is open for a client.
@@ -320,22 +320,22 @@ impl Counting for Counters {
         let (acting, grant) = self.grant(requester, attrs, target)?;
         let id = |tid: u32| i32::try_from(tid).unwrap_or(-1);
         let place = match (target, cgroup) {
-            (Target::Task(tid), _) => Place::Task(id(tid)),
-            (Target::TaskOnCpu(tid, cpu), _) => Place::TaskOnCpu(id(tid), cpu),
-            (Target::Cpu(cpu), _) => Place::Cpu(cpu),
+            (Target::Task(tid), _) => ServedTarget::Task(id(tid)),
+            (Target::TaskOnCpu(tid, cpu), _) => ServedTarget::TaskOnCpu(id(tid), cpu),
+            (Target::Cpu(cpu), _) => ServedTarget::Cpu(cpu),
             (Target::Cgroup(cpu), Some((cgroup, by))) => {
                 let failed = |error| ServeError { index: 0, errno: NO_CGROUP, text: format!("{error}") };
                 let named = NamedCgroup { device: cgroup.device, inode: cgroup.inode, path: &cgroup.path };
                 let PeerCred { user, group, groups, .. } = &by.connected;
                 let by = ReaderIds { user: *user, group: *group, groups };
-                Place::Cgroup(self.cgroups.named(&named, by).map_err(failed)?, cpu)
+                ServedTarget::Cgroup(self.cgroups.named(&named, by).map_err(failed)?, cpu)
             }
             (Target::Cgroup(_), None) => {
                 let text = "the cgroup is not named".to_owned();
                 return Err(ServeError { index: 0, errno: NO_CGROUP, text }.into());
             }
         };
-        let opened = self.session.serve(&acting, Question { place, attrs: attrs.to_vec() }, self.turns);
+        let opened = self.session.serve(&acting, ServeRequest { target: place, attrs: attrs.to_vec() }, self.turns);
         let served = opened.map_err(|error| {
             // Whatever is open on its number is over.
             if let (NO_TASK, Some(tid)) = (error.errno, target.task()) {
@@ -368,7 +368,7 @@ impl Counting for Counters {
         served.modify(index, attr).map_err(|failed| Self::refused(&acting, failed))
     }
 
-    fn control(&mut self, group: &mut OpenGroup, index: usize, action: Action) -> Result<(), ServeError> {
+    fn control(&mut self, group: &mut OpenGroup, index: usize, action: EventAction) -> Result<(), ServeError> {
         group.served.control(index, action)
     }
 
@@ -390,7 +390,7 @@ impl Counting for Counters {
     }
 
     fn files_left(&self) -> u64 {
-        pmux::serving::files_left(self.streams.as_fd())
+        pmux::server_api::files_left(self.streams.as_fd())
     }
 
     fn close(&mut self, group: OpenGroup) {
@@ -426,16 +426,18 @@ impl Counting for Counters {
     }
 
     fn begin_round(&mut self) {
-        self.round_ns = pmux::serving::tick_ns();
+        self.round_ns = pmux::server_api::tick_ns();
     }
 
     fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &mut OpenGroup) {
         let OpenGroup { served, passed, moved, .. } = group;
         let find = |at| served.find(at).ok();
-        let is_old =
-            |seen: Option<Seen>| seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.read_when == ReadWhen::Now);
+        let is_old = |seen: Option<CachedCount>| {
+            seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.read_when == ReadWhen::Now)
+        };
         // What stands still was read when it stopped.
-        let stands = |seen: Option<Seen>| seen.is_some_and(|seen| matches!(seen.found, Found::Standing(_)));
+        let stands =
+            |seen: Option<CachedCount>| seen.is_some_and(|seen| matches!(seen.found, CountSource::Standing(_)));
         self.seen.clear();
         self.seen.extend((0..what.entries.len()).map(find));
         if self.seen.iter().any(|&seen| is_old(seen)) && !self.seen.iter().all(|&seen| stands(seen)) {
@@ -450,17 +452,17 @@ impl Counting for Counters {
                 _ => served.now_ns(),
             };
             // What can't be read now can be asked for, with its error.
-            let (count, found) = seen.map_or((Count::default(), Found::Nowhere), |seen| (seen.count, seen.found));
+            let (count, found) = seen.map_or((Count::default(), CountSource::Nowhere), |seen| (seen.count, seen.found));
             let base = match found {
-                Found::Standing(count) => Base::Stopped(totals(&count)),
-                Found::InFile(number, less) if passed.contains(&number) => Base::File(number, totals(&less)),
-                Found::InFile(..) => {
+                CountSource::Standing(count) => Base::Stopped(totals(&count)),
+                CountSource::InFile(number, less) if passed.contains(&number) => Base::File(number, totals(&less)),
+                CountSource::InFile(..) => {
                     if !passed.is_empty() && *moved == Moved::No {
                         *moved = Moved::Yes;
                     }
                     Base::Ask
                 }
-                Found::Nowhere => Base::Ask,
+                CountSource::Nowhere => Base::Ask,
             };
             page.write(entry, &Entry { handle, moment: TimedTotals { totals: totals(&count), time_ns }, base });
         }

@@ -10,7 +10,7 @@
 //!
 //! Source: `subuid(5)`, `passwd(5)`.
 
-use pmux::serving::{Credentials, Proc};
+use pmux::server_api::{Credentials, Proc};
 use std::ops::Range;
 
 /// Pays for those that have root's or the service's number without their rights: no user has it (it is `(uid_t)-1`).

@@ -10,8 +10,10 @@
 //!
 //! Source: Linux 6.18, `kernel/events/core.c` (`perf_event_open`), `kernel/ptrace.c` (`ptrace_may_access`).
 
-use pmux::serving::abi::{Attr, EventType};
-use pmux::serving::{Breadth, Credentials, Peer, PerfPermission, PidNamespace, counting_part_of_records, only_counts};
+use pmux::server_api::abi::{Attr, EventType};
+use pmux::server_api::{
+    Breadth, Credentials, Peer, PerfPermission, PidNamespace, counting_part_of_records, only_counts,
+};
 use std::fmt;
 
 mod module;

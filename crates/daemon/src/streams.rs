@@ -7,10 +7,10 @@
 use crate::counters::{Counters, not_yet};
 use crate::rights;
 use crate::service::{Counting as _, Flow, Refused, Streaming, Subscription};
-use pmux::serving::shared::wire::{EventNumber, Scope};
-use pmux::serving::{
-    Acting, Breadth, EventTarget, Left, Peer, ServeError, StreamId, StreamQuestion, StreamScope, Streams, TargetKind,
-    Whose,
+use pmux::server_api::shared::wire::{EventNumber, Scope};
+use pmux::server_api::{
+    Acting, Breadth, EventTarget, Peer, RoundRemainder, ServeError, StreamId, StreamRequest, StreamScope, Streams,
+    TargetKind, Whose,
 };
 use std::os::fd::OwnedFd;
 
@@ -32,7 +32,7 @@ impl Counters {
     }
 
     /// Passes on what waits in the kernel's rings, as long as `go_on` says so; whether another turn is due.
-    pub fn pass_on_while(&mut self, go_on: impl FnMut() -> bool) -> Left {
+    pub fn pass_on_while(&mut self, go_on: impl FnMut() -> bool) -> RoundRemainder {
         self.streams.pass_while(go_on)
     }
 
@@ -105,8 +105,8 @@ impl Streaming for Counters {
         if peer.capabilities() & IPC_LOCK != 0 || self.paranoid() <= -1 {
             return u64::MAX;
         }
-        let process = peer.process.map_or(0, pmux::serving::locked_memory_of);
-        pmux::serving::ring_memory_per_cpu()
+        let process = peer.process.map_or(0, pmux::server_api::locked_memory_of);
+        pmux::server_api::ring_memory_per_cpu()
             .saturating_mul(self.session().online().len() as u64)
             .saturating_add(process)
     }
@@ -119,7 +119,7 @@ impl Streaming for Counters {
             Scope::Tasks(tasks) => StreamScope::Tasks(tasks.iter().map(|&tid| id(tid)).collect()),
         };
         let Subscription { attrs, ring_bytes, wake_bytes, .. } = wanted;
-        let question = StreamQuestion { scope, attrs: attrs.clone(), ring_bytes: *ring_bytes, wake_bytes: *wake_bytes };
+        let question = StreamRequest { scope, attrs: attrs.clone(), ring_bytes: *ring_bytes, wake_bytes: *wake_bytes };
         self.streams.set_source_bytes(wanted.kernel_ring_bytes);
         match self.streams.open(&acting, &question) {
             Ok((stream, _)) if self.is_waiting() => {
@@ -135,8 +135,8 @@ impl Streaming for Counters {
         match flow {
             Flow::On => self.streams.enable(*stream),
             Flow::Off => {
-                let until = pmux::serving::now_ns() + END_NS;
-                self.streams.disable_while(*stream, || pmux::serving::now_ns() < until);
+                let until = pmux::server_api::now_ns() + END_NS;
+                self.streams.disable_while(*stream, || pmux::server_api::now_ns() < until);
                 Ok(())
             }
         }

@@ -7,8 +7,8 @@
 //! cycles, what a sample costs the task that is sampled.
 //!
 //! *Storm* is a process that makes a system call each microsecond, with a number. Two snapshots are taken one after the other, by us and by
-//! `perf record --overwrite --switch-output=signal`, if that is installed. What matters is how many numbers are missing between the first of
-//! the first snapshot and the last of the second.
+//! `perf record --overwrite --switch-output=signal`, if that is installed. What matters is how many numbers are missing between the
+//! first of the first snapshot and the last of the second.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/it/common/perf_data.rs"]
@@ -16,7 +16,7 @@
 mod perf_data;
 
 use perf_data::Content;
-use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Lasted, Snapshot};
+use pmux::flight::{Flight, FlightOptions, FlightSnapshot, Keeping, Lasted, SnapshotCause};
 use pmux::record::{CallChain, Rate, RecordOptions};
 use pmux::wait::{Token, Waiter};
 use pmux::{CpuChoice, EventList, Options, Reading, Session, Target};
@@ -107,7 +107,7 @@ fn held_and_missing(first: Vec<u64>, second: Vec<u64>) -> (u64, u64) {
 }
 
 /// Does what is to be done until `until` says that it is enough; answers snapshots that were finished meanwhile.
-fn look_after(flight: &mut Flight, mut until: impl FnMut(&[Snapshot]) -> bool) -> Vec<Snapshot> {
+fn look_after(flight: &mut Flight, mut until: impl FnMut(&[FlightSnapshot]) -> bool) -> Vec<FlightSnapshot> {
     let mut done = Vec::new();
     while !until(&done) {
         let mut waiter = Waiter::new();
@@ -156,8 +156,8 @@ fn always(session: &Session, small: bool) {
         }
     });
     let wall_s = begun.elapsed().as_secs_f64();
-    flight.request(Cause::now("the end"));
-    let done: Vec<Snapshot> = flight.finish().into_iter().map(Result::unwrap).collect();
+    flight.request(SnapshotCause::now("the end"));
+    let done: Vec<FlightSnapshot> = flight.finish().into_iter().map(Result::unwrap).collect();
     println!("\nstacks of the machine at 99 Hz, {wall_s:.1} s, {} CPUs", session.online().len());
     println!("  {:8} samples, {} bytes of a snapshot", done[0].samples, done[0].bytes);
     println!("  {:8.3} % of a CPU is the recorder", cpu_s / wall_s * 100.0);
@@ -227,7 +227,7 @@ fn ours(session: &Session, storm: &Other, ring_bytes: u64, apart: Duration) -> (
     let (mut copies, mut done) = (Vec::new(), Vec::new());
     for round in 0..2 {
         let asked = Instant::now();
-        flight.request(Cause::now(format!("round {round}")));
+        flight.request(SnapshotCause::now(format!("round {round}")));
         copies.push(asked.elapsed());
         done.extend(look_after(&mut flight, |_| asked.elapsed() > apart));
     }

@@ -10,7 +10,7 @@
 //! *One*: what a client pays in this process for what is there already, beside the plain `read(2)` of an event's fd.
 #![allow(clippy::unwrap_used)]
 
-use pmux::exact::{ExactGroup, Manner, Place};
+use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
 use pmux::{Counter, Error, Event, Session, Sharing, Target};
 use pmux_linux::raw_perf_event;
 use std::hint::black_box;
@@ -59,7 +59,7 @@ fn clients(sharing: Sharing, count: usize) -> Result<(), Error> {
         }
         let began = Instant::now();
         for &cpu in &cpus {
-            let group = session.open_exactly(&event, Place::Cpu(cpu), Manner::default())?;
+            let group = session.open_exactly(&event, ExactTarget::Cpu(cpu), GroupMode::default())?;
             group.enable_all()?;
             groups.push(group);
         }
@@ -106,8 +106,8 @@ fn one(rounds: usize, times: usize) -> Result<(), Error> {
     let session = Session::with_sharing(Sharing::On)?;
     let own = Session::with_sharing(Sharing::Off)?;
     let event = [Event::parse("page-faults:u").unwrap()];
-    let thread = Place::Task(std::process::id() as i32);
-    let open = |session: &Session| session.open_exactly(&event, thread, Manner::default());
+    let thread = ExactTarget::Task(std::process::id() as i32);
+    let open = |session: &Session| session.open_exactly(&event, thread, GroupMode::default());
     let (first, alone) = (open(&session)?, open(&own)?);
     first.enable_all()?;
     alone.enable_all()?;
@@ -160,7 +160,7 @@ fn main() {
     let event = Event::parse("context-switches").unwrap();
     let session = Session::new().unwrap();
     let first = session.online().iter().next().unwrap_or_default();
-    if let Err(error) = session.open_exactly(&[event], Place::Cpu(first), Manner::default()) {
+    if let Err(error) = session.open_exactly(&[event], ExactTarget::Cpu(first), GroupMode::default()) {
         println!("skipped: needs events of CPUs ({error})");
         return;
     }

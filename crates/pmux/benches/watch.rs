@@ -3,17 +3,17 @@
 //! `cargo bench -p pmux --bench watch` prints the tables; `-- arming` and `-- hits` do one of the two. With `--test`, with
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
 //!
-//! *Arming* is done on another process of 2,000 threads, and compared with the bare calls of a plain tool, and nothing else: for a count one
-//! `perf_event_open(2)` for each thread; for who and from where one for each thread and CPU, as perf does it, because an event that is
-//! inherited has a ring on one CPU only. The event is on at once. All are measured in turn, because a machine's speed changes from one second to
-//! the next; the quickest of each are compared. CPU time is that of all threads that arm.
+//! *Arming* is done on another process of 2,000 threads, and compared with the bare calls of a plain tool, and nothing else: for a
+//! count one `perf_event_open(2)` for each thread; for who and from where one for each thread and CPU, as perf does it, because an
+//! event that is inherited has a ring on one CPU only. The event is on at once. All are measured in turn, because a machine's speed
+//! changes from one second to the next; the quickest of each are compared. CPU time is that of all threads that arm.
 //!
 //! A *hit* is compared with `perf stat -e mem:…`, where that is installed, and with the same breakpoint counted by
 //! [`pmux::Session::open`].
 #![allow(clippy::unwrap_used)]
 
 use pmux::event::Access;
-use pmux::watch::{Detail, Spot, Watch, WatchOptions};
+use pmux::watch::{Watch, WatchDetail, WatchOptions, WatchTarget};
 use pmux::{Error, Event, Options, Session, Target};
 use pmux_abi::attr::{AttrFlags, SampleFormat, Sampling};
 use pmux_linux::raw_perf_event;
@@ -25,24 +25,25 @@ use std::time::{Duration, Instant};
 
 static WORD: AtomicU64 = AtomicU64::new(0);
 
-fn spot() -> Spot {
-    Spot { name: "WORD".to_owned(), address: (&raw const WORD) as u64, len: 8, access: Access::WRITE }
+fn watch_target() -> WatchTarget {
+    WatchTarget { name: "WORD".to_owned(), address: (&raw const WORD) as u64, len: 8, access: Access::WRITE }
 }
 
-/// The argument that makes this program a crowd: a process of threads that sleep until its input ends.
-const CROWD: &str = "--crowd=";
+/// The argument that makes this program a process of threads that sleep until its input ends.
+const THREADS_ARG: &str = "--bench-threads=";
 
 /// Another process with threads that sleep until it is dropped.
-struct Crowd(Child);
+struct BenchThreads(Child);
 
-impl Crowd {
+impl BenchThreads {
     fn start(threads: usize) -> Self {
         let own = std::env::current_exe().unwrap();
-        let mut crowd = Command::new(own);
-        let crowd = crowd.arg(format!("{CROWD}{threads}")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut crowd = Self(crowd.spawn().unwrap());
-        crowd.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        crowd
+        let mut bench_threads = Command::new(own);
+        let bench_threads =
+            bench_threads.arg(format!("{THREADS_ARG}{threads}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut bench_threads = Self(bench_threads.spawn().unwrap());
+        bench_threads.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        bench_threads
     }
 
     fn pid(&self) -> i32 {
@@ -77,7 +78,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for BenchThreads {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         assert!(self.0.wait().unwrap().success());
@@ -100,53 +101,54 @@ fn timed<R>(session: &Session, work: impl FnOnce() -> R) -> Result<(Duration, Du
     Ok((took, Duration::from_nanos(nanos), result))
 }
 
-fn options(detail: Detail) -> WatchOptions {
+fn options(detail: WatchDetail) -> WatchOptions {
     WatchOptions { detail, ..WatchOptions::default() }
 }
 
 fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error> {
-    let crowd = Crowd::start(threads);
+    let bench_threads = BenchThreads::start(threads);
     let cpus: Vec<u32> = session.online().iter().collect();
-    let target = Target::Processes(vec![crowd.pid()]);
+    let target = Target::Processes(vec![bench_threads.pid()]);
     println!("arming {threads} threads, {} CPUs: quickest of {rounds}", cpus.len());
     let details = [
-        ("counts only", Detail::Counts),
-        ("by place", Detail::Rows { max_stack: 8 }),
-        ("one by one", Detail::Hits { max_stack: 8 }),
+        ("counts only", WatchDetail::Counts),
+        ("by place", WatchDetail::Rows { max_stack: 8 }),
+        ("one by one", WatchDetail::Hits { max_stack: 8 }),
     ];
     for (name, detail) in details {
-        let mut attr = Event::breakpoint(spot().address, 8, Access::WRITE).attr;
+        let mut attr = Event::breakpoint(watch_target().address, 8, Access::WRITE).attr;
         attr.flags |= AttrFlags::INHERIT;
         let mut on: &[u32] = &[];
-        if detail != Detail::Counts {
+        if detail != WatchDetail::Counts {
             // A plain tool needs a ring, and so an event for each CPU.
             on = &cpus;
             attr.sampling = Sampling::Period(1);
             attr.sample = SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
         }
         let off = pmux_abi::attr::Attr { flags: attr.flags | AttrFlags::DISABLED, ..attr };
-        let (mut bare_times, mut off_times, mut times) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut bare_work, mut work) = (Vec::new(), Vec::new());
+        let (mut raw_times, mut off_times, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut raw_work, mut work) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let tids = crowd.threads();
+            let tids = bench_threads.threads();
             let (took, cpu, open) = timed(session, || raw_perf_event::open_all(&attr, &tids, on).unwrap())?;
-            bare_times.push(took);
-            bare_work.push(cpu);
+            raw_times.push(took);
+            raw_work.push(cpu);
             drop(open);
             let (took, _, disabled) = timed(session, || raw_perf_event::open_all(&off, &tids, on).unwrap())?;
             off_times.push(took);
             drop(disabled);
-            let (took, cpu, watch) = timed(session, || Watch::open(session, vec![spot()], &target, options(detail)))?;
+            let (took, cpu, watch) =
+                timed(session, || Watch::open(session, vec![watch_target()], &target, options(detail)))?;
             times.push(took);
             work.push(cpu);
             assert_eq!(watch?.threads(), threads);
         }
-        let (bare, off, watch) = (least(&bare_times), least(&off_times), least(&times));
-        let ratio = watch.as_secs_f64() / bare.as_secs_f64();
-        println!("  {name:12} bare calls {bare:>9.2?} (disabled {off:.2?}), watch {watch:>9.2?}: {ratio:.2} times");
-        let (bare, watch) = (least(&bare_work), least(&work));
-        let ratio = watch.as_secs_f64() / bare.as_secs_f64();
-        println!("  {:12}    CPU time {bare:>9.2?}, watch {watch:>9.2?}: {ratio:.2} times", "");
+        let (raw, off, watch) = (least(&raw_times), least(&off_times), least(&times));
+        let ratio = watch.as_secs_f64() / raw.as_secs_f64();
+        println!("  {name:12} bare calls {raw:>9.2?} (disabled {off:.2?}), watch {watch:>9.2?}: {ratio:.2} times");
+        let (raw, watch) = (least(&raw_work), least(&work));
+        let ratio = watch.as_secs_f64() / raw.as_secs_f64();
+        println!("  {:12}    CPU time {raw:>9.2?}, watch {watch:>9.2?}: {ratio:.2} times", "");
     }
     Ok(())
 }
@@ -209,7 +211,7 @@ impl Drop for PerfStat {
 enum Counted {
     ByPerf,
     AsEvent,
-    Watched(Detail),
+    Watched(WatchDetail),
 }
 
 fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
@@ -217,16 +219,16 @@ fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
     let ways = [
         ("perf stat -e mem:…", Counted::ByPerf),
         ("counted as an event", Counted::AsEvent),
-        ("watched, counts only", Counted::Watched(Detail::Counts)),
-        ("by thread and place", Counted::Watched(Detail::Rows { max_stack: 0 })),
-        ("with 8 frames", Counted::Watched(Detail::Rows { max_stack: 8 })),
-        ("one by one", Counted::Watched(Detail::Hits { max_stack: 0 })),
-        ("with 8 frames", Counted::Watched(Detail::Hits { max_stack: 8 })),
+        ("watched, counts only", Counted::Watched(WatchDetail::Counts)),
+        ("by thread and place", Counted::Watched(WatchDetail::Rows { max_stack: 0 })),
+        ("with 8 frames", Counted::Watched(WatchDetail::Rows { max_stack: 8 })),
+        ("one by one", Counted::Watched(WatchDetail::Hits { max_stack: 0 })),
+        ("with 8 frames", Counted::Watched(WatchDetail::Hits { max_stack: 8 })),
     ];
     let mut all = [const { Vec::new() }; 7];
     for _ in 0..rounds {
         for ((_, way), all) in ways.iter().zip(&mut all) {
-            let event = Event::breakpoint(spot().address, 8, Access::WRITE);
+            let event = Event::breakpoint(watch_target().address, 8, Access::WRITE);
             let (took, counted) = match *way {
                 Counted::ByPerf => {
                     let Some(_perf) = PerfStat::start() else { continue };
@@ -237,7 +239,7 @@ fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
                     (quickest(times), counters.read().total(0).count().map_or(0, |count| count.value))
                 }
                 Counted::Watched(detail) => {
-                    let watch = Watch::open(session, vec![spot()], &Target::CurrentThread, options(detail))?;
+                    let watch = Watch::open(session, vec![watch_target()], &Target::CurrentThread, options(detail))?;
                     (quickest(times), watch.count(0)?.value)
                 }
             };
@@ -258,8 +260,8 @@ fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
 }
 
 fn main() {
-    if let Some(threads) = std::env::args().find_map(|arg| arg.strip_prefix(CROWD)?.parse().ok()) {
-        return Crowd::be(threads);
+    if let Some(threads) = std::env::args().find_map(|arg| arg.strip_prefix(THREADS_ARG)?.parse().ok()) {
+        return BenchThreads::be(threads);
     }
     let has = |word: &str| std::env::args().any(|arg| arg == word);
     // `cargo bench` says that it is one; `cargo test` says nothing.
@@ -270,7 +272,7 @@ fn main() {
     let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
     let lock = std::fs::File::open(&path).or_else(|_| std::fs::File::create(&path)).unwrap();
     lock.lock().unwrap();
-    if let Err(errno) = raw_perf_event::can_open(&Event::breakpoint(spot().address, 8, Access::WRITE).attr) {
+    if let Err(errno) = raw_perf_event::can_open(&Event::breakpoint(watch_target().address, 8, Access::WRITE).attr) {
         println!("skipped: needs debug registers ({errno})");
         return;
     }

@@ -6,9 +6,9 @@
 //!
 //! **Invariant:** the ways differ in the session only: the same events, the same calls, the same program.
 
-use pmux::exact::{ExactGroup, Manner, Place};
-use pmux::serving::shared::client::{Service, SocketPath};
-use pmux::serving::shared::wire::Detail;
+use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
+use pmux::server_api::shared::client::{Service, SocketPath};
+use pmux::server_api::shared::wire::Detail;
 use pmux::{Command, Count, Event, Nanos, Session, Sharing};
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -22,7 +22,7 @@ const USAGE: &str = "usage: sharing [--service SOCKET] CLIENTS... -- COMMAND [AR
 const CLIENT: &str = "--client";
 
 /// What clients were told.
-struct Told {
+struct Received {
     counts: Vec<Count>,
     kernel_events: usize,
 }
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 fn show(clients: &[usize], command: &[String], socket: Option<&str>) -> Result<Vec<String>, Box<dyn Error>> {
     // What one alone is told is the truth, if the machine counts the same each time.
     let alone = [ask(Sharing::Off, 1, command)?, ask(Sharing::Off, 1, command)?];
-    let truths = alone.each_ref().map(|told| told.counts[0]);
+    let truths = alone.each_ref().map(|received| received.counts[0]);
     let truth = truths[0].value;
     let repeats = truths[1].value == truth;
     let mut wrong = Vec::new();
@@ -84,17 +84,17 @@ fn show(clients: &[usize], command: &[String], socket: Option<&str>) -> Result<V
     row(1, "nobody else asks", &alone[0]);
     for &clients in clients {
         row(clients, "the kernel alone", &ask(Sharing::Off, clients, command)?);
-        let told = ask(Sharing::On, clients, command)?;
-        row(clients, "pmux, in one process", &told);
-        let mut check = |who: &str, told: &Told| {
-            let found = judge(told, truth, repeats);
+        let received = ask(Sharing::On, clients, command)?;
+        row(clients, "pmux, in one process", &received);
+        let mut check = |who: &str, received: &Received| {
+            let found = judge(received, truth, repeats);
             wrong.extend(found.map(|found| format!("{clients} clients of {who}: {found}")));
         };
-        check("pmux in one process", &told);
+        check("pmux in one process", &received);
         if let Some(socket) = socket {
-            let told = ask_a_service(socket, clients, command)?;
-            row(clients, "pmux serve, a process each", &told);
-            check("pmux serve", &told);
+            let received = ask_a_service(socket, clients, command)?;
+            row(clients, "pmux serve, a process each", &received);
+            check("pmux serve", &received);
         }
     }
     println!();
@@ -106,7 +106,7 @@ fn show(clients: &[usize], command: &[String], socket: Option<&str>) -> Result<V
 }
 
 /// What clients who ask for the same event of a command are told.
-fn ask(sharing: Sharing, clients: usize, command: &[String]) -> Result<Told, Box<dyn Error>> {
+fn ask(sharing: Sharing, clients: usize, command: &[String]) -> Result<Received, Box<dyn Error>> {
     let session = Session::with_sharing(sharing)?;
     let event = [Event::parse(EVENT)?];
     let held = Command::hold(command)?;
@@ -115,19 +115,19 @@ fn ask(sharing: Sharing, clients: usize, command: &[String]) -> Result<Told, Box
         std::thread::sleep(Duration::from_millis(5));
     }
     let before = kernel_events()?;
-    let place = Place::Task(held.pid());
-    let groups = (0..clients).map(|_| session.open_exactly(&event, place, Manner::default()));
+    let place = ExactTarget::Task(held.pid());
+    let groups = (0..clients).map(|_| session.open_exactly(&event, place, GroupMode::default()));
     let groups: Vec<ExactGroup> = groups.collect::<Result<_, _>>()?;
     let kernel_events = kernel_events()? - before;
     groups.iter().try_for_each(ExactGroup::enable_all)?;
     let mut running = held.release(&[])?;
     running.wait(&session)?;
     let counts = groups.iter().map(|group| group.read(0)).collect::<Result<_, _>>()?;
-    Ok(Told { counts, kernel_events })
+    Ok(Received { counts, kernel_events })
 }
 
 /// What processes are told that each ask a service for the same event of a command.
-fn ask_a_service(socket: &str, clients: usize, command: &[String]) -> Result<Told, Box<dyn Error>> {
+fn ask_a_service(socket: &str, clients: usize, command: &[String]) -> Result<Received, Box<dyn Error>> {
     let held = Command::hold(command)?;
     while !sleeps(held.pid())? {
         std::thread::sleep(Duration::from_millis(5));
@@ -145,7 +145,7 @@ fn ask_a_service(socket: &str, clients: usize, command: &[String]) -> Result<Tol
         number_of(&status.map_err(|error| format!("{error:?}"))?, "kernel").ok_or("no number of events")?;
     held.release(&[])?.wait(&Session::new()?)?;
     let counts = clients.into_iter().map(Answers::count).collect::<Result<_, _>>()?;
-    Ok(Told { counts, kernel_events })
+    Ok(Received { counts, kernel_events })
 }
 
 fn start_a_client(socket: &str, task: i32) -> std::io::Result<Child> {
@@ -182,7 +182,8 @@ impl Answers {
 /// One of the processes: counts until its input ends, and says what.
 fn be_a_client(socket: &str, task: &str) -> Result<(), Box<dyn Error>> {
     let session = Session::with_service_at(socket)?;
-    let group = session.open_exactly(&[Event::parse(EVENT)?], Place::Task(task.parse()?), Manner::default())?;
+    let group =
+        session.open_exactly(&[Event::parse(EVENT)?], ExactTarget::Task(task.parse()?), GroupMode::default())?;
     group.enable_all()?;
     if session.kernel_events().0 > session.kernel_events().1 {
         return Err("it has opened an event of its own".into());
@@ -214,13 +215,13 @@ fn kernel_events() -> std::io::Result<usize> {
 }
 
 /// What is wrong with what clients were told who share.
-fn judge(told: &Told, truth: u64, repeats: bool) -> Option<String> {
-    let least = told.counts.iter().map(|count| count.value).min()?;
-    let most = told.counts.iter().map(|count| count.value).max()?;
-    if told.kernel_events != 1 {
-        return Some(format!("{} events of the kernel are open, not one", told.kernel_events));
+fn judge(received: &Received, truth: u64, repeats: bool) -> Option<String> {
+    let least = received.counts.iter().map(|count| count.value).min()?;
+    let most = received.counts.iter().map(|count| count.value).max()?;
+    if received.kernel_events != 1 {
+        return Some(format!("{} events of the kernel are open, not one", received.kernel_events));
     }
-    if let Some(count) = told.counts.iter().find(|count| count.running != count.enabled || count.running.0 == 0) {
+    if let Some(count) = received.counts.iter().find(|count| count.running != count.enabled || count.running.0 == 0) {
         return Some(format!("one ran {} of {} ns", count.running.0, count.enabled.0));
     }
     if least != most {
@@ -230,16 +231,16 @@ fn judge(told: &Told, truth: u64, repeats: bool) -> Option<String> {
     (!is_truth).then(|| format!("they were told {least}, and it was {truth}"))
 }
 
-fn row(clients: usize, who: &str, told: &Told) {
+fn row(clients: usize, who: &str, received: &Received) {
     let share = |count: &Count| count.running.0 as f64 / count.enabled.0.max(1) as f64;
     let scaled = |count: &Count| (count.running.0 > 0).then(|| (count.value as f64 / share(count)).round() as u64);
-    let percent: Vec<u64> = told.counts.iter().map(|count| (1000.0 * share(count)).round() as u64).collect();
-    let values: Vec<u64> = told.counts.iter().map(|count| count.value).collect();
-    let estimates: Vec<u64> = told.counts.iter().filter_map(scaled).collect();
+    let percent: Vec<u64> = received.counts.iter().map(|count| (1000.0 * share(count)).round() as u64).collect();
+    let values: Vec<u64> = received.counts.iter().map(|count| count.value).collect();
+    let estimates: Vec<u64> = received.counts.iter().filter_map(scaled).collect();
     let tenths = |percent: u64| format!("{}.{} %", percent / 10, percent % 10);
     println!(
         "| {clients} | {who} | {} | {} | {} | {} |",
-        told.kernel_events,
+        received.kernel_events,
         span(&percent, tenths),
         span(&values, |value| value.to_string()),
         span(&estimates, |value| value.to_string()),

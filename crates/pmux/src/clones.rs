@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn one_that_has_ended_or_sleeps_is_not_waited_for() {
         let (stay, leave) = std::sync::mpsc::channel::<()>();
-        let (say, tid) = std::sync::mpsc::channel();
+        let (sender, tid) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            say.send(pmux_linux::current_tid()).unwrap();
+            sender.send(pmux_linux::current_tid()).unwrap();
             let _ = leave.recv();
         });
         let mut cloning = Cloning::default();

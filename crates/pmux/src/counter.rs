@@ -65,7 +65,7 @@ impl Counter {
     /// # Errors
     /// As [`Session::open`]; [`Error::Refused`] also where the event can't be counted here.
     pub fn open(session: &Session, event: Event, target: &Target<'_>) -> Result<Self, Error> {
-        let options = Options { inherit: Inherit::Nobody, start: Start::AtOnce, ..Options::default() };
+        let options = Options { inherit: Inherit::None, start: Start::AtOnce, ..Options::default() };
         let counters = session.open(&EventList::from(event), target, options)?;
         match counters.refusal(0) {
             Some(refusal) => Err(Error::Refused(vec![refusal.clone()])),

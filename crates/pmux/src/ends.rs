@@ -9,7 +9,7 @@
 //! **Invariant:** a task that exits is no such case.
 
 use crate::command::Command;
-use crate::session::{Backend, Session, Source};
+use crate::session::{Backend, EventOpener, Session};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
 use pmux_engine::pmu::BankError;
 use pmux_engine::target::Opened;
@@ -24,7 +24,7 @@ use std::time::Instant;
 pub struct EventEnds {
     session: Session,
     /// The tasks that have their events, as far as is known.
-    watched: Vec<Watched>,
+    watched: Vec<WatchedTask>,
     /// The same, of which only their ids tell: ordinary users' tasks with equal ids, which nothing but an exec makes different.
     by_ids: Vec<i32>,
     ended: Vec<i32>,
@@ -33,14 +33,14 @@ pub struct EventEnds {
 }
 
 /// A task with an event that counts nothing. Its ring makes `poll(2)` tell of its end: a file without one always hangs up.
-struct Watched {
+struct WatchedTask {
     session: Session,
     tid: i32,
     opened: Opened,
     ring: MappedRing,
 }
 
-impl Drop for Watched {
+impl Drop for WatchedTask {
     fn drop(&mut self) {
         self.session.engine().close(self.opened.group);
     }
@@ -60,7 +60,7 @@ impl Session {
             unreadable: None,
         };
         match (self.backend(), self.inner.source) {
-            (Backend::Kernel, Source::Own) => {
+            (Backend::Kernel, EventOpener::Own) => {
                 for &tid in tasks {
                     match self.watch_task(tid) {
                         Ok(one) => ends.watched.extend(one),
@@ -69,11 +69,11 @@ impl Session {
                     }
                 }
             }
-            (Backend::Kernel, Source::Service) => {
+            (Backend::Kernel, EventOpener::Service) => {
                 let proc = Proc::system();
                 let ordinary = |status: Status| status.users.real != 0 && !has_other_ids(&status);
-                let tells = |&tid: &i32| proc.status(tid).is_ok_and(ordinary);
-                ends.by_ids.extend(tasks.iter().copied().filter(tells));
+                let is_ordinary = |&tid: &i32| proc.status(tid).is_ok_and(ordinary);
+                ends.by_ids.extend(tasks.iter().copied().filter(is_ordinary));
             }
             (Backend::Usage { .. }, _) => {}
         }
@@ -88,7 +88,7 @@ impl Session {
     }
 
     /// `None` where there is no room for its ring.
-    fn watch_task(&self, tid: i32) -> Result<Option<Watched>, OpenError> {
+    fn watch_task(&self, tid: i32) -> Result<Option<WatchedTask>, OpenError> {
         // Without inheritance the last flag does nothing, but that it marks an event with records.
         let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::INHERIT_STAT;
         // A clock, because opening an event that counts nothing makes the kernel change code of its own on every CPU.
@@ -99,7 +99,7 @@ impl Session {
         if ring.is_none() {
             engine.close(opened.group);
         }
-        Ok(ring.map(|ring| Watched { session: self.clone(), tid, opened, ring }))
+        Ok(ring.map(|ring| WatchedTask { session: self.clone(), tid, opened, ring }))
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::event::TextError;
 use crate::refusal::Refusal;
 #[cfg(feature = "record")]
-use crate::watch::{Shortage, SpotError};
+use crate::watch::{Shortage, WatchTargetError};
 use pmux_engine::{ControlError, ModifyError, ReadError};
 use pmux_linux::Errno;
 use pmux_linux::catalog::CatalogError;
@@ -80,7 +80,7 @@ pub enum Error {
     },
     /// A spot can't be watched, on any machine.
     #[cfg(feature = "record")]
-    Spot(SpotError),
+    WatchTarget(WatchTargetError),
     /// Debug registers are not enough.
     #[cfg(feature = "record")]
     Shortage(Box<Shortage>),
@@ -138,7 +138,7 @@ impl fmt::Display for Error {
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
             Self::Filter { filter, errno } => write!(f, "the kernel does not take the filter `{filter}`: {errno}"),
             #[cfg(feature = "record")]
-            Self::Spot(error) => error.fmt(f),
+            Self::WatchTarget(error) => error.fmt(f),
             #[cfg(feature = "record")]
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),

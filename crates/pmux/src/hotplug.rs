@@ -22,7 +22,7 @@ pub(crate) struct Hotplug {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Follower {
     /// Any code that reads counters.
-    Anybody,
+    AnyReader,
     /// One loop, which also tells others: it must not miss any. Other code that must know at once looks at the list of CPUs, and
     /// leaves the news where they are.
     Loop,
@@ -33,7 +33,7 @@ impl Session {
     pub(crate) fn watch_hotplug(&self) {
         let new = self.with_hotplug(|hotplug| {
             // Without a socket the list of online CPUs is all that there is; the gap is then known less exactly.
-            let make = || Hotplug { socket: UeventSocket::open().ok(), cpus: Cpus::system(), by: Follower::Anybody };
+            let make = || Hotplug { socket: UeventSocket::open().ok(), cpus: Cpus::system(), by: Follower::AnyReader };
             let new = hotplug.is_none();
             hotplug.get_or_insert_with(make);
             new
@@ -46,7 +46,7 @@ impl Session {
     pub fn follow_hotplug(&self) {
         self.with_hotplug(|hotplug| {
             if let Some(hotplug) = hotplug {
-                hotplug.follow(self.engine(), Look::IfNeeded);
+                hotplug.follow(self.engine(), CpuListRead::IfNeeded);
             }
         });
     }
@@ -54,7 +54,7 @@ impl Session {
     /// As [`Session::follow_hotplug`], but for who leaves that to a loop.
     pub(crate) fn keep_up_with_cpus(&self) {
         self.with_hotplug(|hotplug| match hotplug {
-            Some(hotplug) if hotplug.by == Follower::Anybody => hotplug.follow(self.engine(), Look::IfNeeded),
+            Some(hotplug) if hotplug.by == Follower::AnyReader => hotplug.follow(self.engine(), CpuListRead::IfNeeded),
             _ => {}
         });
     }
@@ -72,7 +72,8 @@ impl Session {
     pub(crate) fn look_at_cpus(&self) {
         self.with_hotplug(|hotplug| {
             if let Some(hotplug) = hotplug {
-                let look = if hotplug.by == Follower::Loop { Look::AtTheListOnly } else { Look::InAnyCase };
+                let look =
+                    if hotplug.by == Follower::Loop { CpuListRead::AtTheListOnly } else { CpuListRead::InAnyCase };
                 hotplug.follow(self.engine(), look);
             }
         });
@@ -86,7 +87,7 @@ impl Session {
 
 /// When the list of online CPUs is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Look {
+enum CpuListRead {
     /// Where there are no news, or some were lost.
     IfNeeded,
     /// Always.
@@ -96,9 +97,9 @@ enum Look {
 }
 
 impl Hotplug {
-    fn follow(&mut self, engine: &LinuxEngine, look: Look) {
-        let mut rescan = self.socket.is_none() || look != Look::IfNeeded;
-        if let Some(socket) = self.socket.as_mut().filter(|_| look != Look::AtTheListOnly) {
+    fn follow(&mut self, engine: &LinuxEngine, look: CpuListRead) {
+        let mut rescan = self.socket.is_none() || look != CpuListRead::IfNeeded;
+        if let Some(socket) = self.socket.as_mut().filter(|_| look != CpuListRead::AtTheListOnly) {
             let drained = socket.drain(&mut |event| match event {
                 CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
                 CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),

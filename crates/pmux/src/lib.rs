@@ -99,6 +99,7 @@
 #[cfg(feature = "record")]
 pub mod bench;
 mod bytes;
+mod cached;
 mod cgroup_paths;
 mod clones;
 mod command;
@@ -114,9 +115,8 @@ pub mod exact;
 pub mod flight;
 mod hotplug;
 mod mux;
-mod outlet;
 mod overflow;
-mod own_group;
+mod owned_group;
 #[cfg(feature = "record")]
 pub mod perf_data;
 mod probe;
@@ -125,10 +125,10 @@ pub mod profile;
 #[cfg(feature = "record")]
 pub mod record;
 mod refusal;
+mod ring_owner;
 #[cfg(feature = "record")]
-pub mod serving;
+pub mod server_api;
 mod session;
-mod shown;
 #[cfg(feature = "record")]
 mod subscription;
 #[cfg(feature = "record")]
@@ -148,7 +148,7 @@ pub use counters::{Contention, Counters, Reading, RowReading, SetCoverage, Snaps
 pub use ends::EventEnds;
 pub use error::Error;
 pub use event::{Event, EventList};
-pub use mux::{Multiplexing, PmuRoom, Slice};
+pub use mux::{Multiplexing, PmuCapacity, Slice};
 pub use overflow::{Overflow, OverflowCounter};
 pub use pmux_engine::engine::{Census, Disagreements};
 pub use pmux_engine::system_wide::CpuCoverage;

@@ -26,7 +26,7 @@ impl Session {
     /// # Errors
     /// As [`Session::open`], where the target itself is at fault.
     pub fn probe(&self, event: &Event, target: &Target<'_>) -> Result<Probe, Error> {
-        let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
+        let options = Options { inherit: Inherit::None, start: Start::Later, ..Options::default() };
         match self.open(&EventList::from(event.clone()), target, options) {
             Ok(counters) => Ok(match (counters.refusal(0), counters.adjustment(0)) {
                 (Some(refusal), _) => Probe::Refused(refusal.clone()),

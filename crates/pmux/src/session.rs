@@ -10,7 +10,7 @@ use crate::event::Catalog;
 use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
 #[cfg(feature = "record")]
-use crate::serving::TracepointNames;
+use crate::server_api::TracepointNames;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::engine::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
@@ -105,7 +105,7 @@ pub const BACKEND_VARIABLE: &str = "PMUX_BACKEND";
 
 /// Who opens the kernel's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum EventOpener {
     /// This process, or a service for it.
     Own,
     /// A service: this process may open none.
@@ -115,7 +115,7 @@ pub(crate) enum Source {
 pub(crate) struct Inner {
     pub(crate) engine: LinuxEngine,
     pub(crate) backend: Backend,
-    pub(crate) source: Source,
+    pub(crate) source: EventOpener,
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
     /// The part of the facts that tells what the machine has.
@@ -239,7 +239,7 @@ impl Session {
             && matches!(inner.backend, Backend::Usage { .. })
         {
             inner.backend = Backend::Kernel;
-            inner.source = Source::Service;
+            inner.source = EventOpener::Service;
             inner.engine.host().share_all();
         }
     }
@@ -264,7 +264,7 @@ impl Session {
     /// when it is let go, and not from its exec on, which only the kernel sees in time.
     #[must_use]
     pub fn counts_through_service_only(&self) -> bool {
-        self.inner.source == Source::Service
+        self.inner.source == EventOpener::Service
     }
 
     /// For how long something was not counted because the service was away: of all events the longest, added up over all times
@@ -336,7 +336,7 @@ impl Session {
             inner: Arc::new(Inner {
                 engine,
                 backend,
-                source: Source::Own,
+                source: EventOpener::Own,
                 catalog,
                 facts,
                 machine: OnceLock::new(),

@@ -8,7 +8,7 @@
 //! is a gap that is told.
 
 use crate::error::Error;
-use crate::serving::{StreamQuestion, StreamScope};
+use crate::server_api::{StreamRequest, StreamScope};
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_linux::shared::Heard;
@@ -25,8 +25,8 @@ use std::time::Duration;
 /// there was no room, `PERF_RECORD_LOST` says how many were lost: a slow reader loses its own records, and no other loses any.
 ///
 /// ```no_run
-/// use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-/// use pmux::serving::{StreamQuestion, StreamScope};
+/// use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+/// use pmux::server_api::{StreamRequest, StreamScope};
 /// use pmux::{Session, SharedChoice, Subscription};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,9 +39,9 @@ use std::time::Duration;
 ///     flags: AttrFlags::SAMPLE_ID_ALL,
 ///     ..Attr::default()
 /// };
-/// let question =
-///     StreamQuestion { scope: StreamScope::AllCpus, attrs: vec![clock], ring_bytes: 1 << 20, wake_bytes: 4096 };
-/// let mut subscription = Subscription::open(&session, &question)?;
+/// let request =
+///     StreamRequest { scope: StreamScope::AllCpus, attrs: vec![clock], ring_bytes: 1 << 20, wake_bytes: 4096 };
+/// let mut subscription = Subscription::open(&session, &request)?;
 /// subscription.enable()?;
 /// for _ in 0..10 {
 ///     std::thread::sleep(std::time::Duration::from_millis(100));
@@ -52,7 +52,7 @@ use std::time::Duration;
 /// ```
 pub struct Subscription {
     service: Arc<Service>,
-    wish: Subscribe,
+    request: Subscribe,
     flow: Flow,
     records: Option<Records>,
     lives: u64,
@@ -76,7 +76,7 @@ enum Flow {
 
 /// Whether the service was there when it was asked for something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum There {
+enum ServicePresence {
     No,
     Yes,
 }
@@ -86,19 +86,19 @@ impl Subscription {
     ///
     /// # Errors
     /// [`Error::NoService`] where there is none; [`Error::ServiceRefused`] with what it says.
-    pub fn open(session: &Session, question: &StreamQuestion) -> Result<Self, Error> {
+    pub fn open(session: &Session, question: &StreamRequest) -> Result<Self, Error> {
         Self::ask(session, question).map_err(refused)
     }
 
     /// The same, with the service's own words.
-    pub(crate) fn ask(session: &Session, question: &StreamQuestion) -> Result<Self, AskError> {
+    pub(crate) fn ask(session: &Session, question: &StreamRequest) -> Result<Self, AskError> {
         let service = Arc::clone(session.engine().host().find_service().ok_or(AskError::Away)?);
-        let wish = wish(question);
-        let records = service.subscribe(&wish)?;
+        let request = request(question);
+        let records = service.subscribe(&request)?;
         let seen_ns = pmux_linux::now_ns();
         Ok(Self {
             service,
-            wish,
+            request,
             flow: Flow::Off,
             records: Some(records),
             lives: 1,
@@ -120,7 +120,7 @@ impl Subscription {
         if self.flow == Flow::Off {
             // Until now nothing was missed.
             self.heard_ns = now;
-            if there == There::No || self.away_ns.is_some() {
+            if there == ServicePresence::No || self.away_ns.is_some() {
                 self.away_ns = Some(now);
             }
         }
@@ -135,7 +135,7 @@ impl Subscription {
     pub fn disable(&mut self) -> Result<(), Error> {
         let there = self.switch(Verb::Disable)?;
         if self.flow == Flow::On {
-            if there == There::No {
+            if there == ServicePresence::No {
                 // What it has not written yet it never will.
                 self.away_ns.get_or_insert(self.heard_ns);
             }
@@ -145,11 +145,11 @@ impl Subscription {
         Ok(())
     }
 
-    fn switch(&self, verb: Verb) -> Result<There, Error> {
-        let Some(records) = &self.records else { return Ok(There::No) };
+    fn switch(&self, verb: Verb) -> Result<ServicePresence, Error> {
+        let Some(records) = &self.records else { return Ok(ServicePresence::No) };
         match self.service.switch_records(records, verb) {
-            Ok(()) => Ok(There::Yes),
-            Err(AskError::Away) => Ok(There::No),
+            Ok(()) => Ok(ServicePresence::Yes),
+            Err(AskError::Away) => Ok(ServicePresence::No),
             Err(error) => Err(refused(error)),
         }
     }
@@ -198,7 +198,7 @@ impl Subscription {
         if life.is_none() || self.refused.as_ref().is_some_and(|(in_life, _)| Some(*in_life) == life) {
             return;
         }
-        match self.service.subscribe(&self.wish) {
+        match self.service.subscribe(&self.request) {
             Ok(records) => {
                 if self.flow == Flow::On && self.service.switch_records(&records, Verb::Enable).is_err() {
                     return;
@@ -274,7 +274,7 @@ fn refused(error: AskError) -> Error {
     }
 }
 
-fn wish(question: &StreamQuestion) -> Subscribe {
+fn request(question: &StreamRequest) -> Subscribe {
     let scope = match &question.scope {
         StreamScope::AllCpus => Scope::Cpus(Vec::new()),
         StreamScope::Cpus(cpus) => Scope::Cpus(cpus.iter().collect()),

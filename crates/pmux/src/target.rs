@@ -96,7 +96,7 @@ pub enum Inherit {
     #[default]
     Children,
     /// Only the tasks themselves.
-    Nobody,
+    None,
 }
 
 /// When counting begins.

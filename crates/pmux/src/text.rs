@@ -9,7 +9,7 @@
 mod cursor;
 
 #[cfg(feature = "record")]
-pub(crate) use cursor::{Cursor, Piece};
+pub(crate) use cursor::{Cursor, TextPiece};
 use std::fmt;
 
 /// How many characters of a long text are shown.

@@ -10,7 +10,7 @@
 
 use super::happening;
 use crate::picture::Drawn;
-use pmux::profile::{PlaceId, ThreadId, Whole, interval_ns, spans};
+use pmux::profile::{SourceLineId, ThreadId, Whole, interval_ns, spans};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -122,8 +122,8 @@ fn slices(drawn: &Drawn<Whole>, events: &mut Events<'_>) -> io::Result<()> {
     for (thread, samples) in threads {
         let ids = ids(drawn, thread);
         // What is open, the outermost first, each with its beginning.
-        let mut open: Vec<(PlaceId, u64)> = Vec::new();
-        let mut close = |open: &mut Vec<(PlaceId, u64)>, keep: usize, at_ns: u64| -> io::Result<()> {
+        let mut open: Vec<(SourceLineId, u64)> = Vec::new();
+        let mut close = |open: &mut Vec<(SourceLineId, u64)>, keep: usize, at_ns: u64| -> io::Result<()> {
             while open.len() > keep {
                 let Some((place, from_ns)) = open.pop() else { break };
                 events.slice(&drawn.places.get(place).function, name, ids, (from_ns, at_ns))?;
@@ -137,7 +137,7 @@ fn slices(drawn: &Drawn<Whole>, events: &mut Events<'_>) -> io::Result<()> {
             {
                 close(&mut open, 0, last.saturating_add(interval))?;
             }
-            let mut stack: Vec<PlaceId> = drawn.places.of_stack(&drawn.profile, sample.stack).collect();
+            let mut stack: Vec<SourceLineId> = drawn.places.of_stack(&drawn.profile, sample.stack).collect();
             stack.reverse();
             let same = open.iter().zip(&stack).take_while(|((open, _), place)| open == *place).count();
             close(&mut open, same, sample.time_ns)?;

@@ -11,7 +11,7 @@ use fxprof_processed_profile::{
     MarkerFieldFormat, MarkerLocations, MarkerTiming, ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval,
     StackHandle, StaticSchemaMarker, StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp, WeightType,
 };
-use pmux::profile::{CodeKind, ModuleId, PlaceId, StackId, ThreadId, What, Whole, interval_ns, spans};
+use pmux::profile::{CodeKind, ModuleId, NotedKind, SourceLineId, StackId, ThreadId, Whole, interval_ns, spans};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -62,7 +62,7 @@ struct Maker<'a> {
     modules: HashMap<ModuleId, CategoryPairHandle>,
     processes: HashMap<pmux::profile::ProcessId, ProcessHandle>,
     threads: HashMap<ThreadId, ThreadHandle>,
-    frames: HashMap<PlaceId, FrameInfo>,
+    frames: HashMap<SourceLineId, FrameInfo>,
     stacks: HashMap<(ThreadId, StackId), Option<StackHandle>>,
     begin_ns: u64,
 }
@@ -181,7 +181,7 @@ impl Maker<'_> {
         pair
     }
 
-    fn frame(&mut self, id: PlaceId) -> FrameInfo {
+    fn frame(&mut self, id: SourceLineId) -> FrameInfo {
         if let Some(known) = self.frames.get(&id) {
             return known.clone();
         }
@@ -200,7 +200,7 @@ impl Maker<'_> {
             return known;
         }
         let drawn = self.drawn;
-        let mut places: Vec<PlaceId> = drawn.places.of_stack(&drawn.profile, stack).collect();
+        let mut places: Vec<SourceLineId> = drawn.places.of_stack(&drawn.profile, stack).collect();
         places.reverse();
         let frames: Vec<FrameInfo> = places.into_iter().map(|place| self.frame(place)).collect();
         let handle = self.thread(thread);
@@ -241,9 +241,9 @@ impl Maker<'_> {
             let Some(thread) = note.thread.or(first_thread) else { continue };
             let timing = MarkerTiming::Instant(self.time(note.time_ns));
             match note.what {
-                What::Lost(count) => self.add_note(thread, timing, "lost", &format!("{count} records"), None),
-                What::Throttled => self.add_note(thread, timing, "throttled", "too many samples", None),
-                What::Named(name) => self.add_note(thread, timing, "name", drawn.profile.names.get(name), None),
+                NotedKind::Lost(count) => self.add_note(thread, timing, "lost", &format!("{count} records"), None),
+                NotedKind::Throttled => self.add_note(thread, timing, "throttled", "too many samples", None),
+                NotedKind::Named(name) => self.add_note(thread, timing, "name", drawn.profile.names.get(name), None),
                 _ => {}
             }
         }

@@ -19,7 +19,7 @@ use crate::options::exit_status;
 use crate::picture;
 use crate::picture::output::{self, Kind, Packing};
 use crate::stderr::report_error;
-use pmux::profile::{Apart, Look, Profile, What};
+use pmux::profile::{Apart, LookupDetail, NotedKind, Profile};
 
 /// Runs `pmux convert` and returns the exit status.
 pub(crate) fn convert(options: &ConvertOptions) -> u8 {
@@ -74,7 +74,7 @@ fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let (to, kind) = (output::place(options.output.as_deref(), file_name(format)), kind(format));
     output::check(&to, kind)?;
     let wanted = options.part().wanted();
-    let look = if options.no_inline { Look::Functions } else { Look::Lines };
+    let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     if matches!(format, Format::Folded | Format::Pprof) {
         let apart = Apart { threads: format == Format::Pprof, ..Apart::default() };
         let drawn = picture::sums(input, &wanted, apart, look)?;
@@ -93,11 +93,11 @@ fn run(options: &ConvertOptions) -> Result<(), Failure> {
 }
 
 /// What a format calls something that happened at a moment, where it shows it.
-fn happening(profile: &Profile, what: What) -> Option<String> {
+fn happening(profile: &Profile, what: NotedKind) -> Option<String> {
     match what {
-        What::Lost(count) => Some(format!("{count} records lost")),
-        What::Throttled => Some("throttled: too many samples".to_owned()),
-        What::Named(name) => Some(format!("is called {}", profile.names.get(name))),
+        NotedKind::Lost(count) => Some(format!("{count} records lost")),
+        NotedKind::Throttled => Some("throttled: too many samples".to_owned()),
+        NotedKind::Named(name) => Some(format!("is called {}", profile.names.get(name))),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 //! Source: <https://www.speedscope.app/file-format-schema.json>.
 
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{PlaceId, Whole};
+use pmux::profile::{SourceLineId, Whole};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub(super) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
         let mut stack: Vec<usize> = Vec::new();
         for (place, sample) in taken().enumerate() {
             stack.clear();
-            stack.extend(places.of_stack(profile, sample.stack).map(PlaceId::index));
+            stack.extend(places.of_stack(profile, sample.stack).map(SourceLineId::index));
             stack.reverse();
             if place > 0 {
                 out.write_all(b",")?;

@@ -3,7 +3,7 @@
 //! **Invariant:** functions are the same in two recordings if their names and those of their programs are.
 
 use super::statistics::Quantity;
-use pmux::profile::{Chosen, Input, Profile, ProfileError, Sample, Sink, StackId, Symbols, Wanted, read};
+use pmux::profile::{Chosen, Input, Profile, ProfileError, Sample, SampleFilter, Sink, StackId, Symbols, read};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 
@@ -98,7 +98,7 @@ pub(super) struct Shares {
 ///
 /// # Errors
 /// It can't be read.
-pub(super) fn of(input: Input, wanted: Wanted, scope: Scope) -> Result<Shares, ProfileError> {
+pub(super) fn of(input: Input, wanted: SampleFilter, scope: Scope) -> Result<Shares, ProfileError> {
     let mut sums = Chosen::new(wanted, StackSums::default());
     let profile = read(input, &mut sums)?;
     let mut symbols = Symbols::new(&profile);

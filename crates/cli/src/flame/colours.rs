@@ -4,10 +4,10 @@
 
 use crate::picture::folded::{Marks, frame_text};
 use inferno::flamegraph::color::{Color, PaletteMap};
-use pmux::profile::{CodeKind, Inlining, Places};
+use pmux::profile::{CodeKind, Inlining, SourceLines};
 
 /// The colours of all places.
-pub(super) fn of(places: &Places) -> PaletteMap {
+pub(super) fn of(places: &SourceLines) -> PaletteMap {
     let mut map = PaletteMap::default();
     for place in places.all() {
         let name = frame_text(place, Marks::Shown);

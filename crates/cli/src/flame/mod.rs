@@ -16,7 +16,7 @@ use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self, Drawn, Unit, base_name, unit};
 use crate::stderr::{report_error, visible};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
-use pmux::profile::{Apart, EventInfo, Look, Tally};
+use pmux::profile::{Apart, EventInfo, LookupDetail, Tally};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn run(options: &FlameOptions) -> Result<(), Failure> {
 }
 
 fn read(options: &FlameOptions, asked: &InputSpec) -> Result<Drawn<Tally>, Failure> {
-    let look = if options.no_inline { Look::Functions } else { Look::Lines };
+    let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     let apart = Apart {
         threads: matches!(options.by, GroupStacksBy::Thread | GroupStacksBy::Process),
         cpus: options.by == GroupStacksBy::Cpu,

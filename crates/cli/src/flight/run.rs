@@ -14,7 +14,7 @@ use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::flight::{FlightOptions, Limits};
 use pmux::record::{Rate, RecordOptions};
-use pmux::trigger::{Rule, SignalName, Source};
+use pmux::trigger::{Rule, SignalName, TermSource};
 use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
 use pmux::{Command, CommandOutput, Error, Running, Session, Target};
@@ -335,7 +335,7 @@ impl<'a> FlightRun<'a> {
 fn signals_of(rules: &[Rule]) -> Vec<i32> {
     let terms = rules.iter().flat_map(|rule| &rule.trigger.terms);
     let signals = terms.filter_map(|term| match &term.source {
-        Source::Signal(SignalName(name)) => signal_number(name),
+        TermSource::Signal(SignalName(name)) => signal_number(name),
         _ => None,
     });
     signals.collect()

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 // Which recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct InputOptions {
-    /// Read this recording: a file, a folder, whose recordings (*.data) become one or which `perf record --threads` wrote, or `-` for standard input (default: what is piped
-    /// in, or perf.data)
+    /// Read this recording: a file, a folder, whose recordings (*.data) become one or which `perf record --threads` wrote, or `-` for
+    /// standard input (default: what is piped in, or perf.data)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
@@ -114,11 +114,11 @@ impl PartOptions {
     }
 
     /// The same, as the library is asked.
-    pub(crate) fn wanted(&self) -> pmux::profile::Wanted {
+    pub(crate) fn wanted(&self) -> pmux::profile::SampleFilter {
         let FilterOptions { comms, pids, tids, cpus, dsos, symbols, max_stack } = self.filter.clone();
         let max_stack = Some(max_stack.unwrap_or(MAX_STACK)).filter(|most| *most > 0);
         let (events, from_ns, to_ns) = (self.events.clone(), self.from_ns, self.to_ns);
-        pmux::profile::Wanted { events, from_ns, to_ns, comms, pids, tids, cpus, dsos, symbols, max_stack }
+        pmux::profile::SampleFilter { events, from_ns, to_ns, comms, pids, tids, cpus, dsos, symbols, max_stack }
     }
 }
 

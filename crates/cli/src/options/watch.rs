@@ -8,7 +8,7 @@ use super::target::{self, TargetSpec};
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use pmux::units::milliseconds;
-use pmux::watch::{Condition, Looking};
+use pmux::watch::{Condition, ValueTiming};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -137,7 +137,7 @@ pub(crate) enum ValuesWhen {
     Later,
 }
 
-impl From<ValuesWhen> for Looking {
+impl From<ValuesWhen> for ValueTiming {
     fn from(when: ValuesWhen) -> Self {
         match when {
             ValuesWhen::Hit => Self::AtHit,

@@ -5,7 +5,7 @@
 use super::Drawn;
 use crate::options::flame::GroupStacksBy;
 use crate::stderr::visible;
-use pmux::profile::{CodeKind, Inlining, Key, Place, Profile, Tally};
+use pmux::profile::{CodeKind, Inlining, Key, Profile, SourceLine, Tally};
 use std::collections::BTreeMap;
 
 /// Whether names tell what kind of code they are, as flame graphs know it: `_[k]` for the kernel, `_[i]` for inlined, `_[j]` for code
@@ -17,7 +17,7 @@ pub(crate) enum Marks {
 }
 
 /// The name of a place.
-pub(crate) fn frame_text(place: &Place, marks: Marks) -> String {
+pub(crate) fn frame_text(place: &SourceLine, marks: Marks) -> String {
     let mut text = visible(&place.function).replace(';', ":");
     if marks == Marks::Shown {
         text.push_str(match (place.kind, place.inlining) {

@@ -14,14 +14,15 @@ use crate::input::{self, InputSpec, OpenedInput};
 use crate::report::missing::CUT_CHAINS;
 use crate::stderr::write_stderr;
 use pmux::profile::{
-    Apart, Chosen, EventInfo, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
+    Apart, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols, Tally, Weight,
+    Whole, read,
 };
-use pmux::serving::abi::EventType;
+use pmux::server_api::abi::EventType;
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
     pub(crate) profile: Profile,
-    pub(crate) places: Places,
+    pub(crate) places: SourceLines,
     /// What was kept.
     pub(crate) kept: S,
     /// When its first sample was, in ns of its clock.
@@ -68,7 +69,12 @@ impl Kept for Whole {
 ///
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
-pub(crate) fn sums(input: &InputSpec, wanted: &Wanted, apart: Apart, look: Look) -> Result<Drawn<Tally>, Failure> {
+pub(crate) fn sums(
+    input: &InputSpec,
+    wanted: &SampleFilter,
+    apart: Apart,
+    look: LookupDetail,
+) -> Result<Drawn<Tally>, Failure> {
     draw(input, wanted, Tally::new(apart), look)
 }
 
@@ -76,11 +82,11 @@ pub(crate) fn sums(input: &InputSpec, wanted: &Wanted, apart: Apart, look: Look)
 ///
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
-pub(crate) fn whole(input: &InputSpec, wanted: &Wanted, look: Look) -> Result<Drawn<Whole>, Failure> {
+pub(crate) fn whole(input: &InputSpec, wanted: &SampleFilter, look: LookupDetail) -> Result<Drawn<Whole>, Failure> {
     draw(input, wanted, Whole::default(), look)
 }
 
-fn draw<S: Kept>(input: &InputSpec, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
+fn draw<S: Kept>(input: &InputSpec, wanted: &SampleFilter, sink: S, look: LookupDetail) -> Result<Drawn<S>, Failure> {
     let opened = input::open(input)?;
     let notes = opened.notes();
     let OpenedInput { input, name, manifests, .. } = opened;
@@ -92,7 +98,7 @@ fn draw<S: Kept>(input: &InputSpec, wanted: &Wanted, sink: S, look: Look) -> Res
     let first_ns = begin(&profile, wanted, first_ns, any).map_err(|text| about(&text))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
-    let places = Places::of(&profile, &mut symbols, kept.stacks(), look);
+    let places = SourceLines::of(&profile, &mut symbols, kept.stacks(), look);
     for remark in notes.iter().chain(&remarks(&profile)).chain(symbols.notes()) {
         write_stderr(&format!("{name}: {remark}"));
     }
@@ -103,14 +109,14 @@ fn draw<S: Kept>(input: &InputSpec, wanted: &Wanted, sink: S, look: Look) -> Res
 ///
 /// # Errors
 /// A sentence: nothing in the recording is wanted.
-pub(crate) fn begin(profile: &Profile, wanted: &Wanted, first_ns: Option<u64>, any: bool) -> Result<u64, String> {
+pub(crate) fn begin(profile: &Profile, wanted: &SampleFilter, first_ns: Option<u64>, any: bool) -> Result<u64, String> {
     has_event(profile, wanted)?;
     let first_ns = first_ns.ok_or("there is no sample in it: the recorder saw nothing, or all of it was lost")?;
     if any { Ok(first_ns) } else { Err(format!("no sample in it is wanted: leave out {}", asked(wanted).join(" or "))) }
 }
 
 /// The options that leave samples out, as far as they are given.
-fn asked(wanted: &Wanted) -> Vec<&'static str> {
+fn asked(wanted: &SampleFilter) -> Vec<&'static str> {
     let options = [
         ("-e", !wanted.events.is_empty()),
         ("--from, --to", wanted.from_ns.or(wanted.to_ns).is_some()),
@@ -128,7 +134,7 @@ fn asked(wanted: &Wanted) -> Vec<&'static str> {
 ///
 /// # Errors
 /// A sentence: which it has.
-pub(crate) fn has_event(profile: &Profile, wanted: &Wanted) -> Result<(), String> {
+pub(crate) fn has_event(profile: &Profile, wanted: &SampleFilter) -> Result<(), String> {
     if wanted.events.is_empty() || profile.events.iter().any(|event| wanted.has_event(&event.name)) {
         return Ok(());
     }
@@ -233,7 +239,7 @@ mod tests {
     use pmux::perf_data::file::FileWriter;
     use pmux::perf_data::{EventDesc, feature};
     use pmux::profile::Input;
-    use pmux::serving::abi::{Attr, BranchSample, SampleFormat};
+    use pmux::server_api::abi::{Attr, BranchSample, SampleFormat};
 
     #[test]
     fn durations_have_the_unit_that_fits() {

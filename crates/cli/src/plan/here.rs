@@ -8,7 +8,7 @@
 
 use pmux::event::{Access, Catalog, EventList};
 use pmux::{
-    Backend, Event, Inherit, Multiplexing, Options, PmuRoom, Probe, ReasonKind, Refusal, Session, Start, Target,
+    Backend, Event, Inherit, Multiplexing, Options, PmuCapacity, Probe, ReasonKind, Refusal, Session, Start, Target,
 };
 
 /// More debug registers than any machine has.
@@ -56,7 +56,7 @@ pub(super) enum Hardware {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TriedCounters {
     /// PMU by PMU; at least one. An event that is in none of them opens, and was not found out about.
-    pub(super) rooms: Vec<PmuRoom>,
+    pub(super) capacities: Vec<PmuCapacity>,
     /// What became of each event: of those that were given, in their order, then of the others.
     pub(super) events: Vec<OpenAttempt>,
 }
@@ -141,7 +141,7 @@ impl Here {
         let generic = generic.filter_map(|name| self.event(name).ok());
         let list: EventList = events.iter().cloned().chain(generic).collect();
         let options = Options {
-            inherit: Inherit::Nobody,
+            inherit: Inherit::None,
             start: Start::Later,
             multiplexing: Multiplexing::Engine,
             ..Options::default()
@@ -152,12 +152,12 @@ impl Here {
                     Some(refusal) => OpenAttempt::Refused(refusal.clone()),
                     None => OpenAttempt::As(Box::new(event.clone())),
                 };
-                let rooms = counters.rooms();
+                let capacities = counters.pmu_capacities();
                 let opened = counters.events().iter().enumerate().map(opened).collect();
-                if rooms.is_empty() {
+                if capacities.is_empty() {
                     return Hardware::Unknown { why: "trying it has shown nothing".to_owned() };
                 }
-                Hardware::Counters(TriedCounters { rooms, events: opened })
+                Hardware::Counters(TriedCounters { capacities, events: opened })
             }
             Err(error) => Hardware::Unknown { why: crate::stat::error_message(&error) },
         }
@@ -192,7 +192,7 @@ impl Here {
         let events = breakpoints.map(|event| event.with_modifiers("u"));
         let events: EventList =
             events.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?.into_iter().collect();
-        let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
+        let options = Options { inherit: Inherit::None, start: Start::Later, ..Options::default() };
         let open = self.session.open(&events, &Target::CurrentThread, options);
         let open = open.map_err(|error| crate::stat::error_message(&error))?;
         let mut granted = 0;

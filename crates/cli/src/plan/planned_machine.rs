@@ -129,9 +129,9 @@ fn hardware_events<'a>(
 /// # Errors
 /// A text for the user, where an event may not be opened.
 fn plan_with(tried: &TriedCounters, list: &EventList, request: &mut Request) -> Result<Vec<PmuDescription>, String> {
-    let mut pmus = Vec::with_capacity(tried.rooms.len());
+    let mut pmus = Vec::with_capacity(tried.capacities.len());
     let mut sources: Vec<(&str, Source)> = Vec::new();
-    for capacity in &tried.rooms {
+    for capacity in &tried.capacities {
         let kind = |name: &str| hardware_kind(tried, name);
         let events: Vec<_> = capacity.events.iter().map(|(name, it)| (name.as_str(), it, kind(name))).collect();
         let tried: Vec<_> =

@@ -3,7 +3,7 @@
 //! **Invariant:** it opens nothing; of the machine it asks only which PMU is that of the CPU cores.
 
 use pmux::Event;
-use pmux::event::{Catalog, EventList, GroupStrength, PmuCpus, Source as Counted};
+use pmux::event::{Catalog, EventList, EventSource as Counted, GroupStrength, PmuCpus};
 use pmux_plan::machine::Kind;
 use pmux_plan::{EventRequest, GroupRequest, Request, Scope, Source, Strength};
 

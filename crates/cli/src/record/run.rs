@@ -15,7 +15,7 @@ use crate::options::target::TargetSpec;
 use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
-use pmux::record::{About, Form, Keep, RecordOptions, Recorder};
+use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
 use std::io::IsTerminal;
@@ -42,7 +42,7 @@ pub(super) struct RecordRun<'a> {
     target_spec: TargetSpec,
     waiter: Waiter,
     files: Files,
-    about: About,
+    about: RecorderInfo,
     began: Instant,
     signal: Option<i32>,
     /// Bytes in files that are finished.
@@ -77,7 +77,7 @@ impl<'a> RecordRun<'a> {
             session,
             waiter: waiter.map_err(|errno| failed(format!("can't receive signals: {errno}")))?,
             files,
-            about: About {
+            about: RecorderInfo {
                 words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
                 compress: Keep::when(options.compress.is_some_and(|level| level > 0)),
                 form,
@@ -362,7 +362,7 @@ impl<'a> RecordRun<'a> {
         if let Some(ended) = self.ends.as_ref().and_then(EventEndWatch::message) {
             write_stderr(&format!("pmux record: {ended}"));
         }
-        let away = messages::away(recorder.absences(), pmux::serving::now_ns());
+        let away = messages::away(recorder.absences(), pmux::server_api::now_ns());
         for line in lines.into_iter().skip(usize::from(self.options.quiet)).chain(away) {
             write_stderr(&format!("pmux record: {line}"));
         }

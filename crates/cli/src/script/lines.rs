@@ -8,7 +8,7 @@ use crate::options::reading::ScriptOptions;
 use crate::stderr::visible;
 use pmux::profile::records::{CommCause, Record, SwitchDirection};
 use pmux::profile::{CodeFrame, Detail, EventInfo, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
-use pmux::serving::abi::SampleFormat;
+use pmux::server_api::abi::SampleFormat;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 

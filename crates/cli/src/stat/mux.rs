@@ -6,7 +6,7 @@
 
 use super::plan::Plan;
 use super::report::{About, Note};
-use pmux::{Counters, Holder, Nanos, PmuRoom};
+use pmux::{Counters, Holder, Nanos, PmuCapacity};
 
 /// A smaller part of an event's turns, or less time, is what switching takes.
 const SMALLEST_SHARE: f64 = 0.001;
@@ -15,20 +15,20 @@ const SMALLEST_LOSS: Nanos = Nanos(1_000_000);
 const HOLDERS_NAMED: usize = 4;
 
 /// How many counters were found, a line for each PMU.
-pub(super) fn rooms(counters: &Counters) -> Vec<String> {
-    counters.rooms().iter().map(room).collect()
+pub(super) fn capacities(counters: &Counters) -> Vec<String> {
+    counters.pmu_capacities().iter().map(capacity).collect()
 }
 
-fn room(room: &PmuRoom) -> String {
-    let PmuRoom { pmu, counters, shared, events, .. } = room;
+fn capacity(capacity: &PmuCapacity) -> String {
+    let PmuCapacity { pmu, counters, shared, events, .. } = capacity;
     let mut text = format!("{pmu}: {counters} of these events run at once");
-    let own = events.iter().filter(|(_, room)| room.own > 0);
-    for (name, room) in own {
-        let counters = if room.own == 1 { "a counter".to_owned() } else { format!("{} counters", room.own) };
+    let own = events.iter().filter(|(_, capacity)| capacity.own > 0);
+    for (name, capacity) in own {
+        let counters = if capacity.own == 1 { "a counter".to_owned() } else { format!("{} counters", capacity.own) };
         text.push_str(&format!(", {name} has {counters} of its own"));
     }
-    for (name, room) in events.iter().filter(|(_, room)| room.alone < shared + room.own) {
-        text.push_str(&format!(", {name} only {} times", room.alone));
+    for (name, capacity) in events.iter().filter(|(_, capacity)| capacity.alone < shared + capacity.own) {
+        text.push_str(&format!(", {name} only {} times", capacity.alone));
     }
     text
 }
@@ -47,8 +47,8 @@ pub(super) fn contention(plan: &Plan, counters: &[Counters]) -> Vec<Note> {
         }
     }
     // Where no event takes turns, nothing was changed either.
-    let rooms = counters.iter().filter(|counters| counters.takes_turns()).flat_map(Counters::rooms);
-    let fewer: Vec<_> = rooms.filter(|room| room.limit < room.counters).collect();
+    let capacities = counters.iter().filter(|counters| counters.takes_turns()).flat_map(Counters::pmu_capacities);
+    let fewer: Vec<_> = capacities.filter(|capacity| capacity.limit < capacity.counters).collect();
     if !(notes.is_empty() && fewer.is_empty()) {
         notes.push(cause(&fewer, &pmux::holders(), pmux::watchdog_counts()));
     }
@@ -56,9 +56,9 @@ pub(super) fn contention(plan: &Plan, counters: &[Counters]) -> Vec<Note> {
 }
 
 /// What came of it, who it may have been, and what helps; `fewer` are the PMUs of which less is put on since.
-fn cause(fewer: &[PmuRoom], holders: &[Holder], watchdog: bool) -> Note {
+fn cause(fewer: &[PmuCapacity], holders: &[Holder], watchdog: bool) -> Note {
     let mut text = "another program uses counters: the kernel multiplexed what pmux had multiplexed already".to_owned();
-    for PmuRoom { pmu, counters, limit, .. } in fewer {
+    for PmuCapacity { pmu, counters, limit, .. } in fewer {
         text.push_str(&format!("; of {pmu} only {limit} events at once instead of {counters} were on in the end"));
     }
     let mut help = Vec::new();
@@ -87,17 +87,17 @@ mod tests {
     use super::*;
     use pmux::EventCapacity;
 
-    fn seven() -> PmuRoom {
-        let room = |alone, own| EventCapacity { alone, own };
-        PmuRoom {
+    fn seven() -> PmuCapacity {
+        let capacity = |alone, own| EventCapacity { alone, own };
+        PmuCapacity {
             pmu: "cores".to_owned(),
             counters: 7,
             limit: 5,
             shared: 6,
             events: vec![
-                ("cycles".to_owned(), room(7, 1)),
-                ("branches".to_owned(), room(6, 0)),
-                ("loads".to_owned(), room(2, 0)),
+                ("cycles".to_owned(), capacity(7, 1)),
+                ("branches".to_owned(), capacity(6, 0)),
+                ("loads".to_owned(), capacity(2, 0)),
             ],
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn counters_are_told_in_a_line() {
         assert_eq!(
-            room(&seven()),
+            capacity(&seven()),
             "cores: 7 of these events run at once, cycles has a counter of its own, loads only 2 times"
         );
     }

@@ -169,7 +169,7 @@ impl StatRun<'_> {
             counters.push(opened.map_err(|error| failure(&error))?);
         }
         if self.options.verbose > 0 && self.counters_announced.set(()).is_ok() {
-            counters.iter().flat_map(mux::rooms).for_each(|line| write_stderr(&line));
+            counters.iter().flat_map(mux::capacities).for_each(|line| write_stderr(&line));
         }
         Ok(counters)
     }
@@ -189,7 +189,7 @@ impl StatRun<'_> {
             _ => Start::Later,
         };
         Options {
-            inherit: if self.options.no_inherit { Inherit::Nobody } else { Inherit::Children },
+            inherit: if self.options.no_inherit { Inherit::None } else { Inherit::Children },
             start,
             attribution: if self.options.tree { Attribution::EachProcess } else { Attribution::Totals },
             multiplexing: match self.options.mux {

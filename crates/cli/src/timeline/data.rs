@@ -6,7 +6,7 @@
 
 use crate::input::manifest::{Manifest, Mark};
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{CodeKind, Noted, ProcessId, Span, StackId, Taken, ThreadId, What, Whole, spans};
+use pmux::profile::{CodeKind, Noted, NotedKind, ProcessId, Span, StackId, Taken, ThreadId, Whole, spans};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -120,10 +120,10 @@ fn throttled(notes: &[Noted], end_ns: u64) -> Vec<(Option<u32>, u64, u64)> {
     let mut gaps = Vec::new();
     for note in notes {
         match note.what {
-            What::Throttled => {
+            NotedKind::Throttled => {
                 since.entry(note.cpu).or_insert(note.time_ns);
             }
-            What::Unthrottled => {
+            NotedKind::Unthrottled => {
                 gaps.extend(since.remove(&note.cpu).map(|from_ns| (note.cpu, from_ns, note.time_ns)));
             }
             _ => {}
@@ -167,7 +167,7 @@ fn lost(drawn: &Drawn<Whole>, begin_ns: u64) -> Vec<(Option<u32>, u64, u64, u64)
     }
     let mut gaps = Vec::new();
     for note in &drawn.kept.notes {
-        let What::Lost(count) = note.what else { continue };
+        let NotedKind::Lost(count) = note.what else { continue };
         let times = by_cpu.get(&note.cpu).map_or(&[][..], Vec::as_slice);
         let before = times.partition_point(|&time| time < note.time_ns).checked_sub(1).map(|at| times[at]);
         gaps.push((note.cpu, before.unwrap_or(begin_ns), note.time_ns, count));
@@ -316,11 +316,11 @@ mod tests {
     fn what_was_held_back_is_a_stretch() {
         let note = |time_ns, what| Noted { time_ns, cpu: Some(1), thread: None, what };
         let notes = [
-            note(10, What::Throttled),
-            note(12, What::Throttled),
-            note(20, What::Unthrottled),
-            note(30, What::Unthrottled),
-            note(40, What::Throttled),
+            note(10, NotedKind::Throttled),
+            note(12, NotedKind::Throttled),
+            note(20, NotedKind::Unthrottled),
+            note(30, NotedKind::Unthrottled),
+            note(40, NotedKind::Throttled),
         ];
         assert_eq!(throttled(&notes, 50), [(Some(1), 10, 20), (Some(1), 40, 50)]);
     }

@@ -14,7 +14,7 @@ use crate::options::timeline::TimelineOptions;
 use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self};
 use crate::stderr::report_error;
-use pmux::profile::Look;
+use pmux::profile::LookupDetail;
 use std::io::{self, Write};
 
 const PAGE: &str = include_str!("assets/page.html");
@@ -44,7 +44,7 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "timeline.html");
     output::check(&to, KIND)?;
-    let look = if options.no_inline { Look::Functions } else { Look::Lines };
+    let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     let drawn = picture::whole(&input::spec(&options.input)?, &options.part.wanted(), look)?;
     let data = data::of(&drawn);
     output::write(&to, KIND, |out| write(&data, out))

@@ -16,7 +16,7 @@ use crate::picture;
 use crate::stderr::report_error;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pmux::profile::Look;
+use pmux::profile::LookupDetail;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -34,7 +34,7 @@ pub(crate) fn view(options: &ViewOptions) -> u8 {
 
 fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     foreground::end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
-    let look = if options.no_inline { Look::Functions } else { Look::Lines };
+    let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     let drawn = picture::whole(&input::spec(&options.input)?, &options.part.wanted(), look)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     let made = serde_json::to_writer(&mut packed, &firefox::make(&drawn)).map_err(std::io::Error::from);

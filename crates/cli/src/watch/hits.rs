@@ -10,8 +10,10 @@ use super::targets::{self, TargetArg};
 use super::trace::{self, Rate, TraceLine};
 use crate::options::watch::{RATE, WatchOptions as Options};
 use crate::stat::gaps;
-use pmux::symbol::Place;
-use pmux::watch::{Further, Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
+use pmux::symbol::ResolvedAddress;
+use pmux::watch::{
+    CountedHits, Hit, HitTally, Registers, Sides, ValuesFrom, Watch, WatchEvent, WatchTarget, stands_behind,
+};
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
 
@@ -31,9 +33,9 @@ pub(super) struct Hits<'a> {
     options: &'a Options,
     pub(super) resolver: Resolver,
     /// The spots of the watch, each with its target.
-    spots: Vec<(usize, Spot)>,
+    watch_targets: Vec<(usize, WatchTarget)>,
     notes: Vec<String>,
-    tally: Tally,
+    tally: HitTally,
     threads: HashSet<i32>,
     rate: Rate,
     begin: Nanos,
@@ -47,9 +49,9 @@ impl<'a> Hits<'a> {
         Self {
             options,
             resolver: Resolver::new(),
-            spots: Vec::new(),
+            watch_targets: Vec::new(),
             notes: Vec::new(),
-            tally: Tally::default(),
+            tally: HitTally::default(),
             threads: HashSet::new(),
             rate: Rate::new(options.rate.unwrap_or(RATE)),
             begin: Nanos::ZERO,
@@ -67,7 +69,7 @@ impl<'a> Hits<'a> {
                     self.notes.push(note);
                 }
             }
-            self.spots.push((place.target, place.spot));
+            self.watch_targets.push((place.target, place.watch_target));
         }
     }
 
@@ -94,18 +96,18 @@ impl<'a> Hits<'a> {
         self.options.stop.is_some_and(|most| self.matched >= most)
     }
 
-    pub(super) fn take(&mut self, news: News, output: &mut WatchOutput) {
-        match news {
-            News::Hit(hit) => self.hit(&hit, output),
-            News::Further(further) => self.further(&further),
-            News::Name { pid, tid, name, cause } => {
-                if cause == pmux::watch::Cause::Exec {
+    pub(super) fn take(&mut self, event: WatchEvent, output: &mut WatchOutput) {
+        match event {
+            WatchEvent::Hit(hit) => self.hit(&hit, output),
+            WatchEvent::Counted(counted) => self.counted(&counted),
+            WatchEvent::Name { pid, tid, name, cause } => {
+                if cause == pmux::watch::NameCause::Exec {
                     self.resolver.executed(pid);
                 }
                 self.resolver.named(tid, name);
             }
-            News::Started { pid, tid, parent } => self.resolver.started(pid, tid, parent),
-            News::Mapped { pid, mapping } => self.resolver.mapped(pid, mapping),
+            WatchEvent::Started { pid, tid, parent } => self.resolver.started(pid, tid, parent),
+            WatchEvent::Mapped { pid, mapping } => self.resolver.mapped(pid, mapping),
         }
     }
 
@@ -114,13 +116,13 @@ impl<'a> Hits<'a> {
             self.too_many += 1;
             return;
         }
-        let Some((target, spot)) = self.spots.get(hit.spot) else { return };
-        let (target, access, name) = (*target, spot.access, spot.name.clone());
-        let len = if spot.is_code() { 0 } else { spot.len };
+        let Some((target, watch_target)) = self.watch_targets.get(hit.watch_target) else { return };
+        let (target, access, name) = (*target, watch_target.access, watch_target.name.clone());
+        let len = if watch_target.is_code() { 0 } else { watch_target.len };
         // Looked up while the process lives.
         self.resolver.name(hit.pid, hit.tid);
         let at = hit.at_instruction(access);
-        let is_in = |place: &Place| self.options.callers.iter().any(|name| place.is_in(name));
+        let is_in = |place: &ResolvedAddress| self.options.callers.iter().any(|name| place.is_in(name));
         let here = is_in(&self.resolver.place(hit.pid, at, AddressKind::Instruction));
         if !self.options.callers.is_empty()
             && !here
@@ -132,18 +134,18 @@ impl<'a> Hits<'a> {
         self.threads.insert(hit.tid);
         self.tally.add(hit);
         if self.options.trace {
-            let several = self.spots.iter().any(|(other, _)| *other != target);
+            let several = self.watch_targets.iter().any(|(other, _)| *other != target);
             self.print(hit, at, if several || self.options.json { &name } else { "" }, len, output);
         }
     }
 
     /// Hits that were only counted, where each is meant.
-    fn further(&mut self, further: &Further) {
+    fn counted(&mut self, counted: &CountedHits) {
         // Where the record of the first one was lost, this is the first that is known of the thread.
-        self.resolver.name(further.pid, further.tid);
-        self.matched += further.hits;
-        self.threads.insert(further.tid);
-        self.tally.add_further(further);
+        self.resolver.name(counted.pid, counted.tid);
+        self.matched += counted.hits;
+        self.threads.insert(counted.tid);
+        self.tally.add_counted(counted);
     }
 
     fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut WatchOutput) {
@@ -194,8 +196,8 @@ impl<'a> Hits<'a> {
         for (index, arg) in args.iter().enumerate() {
             let mut target = report::TargetReport { name: arg.text.clone(), ..report::TargetReport::default() };
             let mut abouts: Vec<String> = Vec::new();
-            for (spot, (_, what)) in self.spots.iter().enumerate().filter(|(_, (of, _))| *of == index) {
-                target.count += watch.count(spot)?;
+            for (watch_target, (_, what)) in self.watch_targets.iter().enumerate().filter(|(_, (of, _))| *of == index) {
+                target.count += watch.count(watch_target)?;
                 let about = targets::about(what);
                 if !abouts.contains(&about) {
                     abouts.push(about);
@@ -224,8 +226,8 @@ impl<'a> Hits<'a> {
     fn rows(&mut self) -> BTreeMap<usize, Vec<HitRow>> {
         let mut merged: BTreeMap<(usize, i32, i32, String), Merged> = BTreeMap::new();
         for (caller, row) in self.tally.rows() {
-            let Some((target, spot)) = self.spots.get(caller.spot) else { continue };
-            let behind = caller.ip.saturating_sub(u64::from(stands_behind(spot.access)));
+            let Some((target, watch_target)) = self.watch_targets.get(caller.watch_target) else { continue };
+            let behind = caller.ip.saturating_sub(u64::from(stands_behind(watch_target.access)));
             let place = self.resolver.place(caller.pid, behind, AddressKind::Instruction);
             let key = (*target, caller.pid, caller.tid, place.to_string());
             let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));

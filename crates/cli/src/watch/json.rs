@@ -18,8 +18,8 @@
 use super::report::{HitRow, TargetReport, WatchReport};
 
 use super::trace::TraceLine;
-use pmux::symbol::Place;
-use pmux::watch::{Side, Value};
+use pmux::symbol::ResolvedAddress;
+use pmux::watch::{HitSide, HitValue};
 use pmux::{Estimate, Nanos};
 use serde_json::{Value as Json, json};
 
@@ -27,7 +27,7 @@ fn seconds(time: Nanos) -> Json {
     json!(time.0 as f64 / 1e9)
 }
 
-fn place(place: &Place) -> Json {
+fn place(place: &ResolvedAddress) -> Json {
     json!({
         "function": place.function(),
         "file": place.source().map(|(file, _)| file),
@@ -92,10 +92,10 @@ pub(super) fn hit(line: &TraceLine<'_>) -> String {
     let TraceLine { hit, at, target, command, place: here, callers, .. } = line;
     let late = hit.value.late().map(|late| late.0 / 1000);
     let seen = match hit.value {
-        Value::AtHit { .. } => Some("behind"),
-        Value::Found { .. } => Some("in_front"),
-        Value::Read { .. } => Some("later"),
-        Value::Overtaken | Value::Unreadable => None,
+        HitValue::AtHit { .. } => Some("behind"),
+        HitValue::Found { .. } => Some("in_front"),
+        HitValue::Read { .. } => Some("later"),
+        HitValue::Overtaken | HitValue::Unreadable => None,
     };
     let mut text = json!({
         "kind": "hit",
@@ -105,12 +105,12 @@ pub(super) fn hit(line: &TraceLine<'_>) -> String {
         "pid": hit.pid,
         "tid": hit.tid,
         "cpu": hit.cpu,
-        "kernel": hit.side == Side::Kernel,
+        "kernel": hit.side == HitSide::Kernel,
         "old": hit.value.before(),
         "value": hit.value.now(),
         "seen": seen,
         "read_us_later": late,
-        "overtaken": hit.value == Value::Overtaken,
+        "overtaken": hit.value == HitValue::Overtaken,
         "where": place(here),
         "callers": callers.iter().map(|caller| place(caller)).collect::<Vec<_>>(),
     })

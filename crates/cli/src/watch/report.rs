@@ -3,7 +3,7 @@
 //! **Invariant:** a count comes from the kernel, rows from the hits that were seen; where the two differ, the difference is a
 //! number here.
 
-use pmux::symbol::Place;
+use pmux::symbol::ResolvedAddress;
 use pmux::{Count, Nanos};
 use std::sync::Arc;
 
@@ -57,9 +57,9 @@ pub(super) struct HitRow {
     /// When last.
     pub(super) last: Nanos,
     /// Where.
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<ResolvedAddress>,
     /// From where, the innermost first.
-    pub(super) callers: Vec<Arc<Place>>,
+    pub(super) callers: Vec<Arc<ResolvedAddress>>,
     /// How many of the hits came that way.
     pub(super) that_way: ChainShare,
     /// What stood there after the last hit of which it is known.
@@ -78,7 +78,7 @@ pub(super) enum ChainShare {
 }
 
 /// A place as short as a call chain wants it.
-pub(super) fn short(place: &Place) -> String {
+pub(super) fn short(place: &ResolvedAddress) -> String {
     match (place.function(), place.source()) {
         (Some(function), Some((file, line))) => {
             format!("{function} {}:{line}", file.rsplit('/').next().unwrap_or(file))
@@ -90,7 +90,7 @@ pub(super) fn short(place: &Place) -> String {
 
 impl HitRow {
     /// A row without hits.
-    pub(super) fn new(pid: i32, tid: i32, first: Nanos, place: Arc<Place>) -> Self {
+    pub(super) fn new(pid: i32, tid: i32, first: Nanos, place: Arc<ResolvedAddress>) -> Self {
         let (command, cpus, callers) = (String::new(), Vec::new(), Vec::new());
         let (last, that_way, value) = (Nanos::ZERO, ChainShare::One, None);
         Self { hits: 0, command, pid, tid, cpus, first, last, place, callers, that_way, value }

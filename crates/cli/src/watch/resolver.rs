@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a process that was forked and ended before it could be looked at has the places of its parent.
 
-use pmux::symbol::{Mapping, Place, Symbolizer};
+use pmux::symbol::{Mapping, ResolvedAddress, Symbolizer};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl Resolver {
     }
 
     /// The places of a call chain, as far as it leads through code.
-    pub(super) fn callers(&mut self, pid: i32, chain: &[u64]) -> Vec<Arc<Place>> {
+    pub(super) fn callers(&mut self, pid: i32, chain: &[u64]) -> Vec<Arc<ResolvedAddress>> {
         let mut places = Vec::with_capacity(chain.len());
         for &caller in chain {
             // Asked first: then the process is known.
@@ -108,7 +108,7 @@ impl Resolver {
     }
 
     /// What stands at an address.
-    pub(super) fn place(&mut self, pid: i32, address: u64, how: AddressKind) -> Arc<Place> {
+    pub(super) fn place(&mut self, pid: i32, address: u64, how: AddressKind) -> Arc<ResolvedAddress> {
         let stands = match self.images.get(&pid) {
             Some(&stands) => stands,
             None => {

@@ -20,7 +20,9 @@ use crate::stat::{cpu_choice, service_was_away};
 use crate::stderr::write_stderr;
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::watch::{AcrossExec, Cause, Detail, News, Sharing, Spot, Wakes, Watch, WatchOptions};
+use pmux::watch::{
+    AcrossExec, NameCause, RegisterSharing, Wakes, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget,
+};
 use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
@@ -138,17 +140,17 @@ impl<'a> WatchRun<'a> {
         let slice = Slice::from_millis(self.options.slice_ms.unwrap_or(SLICE_MS)).unwrap_or_default();
         WatchOptions {
             detail: match self.options {
-                _ if count_only => Detail::Counts,
-                _ if values => Detail::Values { max_stack },
+                _ if count_only => WatchDetail::Counts,
+                _ if values => WatchDetail::Values { max_stack },
                 // Each hit is judged.
-                Options { condition: Some(_), .. } | Options { stop: Some(_), .. } => Detail::Hits { max_stack },
-                Options { callers, .. } if !callers.is_empty() => Detail::Hits { max_stack },
-                _ => Detail::Rows { max_stack },
+                Options { condition: Some(_), .. } | Options { stop: Some(_), .. } => WatchDetail::Hits { max_stack },
+                Options { callers, .. } if !callers.is_empty() => WatchDetail::Hits { max_stack },
+                _ => WatchDetail::Rows { max_stack },
             },
-            inherit: if no_inherit { Inherit::Nobody } else { Inherit::Children },
+            inherit: if no_inherit { Inherit::None } else { Inherit::Children },
             across_exec: if across_exec { AcrossExec::Keep } else { AcrossExec::Drop },
-            sharing: if share_time { Sharing::InTurns(slice) } else { Sharing::Refuse },
-            looking: self.options.values.into(),
+            sharing: if share_time { RegisterSharing::InTurns(slice) } else { RegisterSharing::Refuse },
+            timing: self.options.values.into(),
         }
     }
 
@@ -225,14 +227,14 @@ impl<'a> WatchRun<'a> {
         if places.is_empty() {
             return Ok(());
         }
-        let spots: Vec<Spot> = places.iter().map(|place| place.spot.clone()).collect();
+        let watch_targets: Vec<WatchTarget> = places.iter().map(|place| place.watch_target.clone()).collect();
         let how = self.how();
         match &mut self.watch {
-            Some(watch) => watch.add(spots, target).map_err(|error| failure(&error))?,
+            Some(watch) => watch.add(watch_targets, target).map_err(|error| failure(&error))?,
             None => {
                 let watch = match self.options.condition.clone() {
-                    Some(condition) => Watch::open_where(self.session, spots, target, how, condition),
-                    None => Watch::open(self.session, spots, target, how),
+                    Some(condition) => Watch::open_where(self.session, watch_targets, target, how, condition),
+                    None => Watch::open(self.session, watch_targets, target, how),
                 };
                 let watch = watch.map_err(|error| failure(&error))?;
                 watch.fds().into_iter().for_each(|fd| self.waiter.watch(fd, RINGS));
@@ -266,7 +268,7 @@ impl<'a> WatchRun<'a> {
 
     /// The command can't be held after its exec: what has an address can be armed before.
     fn begin_untraced(&mut self, why: &Error) -> Result<(), Failure> {
-        let plain = self.args.iter().all(|arg| matches!(arg.wanted.what, pmux::symbol::What::Address(_)));
+        let plain = self.args.iter().all(|arg| matches!(arg.wanted.what, pmux::symbol::AddressForm::Address(_)));
         if !plain {
             return Err(failed(format!("{why}\n  what helps: start the program, and watch it with -p PID")));
         }
@@ -360,7 +362,7 @@ impl<'a> WatchRun<'a> {
                     _ => {}
                 }
             }
-            self.take_news()?;
+            self.take_events()?;
             self.look_for_libraries()?;
             if let Some(running) = self.child.running()
                 && let Some(exited) = running.try_wait(self.session).map_err(|error| failure(&error))?
@@ -404,16 +406,18 @@ impl<'a> WatchRun<'a> {
         }
     }
 
-    fn take_news(&mut self) -> Result<(), Failure> {
+    fn take_events(&mut self) -> Result<(), Failure> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         watch.follow_cpus().map_err(|error| failure(&error))?;
-        for news in watch.take().map_err(|error| failure(&error))? {
-            if let (TargetSpec::Pids(_) | TargetSpec::Tids(_), News::Name { pid, name, cause: Cause::Exec, .. }) =
-                (&self.target_spec, &news)
+        for event in watch.take().map_err(|error| failure(&error))? {
+            if let (
+                TargetSpec::Pids(_) | TargetSpec::Tids(_),
+                WatchEvent::Name { pid, name, cause: NameCause::Exec, .. },
+            ) = (&self.target_spec, &event)
             {
                 self.programs.executed(*pid, name.clone());
             }
-            self.hits.take(news, &mut self.output);
+            self.hits.take(event, &mut self.output);
         }
         self.programs.take();
         Ok(())
@@ -449,7 +453,9 @@ impl<'a> WatchRun<'a> {
     fn show(&mut self) {
         let counted = || {
             let watch = self.watch.as_ref()?;
-            (0..watch.spots().len()).map(|spot| watch.count(spot).ok().map(|count| count.value)).sum::<Option<u64>>()
+            (0..watch.watch_targets().len())
+                .map(|watch_target| watch.count(watch_target).ok().map(|count| count.value))
+                .sum::<Option<u64>>()
         };
         let hits = if self.options.count_only { counted().unwrap_or_default() } else { self.hits.matched() };
         let text = table::progress(hits, self.hits.threads(), self.began.elapsed(), self.output.style());
@@ -473,8 +479,8 @@ impl<'a> WatchRun<'a> {
             return Err(failed(missing.iter().map(why).collect::<Vec<_>>().join("\n")));
         };
         watch.disarm().map_err(|error| failure(&error))?;
-        for news in watch.finish().map_err(|error| failure(&error))? {
-            self.hits.take(news, &mut self.output);
+        for event in watch.finish().map_err(|error| failure(&error))? {
+            self.hits.take(event, &mut self.output);
         }
         let mut report = self.hits.report(&self.args, &watch).map_err(|error| failure(&error))?;
         let later = matches!(self.target_spec, TargetSpec::Command)

@@ -6,8 +6,8 @@
 //! **Invariant:** nothing is opened here.
 
 use pmux::event::Access;
-use pmux::symbol::{FindError, Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
-use pmux::watch::Spot;
+use pmux::symbol::{AddressSpec, FindError, Finding, FoundAddress, FoundKind, ProcessImage, SearchScope, Symbolizer};
+use pmux::watch::WatchTarget;
 
 /// One target of the command line.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct TargetArg {
     /// As it was typed.
     pub(super) text: String,
     /// What it means.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: AddressSpec,
     /// Whether it was found anywhere.
     pub(super) found: bool,
     /// Why it was not found, the last time.
@@ -28,7 +28,7 @@ pub(super) struct TargetArg {
 /// A text for the user.
 pub(super) fn parse(texts: &[String]) -> Result<Vec<TargetArg>, String> {
     let target = |text: &String| {
-        let wanted = text.parse::<Wanted>().map_err(|error| error.to_string())?;
+        let wanted = text.parse::<AddressSpec>().map_err(|error| error.to_string())?;
         Ok(TargetArg { text: text.clone(), wanted, found: false, problem: None })
     };
     texts.iter().map(target).collect()
@@ -38,7 +38,7 @@ pub(super) fn parse(texts: &[String]) -> Result<Vec<TargetArg>, String> {
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedTarget {
     pub(super) target: usize,
-    pub(super) spot: Spot,
+    pub(super) watch_target: WatchTarget,
     /// What the user has to know about it.
     pub(super) notes: Vec<String>,
     /// What of that is said at once, because it may be that nothing is ever hit there.
@@ -77,8 +77,8 @@ pub(super) fn find(
     let mut places = Vec::new();
     for (index, target) in targets.iter_mut().enumerate().filter(|(index, _)| wants(*index)) {
         let scope = match place {
-            Where::Process(image) => Scope::Process(image),
-            Where::Kernel => Scope::Kernel,
+            Where::Process(image) => SearchScope::Process(image),
+            Where::Kernel => SearchScope::Kernel,
         };
         match symbolizer.find(&target.wanted, scope) {
             Ok(Finding::Found(found)) => {
@@ -116,39 +116,39 @@ fn advised(error: &FindError, place: Where<'_>, missing: Missing) -> String {
     if could_be_there { format!("{error}\n  {advice}") } else { error.to_string() }
 }
 
-fn as_place(target: usize, found: Found) -> ResolvedTarget {
-    let Found { address, mut len, access, kind, name, mut notes, module } = found;
+fn as_place(target: usize, found: FoundAddress) -> ResolvedTarget {
+    let FoundAddress { address, mut len, access, kind, name, mut notes, module } = found;
     if kind == FoundKind::Code && access == Access::EXECUTE {
         len = Access::EXECUTE.default_len();
     }
     // The kernel has addresses of which nothing is known as well.
     let doubt = notes.first().filter(|_| kind == FoundKind::Unknown && module.is_none()).cloned();
-    let spot = Spot { name, address, len, access };
-    if let Ok(pieces) = spot.pieces(0)
+    let watch_target = WatchTarget { name, address, len, access };
+    if let Ok(pieces) = watch_target.pieces(0)
         && pieces.len() > 1
     {
         let lens: Vec<_> = pieces.iter().map(|piece| piece.len.to_string()).collect();
         notes.push(format!(
             "{} takes {} debug registers ({} bytes): an access that touches two of them is two hits",
-            spot.name,
+            watch_target.name,
             pieces.len(),
             lens.join(" + ")
         ));
     }
-    ResolvedTarget { target, spot, notes, doubt }
+    ResolvedTarget { target, watch_target, notes, doubt }
 }
 
 /// Where it is and what is waited for, in a few words.
-pub(super) fn about(spot: &Spot) -> String {
-    let bytes = if spot.len == 1 { "1 byte".to_owned() } else { format!("{} bytes", spot.len) };
-    let access = match spot.access {
+pub(super) fn about(watch_target: &WatchTarget) -> String {
+    let bytes = if watch_target.len == 1 { "1 byte".to_owned() } else { format!("{} bytes", watch_target.len) };
+    let access = match watch_target.access {
         Access::WRITE => "writes",
         Access::READ => "reads",
         Access::READ_WRITE => "reads and writes",
-        Access::EXECUTE => return format!("{:#x}, executions", spot.address),
-        other => return format!("{:#x}, {bytes}, {other}", spot.address),
+        Access::EXECUTE => return format!("{:#x}, executions", watch_target.address),
+        other => return format!("{:#x}, {bytes}, {other}", watch_target.address),
     };
-    format!("{:#x}, {bytes}, {access}", spot.address)
+    format!("{:#x}, {bytes}, {access}", watch_target.address)
 }
 
 #[cfg(test)]
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn what_is_watched_in_words() {
-        let spot = |len, access| Spot { name: "x".to_owned(), address: 0x40, len, access };
-        assert_eq!(about(&spot(8, Access::WRITE)), "0x40, 8 bytes, writes");
-        assert_eq!(about(&spot(1, Access::READ_WRITE)), "0x40, 1 byte, reads and writes");
-        assert_eq!(about(&spot(8, Access::EXECUTE)), "0x40, executions");
+        let watch_target = |len, access| WatchTarget { name: "x".to_owned(), address: 0x40, len, access };
+        assert_eq!(about(&watch_target(8, Access::WRITE)), "0x40, 8 bytes, writes");
+        assert_eq!(about(&watch_target(1, Access::READ_WRITE)), "0x40, 1 byte, reads and writes");
+        assert_eq!(about(&watch_target(8, Access::EXECUTE)), "0x40, executions");
     }
 
     #[test]

@@ -5,22 +5,22 @@ use super::report::{ChainShare, HitRow, TargetReport, WatchReport};
 use super::resolver::{AddressKind, Resolver};
 use super::{json, table, trace};
 use crate::style::{Color, Grouping, Style};
-use pmux::symbol::{Frame, Mapping, Place};
-use pmux::watch::{Hit, Side, Value};
+use pmux::symbol::{Mapping, ResolvedAddress, ResolvedFrame};
+use pmux::watch::{Hit, HitSide, HitValue};
 use pmux::{Count, Nanos};
 use std::sync::Arc;
 
 const PLAIN: Style = Style { color: Color::Off, width: Some(100), grouping: Grouping::Thousands };
 const MS: u64 = 1_000_000;
 
-fn place(function: &str, line: u32) -> Arc<Place> {
-    let frame = Frame {
+fn place(function: &str, line: u32) -> Arc<ResolvedAddress> {
+    let frame = ResolvedFrame {
         function: Some(function.to_owned()),
         offset: None,
         file: Some("/src/bank/writer.rs".into()),
         line: Some(line),
     };
-    Arc::new(Place {
+    Arc::new(ResolvedAddress {
         address: 0x40_1234,
         frames: vec![frame],
         module: Some("/bin/writer".into()),
@@ -34,7 +34,7 @@ fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> HitRow {
     row.last = Nanos(1500 * MS);
     row.command = command.to_owned();
     row.cpus = vec![0, 1, 2, 5];
-    row.callers = vec![place("teller", 30), Arc::new(Place::unknown(0x7f00_1234))];
+    row.callers = vec![place("teller", 30), Arc::new(ResolvedAddress::unknown(0x7f00_1234))];
     row
 }
 
@@ -42,7 +42,7 @@ fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> HitRow {
 #[test]
 fn a_mapping_that_is_told_is_added_to_what_is_known() {
     let own = std::process::id().cast_signed();
-    let maps = pmux::serving::Proc::system().maps(own).unwrap();
+    let maps = pmux::server_api::Proc::system().maps(own).unwrap();
     let code = maps.iter().find(|mapping| mapping.rights.execute && mapping.file().is_some()).unwrap();
     // Where nothing is mapped in truth.
     let told = Mapping { start: 0x10000, end: 0x10000 + (code.end - code.start), ..code.clone() };
@@ -148,16 +148,16 @@ fn objects_have_all_fields() {
     assert_eq!((&lines[2]["count"], &lines[2]["share"]), (&1003.into(), &1.0.into()));
 }
 
-fn hit(value: Value) -> Hit {
+fn hit(value: HitValue) -> Hit {
     Hit {
         at: Nanos(0),
         pid: 100,
         tid: 104,
         cpu: 1,
-        spot: 0,
+        watch_target: 0,
         address: 0x4040a0,
         ip: 0x40_1235,
-        side: Side::User,
+        side: HitSide::User,
         callers: Box::new([0x40_1000]),
         value,
         stands_for: 1,
@@ -167,7 +167,7 @@ fn hit(value: Value) -> Hit {
 #[test]
 fn lines_of_hits() {
     let (here, callers) = (place("forget", 21), [place("teller", 30)]);
-    let line = |value: Value, verbose: bool| {
+    let line = |value: HitValue, verbose: bool| {
         let hit = hit(value);
         let at = Nanos(1_234_567_890);
         let line = trace::TraceLine {
@@ -182,19 +182,19 @@ fn lines_of_hits() {
         };
         trace::line(&line, PLAIN)
     };
-    let read = Value::Read { now: 0, before: Some(41), late: Nanos(38_000) };
+    let read = HitValue::Read { now: 0, before: Some(41), late: Nanos(38_000) };
     assert_eq!(
         line(read, false),
         "    1.234567  odd/104               cpu 1   41 → 0  forget at writer.rs:21 ← teller writer.rs:30\n"
     );
     assert!(line(read, true).contains("41 → 0 (seen 38 us later)"));
-    assert!(line(Value::Overtaken, false).contains("? (overtaken)  forget"));
-    let first = Value::Read { now: 7, before: None, late: Nanos(0) };
+    assert!(line(HitValue::Overtaken, false).contains("? (overtaken)  forget"));
+    let first = HitValue::Read { now: 7, before: None, late: Nanos(0) };
     assert!(line(first, false).contains(" = 7  forget"));
     // Seen at the hit: behind the access, or in front of it.
-    assert!(line(Value::AtHit { now: 0, before: Some(41) }, true).contains(" 41 → 0  forget"));
-    assert!(line(Value::AtHit { now: 7, before: None }, true).contains(" = 7  forget"));
-    let found = |after| Value::Found { before: 41, after };
+    assert!(line(HitValue::AtHit { now: 0, before: Some(41) }, true).contains(" 41 → 0  forget"));
+    assert!(line(HitValue::AtHit { now: 7, before: None }, true).contains(" = 7  forget"));
+    let found = |after| HitValue::Found { before: 41, after };
     assert!(line(found(Some((0, Nanos(9_000)))), true).contains(" 41 → 0 (seen 9 us later)  forget"));
     assert!(line(found(None), false).contains(" 41 → ?  forget"));
 }

@@ -6,8 +6,8 @@ use super::report::short;
 use crate::stderr::visible;
 use crate::style::{Ink, Style};
 use pmux::Nanos;
-use pmux::symbol::Place;
-use pmux::watch::{Hit, Side, Value};
+use pmux::symbol::ResolvedAddress;
+use pmux::watch::{Hit, HitSide, HitValue};
 use std::sync::Arc;
 
 const SECOND: u64 = 1_000_000_000;
@@ -77,8 +77,8 @@ pub(super) struct TraceLine<'a> {
     /// How many bytes a value has; 0 for code.
     pub(super) len: u64,
     pub(super) command: &'a str,
-    pub(super) place: &'a Place,
-    pub(super) callers: &'a [Arc<Place>],
+    pub(super) place: &'a ResolvedAddress,
+    pub(super) callers: &'a [Arc<ResolvedAddress>],
     /// Whether it is said how late a value was read.
     pub(super) verbose: bool,
 }
@@ -99,7 +99,7 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
         change(&mut out, &hit.value, *verbose, style);
     }
     out.push_str("  ");
-    if hit.side == Side::Kernel {
+    if hit.side == HitSide::Kernel {
         style.paint(&mut out, Ink::Faint, "kernel ");
     }
     out.push_str(&visible(&place.to_string()));
@@ -110,11 +110,11 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     out
 }
 
-fn change(out: &mut String, value: &Value, verbose: bool, style: Style) {
+fn change(out: &mut String, value: &HitValue, verbose: bool, style: Style) {
     match value {
-        Value::Overtaken => return style.paint(out, Ink::Faint, "? (overtaken)"),
-        Value::Unreadable => return style.paint(out, Ink::Faint, "? (can't be read)"),
-        Value::AtHit { .. } | Value::Found { .. } | Value::Read { .. } => {}
+        HitValue::Overtaken => return style.paint(out, Ink::Faint, "? (overtaken)"),
+        HitValue::Unreadable => return style.paint(out, Ink::Faint, "? (can't be read)"),
+        HitValue::AtHit { .. } | HitValue::Found { .. } | HitValue::Read { .. } => {}
     }
     let (before, now) = (value.before(), value.now());
     match before {
@@ -127,7 +127,7 @@ fn change(out: &mut String, value: &Value, verbose: bool, style: Style) {
     let ink = if before.is_some() && now.is_some() && before != now { Ink::Notice } else { Ink::Plain };
     style.paint(out, ink, &now.map_or_else(|| "?".to_owned(), number));
     match value.late() {
-        Some(late) if verbose && !matches!(value, Value::AtHit { .. }) => {
+        Some(late) if verbose && !matches!(value, HitValue::AtHit { .. }) => {
             style.paint(out, Ink::Faint, &format!(" (seen {} us later)", late.0 / 1000));
         }
         _ => {}

@@ -7,8 +7,8 @@ use crate::common;
 use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
 use crate::common::{eventually, stat};
-use pmux::serving::abi::{Attr, EventType, sw};
-use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
+use pmux::server_api::abi::{Attr, EventType, sw};
+use pmux::server_api::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 
 /// Off, and on again, with some time before, between and after.

@@ -7,10 +7,10 @@ use crate::common;
 use crate::common::role::{look_at, touch};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, own};
 use crate::common::{SyncDir, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::shared::listener::Listener;
-use pmux::serving::shared::page::{Base, Page};
-use pmux::serving::shared::wire::{CgroupName, Notice, OpenCgroup, RefusalKind, Reply, Request, Verb};
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::server_api::shared::listener::Listener;
+use pmux::server_api::shared::page::{Base, Page};
+use pmux::server_api::shared::wire::{CgroupName, Notice, OpenCgroup, RefusalKind, Reply, Request, Verb};
 use std::io::Read as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -443,7 +443,7 @@ fn cgroups_are_counted_by_their_folders() {
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let mut open = on_cpu(0, &[clock]);
-    open.narrowing = pmux::serving::shared::wire::Narrowing::Cgroup;
+    open.narrowing = pmux::server_api::shared::wire::Narrowing::Cgroup;
     let named = |place: &std::path::Path, path: &str| {
         let seen = std::fs::metadata(place).unwrap();
         let cgroup = CgroupName { device: seen.dev(), inode: seen.ino(), path: path.to_owned() };

@@ -5,9 +5,9 @@ use crate::common::hostile::{self, as_user, said_by};
 use crate::common::role::touch;
 use crate::common::service::{Service, faults, hello, on_task, own};
 use crate::common::{SyncDir, eventually, kernel, needs, pmux, role, root, signal, stat};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling};
-use pmux::serving::shared::channel::Channel;
-use pmux::serving::shared::wire::{
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, Sampling};
+use pmux::server_api::shared::channel::Channel;
+use pmux::server_api::shared::wire::{
     Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, Verb, encode_request,
 };
 use std::process::{Command, Stdio};

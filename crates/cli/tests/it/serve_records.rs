@@ -6,9 +6,9 @@ use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename,
 use crate::common::role;
 use crate::common::service::{Service, ServiceClient, own};
 use crate::common::{SyncDir, eventually, signal};
-use pmux::serving::StreamQuestion;
-use pmux::serving::abi::{Attr, AttrFlags, SampleFormat, Sampling};
-use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};
+use pmux::server_api::StreamRequest;
+use pmux::server_api::abi::{Attr, AttrFlags, SampleFormat, Sampling};
+use pmux::server_api::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn different_requests_have_separate_events() {
     let Some(service) = Service::of_kernel("") else { return };
     let question = |period| {
         let attr = Attr { sampling: Sampling::Period(period), ..clock() };
-        StreamQuestion { attrs: vec![attr], ..on_threads(vec![own()], clock()) }
+        StreamRequest { attrs: vec![attr], ..on_threads(vec![own()], clock()) }
     };
     let all = [1_000_000, 1_000_000, 1_000_001].map(|period| subscribe(&service, &question(period)));
     assert_eq!(sources(&service), 2 * cpus(&service));
@@ -108,7 +108,7 @@ fn samples_of_all_cpus_are_the_same_for_all() {
 fn a_slow_client_loses_its_own_records_only() {
     let Some(service) = Service::of_kernel("") else { return };
     let question = on_threads(vec![own()], names());
-    let mut slow = subscribe(&service, &StreamQuestion { ring_bytes: 4096, ..question.clone() });
+    let mut slow = subscribe(&service, &StreamRequest { ring_bytes: 4096, ..question.clone() });
     let mut good = subscribe(&service, &question);
     slow.enable().unwrap();
     good.enable().unwrap();
@@ -160,7 +160,7 @@ fn a_stopped_or_killed_client_delays_no_other() {
     assert_eq!((read.names() == expected, read.lost), (true, 0), "{read:?}");
 }
 
-fn raw(client: &mut ServiceClient, question: &StreamQuestion) -> (Handle, Vec<std::os::fd::OwnedFd>) {
+fn raw(client: &mut ServiceClient, question: &StreamRequest) -> (Handle, Vec<std::os::fd::OwnedFd>) {
     let attrs = question.attrs.iter().map(common::service::bytes_of).collect();
     let wish = Subscribe { scope: Scope::Tasks(vec![own().cast_unsigned()]), attrs, ring_bytes: 4096, wake_bytes: 8 };
     let answer = client.ask(&Request::Subscribe(wish));

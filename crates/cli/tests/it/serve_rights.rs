@@ -5,7 +5,7 @@ use crate::common;
 use crate::common::role::{self, copy};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, where_all_is_refused};
 use crate::common::{Start, SyncDir, commands_are_programs, copy_of, eventually, needs, root, signal, start};
-use pmux::serving::shared::wire::Verb;
+use pmux::server_api::shared::wire::Verb;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;

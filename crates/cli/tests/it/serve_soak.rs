@@ -12,9 +12,9 @@ use crate::common::service::{Service, ServiceClient, faults, hello, on_cpu, on_t
 use crate::common::{SyncDir, eventually, kernel, role, root};
 use fastrand::Rng;
 use pmux::Subscription;
-use pmux::serving::StreamQuestion;
-use pmux::serving::abi::{Attr, EventType, Sampling, sw};
-use pmux::serving::shared::wire::{Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request};
+use pmux::server_api::StreamRequest;
+use pmux::server_api::abi::{Attr, EventType, Sampling, sw};
+use pmux::server_api::shared::wire::{Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -199,8 +199,8 @@ fn counts_as_the_kernel_does(client: &mut ServiceClient) {
     let task = role_thread(child.0.id());
     let session = pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap();
     let event = pmux::Event::parse_with("page-faults:u", session.catalog()).unwrap();
-    let place = pmux::exact::Place::Task(task);
-    let direct = session.open_exactly(&[event], place, pmux::exact::Manner::default()).unwrap();
+    let place = pmux::exact::ExactTarget::Task(task);
+    let direct = session.open_exactly(&[event], place, pmux::exact::GroupMode::default()).unwrap();
     let handle = client.open(on_task(task, &[faults()])).handles[0];
     // It looks for a file and sleeps until it is told to go: nothing is touched in between.
     direct.enable(0).unwrap();
@@ -313,7 +313,7 @@ fn subscribes(service: &Service, rng: &mut Rng) {
                 let question = if rng.bool() { on_cpus(attr) } else { on_threads(vec![own()], attr) };
                 let ring_bytes = 4096 << rng.u32(..8);
                 let session = pmux::Session::with_service_at(service.socket()).unwrap();
-                let opened = Subscription::open(&session, &StreamQuestion { ring_bytes, ..question });
+                let opened = Subscription::open(&session, &StreamRequest { ring_bytes, ..question });
                 // Events and rings may be as many as they are allowed to be.
                 all.extend(opened.ok().map(|one| (one, false, Reading::default())));
             }

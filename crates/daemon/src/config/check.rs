@@ -22,7 +22,7 @@ impl TryFrom<String> for CgroupPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        pmux::serving::Pattern::parse(&text).map(Self).map_err(|error| error.to_string())
+        pmux::server_api::Pattern::parse(&text).map(Self).map_err(|error| error.to_string())
     }
 }
 

@@ -247,7 +247,7 @@ impl Default for MetricsConfig {
 /// Names of cgroups.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct CgroupPattern(pub pmux::serving::Pattern);
+pub struct CgroupPattern(pub pmux::server_api::Pattern);
 
 /// For what there is a number for each CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]

@@ -7,7 +7,7 @@
 use super::check::Wrong;
 use pmux::flight::Keeping;
 use pmux::record::CallChain;
-use pmux::trigger::{Action, Rule, SetText, Source};
+use pmux::trigger::{Action, Rule, SetText, TermSource};
 use pmux::units;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
@@ -151,8 +151,8 @@ impl RecorderConfig {
             let rule = Rule::parse(trigger, actions).map_err(|error| error.to_string())?;
             for term in &rule.trigger.terms {
                 match term.source {
-                    Source::Line(_) => return Err(format!("`{term}`: the service has no standard input")),
-                    Source::Signal(_) => {
+                    TermSource::Line(_) => return Err(format!("`{term}`: the service has no standard input")),
+                    TermSource::Signal(_) => {
                         return Err(format!("`{term}`: the service's signals are its own; `pmux flight dump` asks it"));
                     }
                     _ => {}

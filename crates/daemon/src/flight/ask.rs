@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** no call waits without a limit.
 
-use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
+use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;

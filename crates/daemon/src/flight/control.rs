@@ -8,10 +8,10 @@
 use super::ask::ControlCommand;
 use super::socket_dir::{RecorderId, SocketDir, remove_lock};
 use crate::payer::Payers;
-use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent, SocketPeer};
-use pmux::serving::shared::listener::{ListenError, Listener};
-use pmux::serving::shared::wire::PACKET_BYTES;
-use pmux::serving::{PeerCred, Proc, user_namespace_of};
+use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent, SocketPeer};
+use pmux::server_api::shared::listener::{ListenError, Listener};
+use pmux::server_api::shared::wire::PACKET_BYTES;
+use pmux::server_api::{PeerCred, Proc, user_namespace_of};
 use pmux::wait::{Token, Waiter, Wake};
 use serde_json::{Value, json};
 use std::fmt;
@@ -185,7 +185,7 @@ impl Control {
             let SocketPeer { pid: process, uid: user, gid: group, .. } = *peer;
             let connected = PeerCred { process, user, group, ..PeerCred::default() };
             let process = peer.process.as_ref().map(AsFd::as_fd);
-            pmux::serving::Peer::gather(&Proc::system(), connected, process, user_namespace_of).credentials
+            pmux::server_api::Peer::gather(&Proc::system(), connected, process, user_namespace_of).credentials
         };
         self.payers.is_trusted(peer.uid, credentials)
             || matches!(&self.access, ControlAccess::Groups(groups) if grouped(groups))

@@ -1,7 +1,7 @@
 //! What is done when something happens.
 //!
-//! What it is: [`FlightRecorder`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask. The code
-//! that has it waits for all of that with a waiter of its own, and tells what comes of it.
+//! What it is: [`FlightRecorder`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask.
+//! The code that has it waits for all of that with a waiter of its own, and tells what comes of it.
 //! Read first: [`FlightRecorder::take`]; then `throttle`, which says who gets a snapshot and who is held back.
 //!
 //! **Invariant:** nothing here waits. What floods (triggers, commands) is left out and counted, and a direct request for a
@@ -12,10 +12,10 @@ use super::child::Child;
 use super::control::{Control, ControlClientId, ControlRequest};
 use super::recorder_event::{RecorderEvent, snapshot_value};
 use super::throttle::{SnapshotRequest, SnapshotThrottle};
-use pmux::flight::{Cause, Flight, FlightOptions, Requested, Snapshot, SnapshotError};
+use pmux::flight::{Flight, FlightOptions, FlightSnapshot, Requested, SnapshotCause, SnapshotError};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, SwitchRequest, Switched, TriggerError,
-    Triggers,
+    Action, Commands, EventSets, Fired, Position, Rule, SetText, SwitchRequest, Switched, TriggerError, TriggerEvent,
+    TriggerOptions, Triggers,
 };
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Target};
@@ -137,7 +137,7 @@ impl FlightRecorder {
             Flight::open(session, plan.events, &set_events, target, options).map_err(RecorderError::Flight)?;
         let mut sets = EventSets::new(session);
         flight.gather(&mut sets);
-        let triggers = Triggers::open(session, &plan.rules, Setting::of(copy_of(target)));
+        let triggers = Triggers::open(session, &plan.rules, TriggerOptions::of(copy_of(target)));
         let triggers = triggers.map_err(RecorderError::Trigger)?;
         Ok(Self {
             notes: flight.notes().len(),
@@ -191,7 +191,7 @@ impl FlightRecorder {
         let on: Vec<String> =
             self.plan_sets.iter().filter(|set| set.at_first == Position::On).map(|set| set.name.clone()).collect();
         for name in on {
-            let switched = self.sets.wish(&name, SwitchRequest::On);
+            let switched = self.sets.request(&name, SwitchRequest::On);
             if switched.result.is_err() {
                 self.messages.push(RecorderEvent::Switched(switched));
             }
@@ -262,7 +262,7 @@ impl FlightRecorder {
         let settle = self
             .sets
             .next()
-            .map(|at| Instant::now() + Duration::from_nanos(at.0.saturating_sub(pmux::serving::now_ns())));
+            .map(|at| Instant::now() + Duration::from_nanos(at.0.saturating_sub(pmux::server_api::now_ns())));
         let control = self.control.as_ref().and_then(Control::deadline);
         let others = [self.triggers.deadline(), reap, settle, control, self.throttle.deadline()];
         others.into_iter().flatten().fold(self.flight.next(), Instant::min)
@@ -270,7 +270,7 @@ impl FlightRecorder {
 
     /// What has happened, after a waiter has woken that [`FlightRecorder::watch`] was given. What follows from it is done.
     pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<RecorderEvent> {
-        let news = self.triggers.take(wakes, Token(first.0 + TRIGGERS));
+        let trigger_events = self.triggers.take(wakes, Token(first.0 + TRIGGERS));
         let online = self.flight.session().online();
         if online != self.online {
             // Triggers have taken the news; whatever came is recorded from now on.
@@ -282,8 +282,8 @@ impl FlightRecorder {
             self.messages.extend(new);
             self.notes = self.flight.notes().len();
         }
-        for news in news {
-            self.handle(news);
+        for trigger_event in trigger_events {
+            self.handle(trigger_event);
         }
         self.messages.extend(self.throttle.take_suppressed());
         for switched in self.sets.settle() {
@@ -317,7 +317,7 @@ impl FlightRecorder {
 
     /// Asks for a snapshot by hand.
     pub fn dump(&mut self, why: &str) {
-        self.flight.request(Cause::now(why));
+        self.flight.request(SnapshotCause::now(why));
     }
 
     /// How many snapshots were begun.
@@ -335,8 +335,8 @@ impl FlightRecorder {
 
     /// Nothing more will happen: what triggers have not told yet is done, as far as it can be begun now.
     pub fn drain(&mut self) -> Vec<RecorderEvent> {
-        for news in self.triggers.finish() {
-            self.handle(news);
+        for trigger_event in self.triggers.finish() {
+            self.handle(trigger_event);
         }
         self.request_snapshot();
         std::mem::take(&mut self.messages)
@@ -393,26 +393,26 @@ impl FlightRecorder {
         })
     }
 
-    fn handle(&mut self, news: News) {
-        for switched in self.sets.follow(&self.rules, &news) {
+    fn handle(&mut self, trigger_event: TriggerEvent) {
+        for switched in self.sets.follow(&self.rules, &trigger_event) {
             self.messages.push(RecorderEvent::Switched(switched));
         }
-        match news {
-            News::Fired(fired) => {
+        match trigger_event {
+            TriggerEvent::Fired(fired) => {
                 self.act(&fired);
                 if let Some(left) = self.throttle.cooldown_left_for(fired.rule) {
                     self.triggers.hold_back(fired.rule, left);
                 }
             }
-            News::HeldBack { rule, times, .. } => {
+            TriggerEvent::HeldBack { rule, times, .. } => {
                 let event = self.throttle.hold_back(rule, times);
                 self.messages.extend(event);
             }
-            News::Lost { rules, what } => {
+            TriggerEvent::Lost { rules, what } => {
                 let of = rules.iter().filter_map(|&rule| self.rules.get(rule)).map(|rule| rule.trigger.to_string());
                 self.messages.push(RecorderEvent::SourceLost { triggers: of.collect(), what });
             }
-            News::Begins { .. } | News::Ends { .. } => {}
+            TriggerEvent::Begins { .. } | TriggerEvent::Ends { .. } => {}
         }
     }
 
@@ -487,7 +487,7 @@ impl FlightRecorder {
         }
     }
 
-    fn finish_snapshot(&mut self, snapshot: Result<Snapshot, SnapshotError>) {
+    fn finish_snapshot(&mut self, snapshot: Result<FlightSnapshot, SnapshotError>) {
         let number = match &snapshot {
             Ok(snapshot) => snapshot.number,
             Err(error) => error.number,

@@ -5,7 +5,7 @@
 //! **Invariant:** pure. Times are those of the records, which `perf script` shows: seconds of the monotonic clock.
 
 use pmux::Nanos;
-use pmux::flight::{CpuWindow, Held, Keeping, Lasted, Snapshot, Status};
+use pmux::flight::{CpuWindow, FlightSnapshot, Keeping, Lasted, RingSpan, Status};
 use pmux::trigger::{Position, Switched};
 use pmux::units::{bytes_text, number_text, span_text};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub enum RecorderEvent {
     /// A set was switched, or could not be.
     Switched(Switched),
     /// A snapshot is there.
-    Snapshot(Box<Snapshot>),
+    Snapshot(Box<FlightSnapshot>),
     /// A snapshot could not be written.
     NoSnapshot {
         /// Why.
@@ -171,7 +171,7 @@ impl fmt::Display for RecorderEvent {
 }
 
 /// What is known of a snapshot, as the client that asked for it is told.
-pub(super) fn snapshot_value(snapshot: &Snapshot) -> Value {
+pub(super) fn snapshot_value(snapshot: &FlightSnapshot) -> Value {
     let window = |of: &CpuWindow| {
         json!({
             "cpu": of.cpu,
@@ -268,7 +268,7 @@ pub(super) fn keep(keeping: Keeping) -> String {
 
 /// What is held, of all CPUs together and of each.
 pub(super) fn held(status: &Status) -> Value {
-    let each = |held: &Held| {
+    let each = |held: &RingSpan| {
         json!({
             "cpu": held.cpu,
             "seconds": held.span.as_secs_f64(),
@@ -277,7 +277,7 @@ pub(super) fn held(status: &Status) -> Value {
             "since_start": held.lasted == Lasted::SinceStart,
         })
     };
-    let sum = |of: fn(&Held) -> u64| status.held.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&RingSpan) -> u64| status.held.iter().map(of).sum::<u64>();
     json!({
         "seconds": status.held.iter().map(|held| held.span.as_secs_f64()).reduce(f64::min),
         "bytes": sum(|held| held.used_bytes),

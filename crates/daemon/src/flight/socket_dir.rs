@@ -7,7 +7,7 @@
 //! **Invariant:** a socket is taken away only by its recorder, or when no process listens at it and its process is not there any more.
 
 use super::ask::{self, AskError};
-use pmux::serving::shared::listener::{SYSTEM_SOCKET, make_folder, user_socket};
+use pmux::server_api::shared::listener::{SYSTEM_SOCKET, make_folder, user_socket};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl SocketDir {
     /// That of this user; `None` for an ordinary user without `XDG_RUNTIME_DIR`.
     #[must_use]
     pub fn own() -> Option<Self> {
-        let socket = if pmux::serving::is_root() { PathBuf::from(SYSTEM_SOCKET) } else { user_socket()? };
+        let socket = if pmux::server_api::is_root() { PathBuf::from(SYSTEM_SOCKET) } else { user_socket()? };
         Some(Self::beside(&socket))
     }
 
@@ -72,7 +72,7 @@ impl SocketDir {
         let mut all: Vec<Self> = Self::own().into_iter().collect();
         all.push(Self::beside(Path::new(SYSTEM_SOCKET)));
         all.extend(user_socket().map(|socket| Self::beside(&socket)));
-        if pmux::serving::is_root() {
+        if pmux::server_api::is_root() {
             let users = fs::read_dir(USERS).into_iter().flatten().flatten();
             all.extend(users.map(|user| Self(user.path().join("pmux").join(FOLDER))));
         }

@@ -5,8 +5,8 @@
 //! **Invariant:** a direct request, by a signal or through the socket, is never held back. What is not said is counted.
 
 use super::recorder_event::RecorderEvent;
-use pmux::flight::Cause;
-use pmux::trigger::{Action, Fired, Rule, Source};
+use pmux::flight::SnapshotCause;
+use pmux::trigger::{Action, Fired, Rule, TermSource};
 use std::time::{Duration, Instant};
 
 /// So many causes are named of one snapshot; the rest is a number.
@@ -16,7 +16,7 @@ const REPORTS_PER_SECOND: u32 = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) struct SnapshotRequest {
-    pub(super) cause: Cause,
+    pub(super) cause: SnapshotCause,
     /// What is run when it is there.
     pub(super) runs: Vec<(String, Fired)>,
 }
@@ -37,7 +37,7 @@ pub(super) struct SnapshotThrottle {
     cool_down: Duration,
     /// When the last snapshot was begun for a trigger.
     begun: Option<Instant>,
-    causes: Vec<Cause>,
+    causes: Vec<SnapshotCause>,
     more: usize,
     runs: Vec<(String, Fired)>,
     held_back: u64,
@@ -51,7 +51,7 @@ impl SnapshotThrottle {
     pub(super) fn new(rules: &[Rule], cool_down: Duration) -> Self {
         let state = |rule: &Rule| RuleState {
             trigger: rule.trigger.to_string(),
-            direct: rule.trigger.terms.iter().any(|term| matches!(term.source, Source::Signal(_))),
+            direct: rule.trigger.terms.iter().any(|term| matches!(term.source, TermSource::Signal(_))),
             snapshot_only: matches!(rule.actions[..], [Action::Snapshot, ..])
                 && rule.actions.iter().all(|action| matches!(action, Action::Snapshot | Action::Run(_))),
             second: None,
@@ -89,7 +89,7 @@ impl SnapshotThrottle {
             self.begun = Some(Instant::now());
             self.hold_reported = false;
         }
-        self.add(Cause { what: fired.to_string(), at: fired.at });
+        self.add(SnapshotCause { what: fired.to_string(), at: fired.at });
         self.runs.extend(runs.into_iter().map(|run| (run, fired.clone())));
         None
     }
@@ -117,10 +117,10 @@ impl SnapshotThrottle {
     }
 
     pub(super) fn request_by_hand(&mut self, who: &str) {
-        self.add(Cause::now(format!("asked by {who}")));
+        self.add(SnapshotCause::now(format!("asked by {who}")));
     }
 
-    fn add(&mut self, cause: Cause) {
+    fn add(&mut self, cause: SnapshotCause) {
         if self.causes.len() < MAX_CAUSES {
             self.causes.push(cause);
         } else {
@@ -137,7 +137,10 @@ impl SnapshotThrottle {
         if more > 0 {
             what.push(format!("and {more} more"));
         }
-        Some(SnapshotRequest { cause: Cause { what: what.join("; "), at }, runs: std::mem::take(&mut self.runs) })
+        Some(SnapshotRequest {
+            cause: SnapshotCause { what: what.join("; "), at },
+            runs: std::mem::take(&mut self.runs),
+        })
     }
 
     /// When [`SnapshotThrottle::take_suppressed`] has something to say.

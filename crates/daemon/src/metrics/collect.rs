@@ -8,7 +8,7 @@
 use super::{Health, word};
 use crate::config::{CpuLabels, Level, MetricsConfig};
 use crate::log::Log;
-use pmux::serving::{ByCgroup, CgroupReadings, Way};
+use pmux::server_api::{ByCgroup, CgroupMethod, CgroupReadings};
 use pmux::{Count, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
@@ -142,7 +142,7 @@ impl Collector {
         })
     }
 
-    pub(super) fn way(&self) -> Option<Way> {
+    pub(super) fn way(&self) -> Option<CgroupMethod> {
         self.by_cgroup.as_ref().map(ByCgroup::way)
     }
 
@@ -181,7 +181,7 @@ impl Collector {
     }
 
     pub(super) fn collect(&mut self, health: Health) -> Sample {
-        let started = pmux::serving::now_ns();
+        let started = pmux::server_api::now_ns();
         let mut sample = Sample { health, ..Sample::default() };
         let mut now = Carried::default();
         self.read_cpus(&mut now, &mut sample);
@@ -207,7 +207,7 @@ impl Collector {
         sample.masters = questions.len();
         sample.views = questions.iter().map(|question| question.views).sum();
         sample.cpus = self.session.online().len();
-        sample.taken_ns = pmux::serving::now_ns() - started;
+        sample.taken_ns = pmux::server_api::now_ns() - started;
         let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         sample.at_s = today.map_or(0.0, |time| time.as_secs_f64());
         sample
@@ -232,9 +232,9 @@ impl Collector {
 
     fn read_cgroups(&mut self, now: &mut Carried, sample: &mut Sample) {
         let Some(by_cgroup) = &mut self.by_cgroup else { return };
-        let CgroupReadings { cgroups, left_out, nobodys, troubles } = by_cgroup.read();
+        let CgroupReadings { cgroups, left_out, unattributed, troubles } = by_cgroup.read();
         (sample.cgroups, sample.cgroups_left_out) = (cgroups.len(), left_out);
-        sample.unattributed = by_cgroup.events().iter().cloned().zip(nobodys).collect();
+        sample.unattributed = by_cgroup.events().iter().cloned().zip(unattributed).collect();
         for cgroup in cgroups {
             let of = Some((cgroup.name, cgroup.inode));
             for (cpu, row) in cgroup.cpus {

@@ -18,7 +18,7 @@ use crate::config::{Level, Listen, MetricsConfig};
 use crate::log::Log;
 use crate::service::Tallies;
 use collect::{Carried, Collector};
-use pmux::serving::Way;
+use pmux::server_api::CgroupMethod;
 use pmux::{Multiplexing, Session};
 use serve::MetricsServer;
 use std::io::Write as _;
@@ -166,9 +166,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The word for a way of counting cgroups.
-const fn word(way: &Way) -> &'static str {
+const fn word(way: &CgroupMethod) -> &'static str {
     match way {
-        Way::Program => "bpf",
-        Way::Events { .. } => "events",
+        CgroupMethod::Program => "bpf",
+        CgroupMethod::Events { .. } => "events",
     }
 }

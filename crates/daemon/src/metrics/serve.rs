@@ -1,8 +1,8 @@
 //! The thread that answers.
 //!
-//! **Invariant:** no peer is waited for: one that is slow is cut off, and there are only so many at once: a new connection takes the place of
-//! the one that has been silent longest. All peers are of this machine, so addresses do not tell them apart. Numbers are taken at most
-//! so often, however many ask.
+//! **Invariant:** no peer is waited for: one that is slow is cut off, and there are only so many at once: a new connection takes the
+//! place of the one that has been silent longest. All peers are of this machine, so addresses do not tell them apart. Numbers are
+//! taken at most so often, however many ask.
 
 use super::collect::{Carried, Collector, Sample};
 use super::http::{self, Body, Hosts, ParsedRequest, Status};
@@ -10,8 +10,8 @@ use super::text::{Format, text};
 use super::{Shared, lock};
 use crate::config::{Level, Listen};
 use crate::log::Log;
-use pmux::serving::shared::listener::bind_stream;
-use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
+use pmux::server_api::shared::listener::bind_stream;
+use pmux::server_api::shared::poll::{Interest, Poll, Ready, Token};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -68,7 +68,7 @@ impl HttpListener {
                 let listener = bind_stream(path, 0o666).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 // A file would be closed here, and its sender decides how long that takes.
-                pmux::serving::shared::listener::refuse_files(&listener);
+                pmux::server_api::shared::listener::refuse_files(&listener);
                 Ok(Self::Unix(listener, path.clone()))
             }
         }

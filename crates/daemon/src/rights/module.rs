@@ -5,8 +5,8 @@
 //! **Invariant:** as [`super`].
 
 use super::Denied;
-use pmux::serving::abi::Attr;
-use pmux::serving::{Breadth, PerfRights};
+use pmux::server_api::abi::Attr;
+use pmux::server_api::{Breadth, PerfRights};
 
 /// A security module, as far as one asker is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use pmux::serving::abi::{AttrFlags, SampleFormat, Sampling};
-use pmux::serving::{PeerCred, PerfRights};
+use pmux::server_api::abi::{AttrFlags, SampleFormat, Sampling};
+use pmux::server_api::{PeerCred, PerfRights};
 
 fn user(id: u32) -> Peer {
     able(id, 0)

@@ -7,10 +7,10 @@ use super::start::membership;
 use super::{ACCEPTS, FIRST_CLIENT, LOG_AGAIN_NS, NO_FILES_NS, Server, log_for_user};
 use crate::config::Level;
 use crate::service::{ClientId, Counting as _, errno};
-use pmux::serving::shared::channel::{Channel, SocketPeer};
-use pmux::serving::shared::poll::{Interest, Token};
-use pmux::serving::shared::wire::{Refusal, RefusalKind, Reply, encode_reply};
-use pmux::serving::{Peer, PeerCred, user_namespace_of};
+use pmux::server_api::shared::channel::{Channel, SocketPeer};
+use pmux::server_api::shared::poll::{Interest, Token};
+use pmux::server_api::shared::wire::{Refusal, RefusalKind, Reply, encode_reply};
+use pmux::server_api::{Peer, PeerCred, user_namespace_of};
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Server {
@@ -55,7 +55,7 @@ impl Server {
         let process = process.filter(|_| channel.process().is_err());
         let kept_back = self.service.rules().files_kept_back(payer);
         if !self.reserve.refill(&self.listener) || self.counters.files_left() < kept_back {
-            let text = pmux::serving::NO_FILES;
+            let text = pmux::server_api::NO_FILES;
             turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
             self.turned_away += 1;
             if now >= self.log_again_ns {

@@ -4,11 +4,11 @@
 
 use super::status::StatusJob;
 use crate::service::{Effect, Note};
-use pmux::serving::shared::channel::Channel;
-use pmux::serving::shared::poll::{Interest, Ready};
-use pmux::serving::shared::wire::{Notice, Reply, Request, encode_reply};
-use pmux::serving::shared::{Flushed, Outbox, OutboxError};
-use pmux::serving::{Peer, PeerCred};
+use pmux::server_api::shared::channel::Channel;
+use pmux::server_api::shared::poll::{Interest, Ready};
+use pmux::server_api::shared::wire::{Notice, Reply, Request, encode_reply};
+use pmux::server_api::shared::{Flushed, Outbox, OutboxError};
+use pmux::server_api::{Peer, PeerCred};
 use std::os::fd::{AsFd, OwnedFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,11 +26,11 @@ use crate::notify::Manager;
 use crate::payer::Payers;
 use crate::service::{ClientId, Service};
 use connection::{Connection, ConnectionState};
-use pmux::serving::shared::channel::PacketBuffer;
-use pmux::serving::shared::listener::{Listener, SYSTEM_SOCKET};
-use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
-use pmux::serving::shared::wire::{Notice, Reply};
-use pmux::serving::{Left, Proc};
+use pmux::server_api::shared::channel::PacketBuffer;
+use pmux::server_api::shared::listener::{Listener, SYSTEM_SOCKET};
+use pmux::server_api::shared::poll::{Interest, Poll, Ready, Token};
+use pmux::server_api::shared::wire::{Notice, Reply};
+use pmux::server_api::{Proc, RoundRemainder};
 use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
 use pmux::{CpuList, Session};
 use queue::RunQueue;
@@ -146,7 +146,7 @@ impl Server {
         let (listener, path) = listen(&start, &config)?;
         let session = Session::with_backend(pmux::BackendChoice::Kernel)
             .map_err(|error| StartError::Machine(format!("events can't be opened here: {error}")))?;
-        pmux::serving::raise_file_limit();
+        pmux::server_api::raise_file_limit();
         session.follow_cpus();
         session.let_files_be_passed();
         session
@@ -162,7 +162,7 @@ impl Server {
             .map_err(StartError::Machine)?;
         let recorders = Recorders::new(SocketDir::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
-        let now = pmux::serving::now_ns();
+        let now = pmux::server_api::now_ns();
         let rules = rules(&config);
         let server = Self {
             poll,
@@ -230,7 +230,7 @@ impl Server {
                 self.log.write(Level::Error, format_args!("waiting failed: {error}"));
                 return ServerExit::Failed;
             }
-            let now = pmux::serving::now_ns();
+            let now = pmux::server_api::now_ns();
             // CPUs first: a client that asks may have heard of them already.
             if ready.iter().any(|report| report.token == HOTPLUG) {
                 self.follow_cpus();
@@ -252,7 +252,7 @@ impl Server {
             }
             self.take_turns();
             self.close_some();
-            self.on_time(pmux::serving::now_ns());
+            self.on_time(pmux::server_api::now_ns());
             if !self.is_found(now) {
                 self.shut_down();
                 return ServerExit::Failed;
@@ -266,7 +266,7 @@ impl Server {
     /// Waits for what happens next, and finds out about all that has happened: no client stands behind those that come first.
     fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), String> {
         ready.clear();
-        let now = pmux::serving::now_ns();
+        let now = pmux::server_api::now_ns();
         let busy = !self.queue.is_empty() || self.service.has_leaving();
         let until = if busy { Some(now) } else { self.next_ns(now) };
         let mut timeout = until.map(|at| Duration::from_nanos(at.saturating_sub(now)));
@@ -288,11 +288,11 @@ impl Server {
     /// Closes some of what clients have left behind, and gives memory back when all of it and enough of it is closed.
     fn close_some(&mut self) {
         if self.service.has_leaving() {
-            let until = pmux::serving::now_ns() + CLOSE_NS;
-            self.service.close_some(&mut self.counters, || pmux::serving::now_ns() < until);
+            let until = pmux::server_api::now_ns() + CLOSE_NS;
+            self.service.close_some(&mut self.counters, || pmux::server_api::now_ns() < until);
         } else if self.service.closed() - self.trimmed_at >= TRIM_EVENTS {
             self.trimmed_at = self.service.closed();
-            pmux::serving::trim_memory();
+            pmux::server_api::trim_memory();
         }
     }
 
@@ -350,12 +350,12 @@ impl Server {
             self.go_on_with_parked();
         }
         if now >= self.next_refresh_ns {
-            let until = pmux::serving::now_ns() + REFRESH_NS;
-            let (moved, whole) = self.service.refresh(&mut self.counters, || pmux::serving::now_ns() < until);
+            let until = pmux::server_api::now_ns() + REFRESH_NS;
+            let (moved, whole) = self.service.refresh(&mut self.counters, || pmux::server_api::now_ns() < until);
             for (id, notice) in moved {
                 self.send_notice(id, &notice);
             }
-            let done = pmux::serving::now_ns();
+            let done = pmux::server_api::now_ns();
             self.refresh_took_ns += done.saturating_sub(now);
             // What is left of the round goes on when clients have had their turns.
             self.next_refresh_ns = 0;
@@ -366,11 +366,11 @@ impl Server {
             }
         }
         if now >= self.next_pass_ns {
-            let until = pmux::serving::now_ns() + PASS_NS;
+            let until = pmux::server_api::now_ns() + PASS_NS;
             // What is left goes on as soon as everybody else has had a turn.
-            self.next_pass_ns = match self.counters.pass_on_while(|| pmux::serving::now_ns() < until) {
-                Left::Nothing => u64::MAX,
-                Left::Some => 0,
+            self.next_pass_ns = match self.counters.pass_on_while(|| pmux::server_api::now_ns() < until) {
+                RoundRemainder::Nothing => u64::MAX,
+                RoundRemainder::Some => 0,
             };
         }
         self.plan_pass(now);
@@ -420,7 +420,7 @@ impl Server {
     }
 
     fn send_notice(&mut self, id: ClientId, reply: &Reply) {
-        let now = pmux::serving::now_ns();
+        let now = pmux::server_api::now_ns();
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let state = connection.send(0, reply, &[], now);
         self.settle(id, state, now);
@@ -489,13 +489,13 @@ impl Server {
         while !self.service.refresh(&mut self.counters, || true).1 {}
         let text = "the service stops".to_owned();
         let notice = Reply::Notice(Notice::Bye { text });
-        let now = pmux::serving::now_ns();
+        let now = pmux::server_api::now_ns();
         let ids: Vec<_> = self.connections.keys().copied().collect();
         for id in &ids {
             self.send_notice(*id, &notice);
         }
         let until = now + SHUTDOWN_WAIT_NS;
-        while self.connections.values().any(Connection::is_blocked) && pmux::serving::now_ns() < until {
+        while self.connections.values().any(Connection::is_blocked) && pmux::server_api::now_ns() < until {
             std::thread::sleep(Duration::from_millis(5));
             for connection in self.connections.values_mut() {
                 let _: ConnectionState = connection.flush(now);
@@ -511,7 +511,7 @@ impl Server {
 /// Says something about a client of a user, unless clients of this user have caused too many lines. Lines for those who look closely
 /// are not limited.
 fn log_for_user(log: &Log, log_limiter: &mut LogLimiter, user: u32, level: Level, text: impl fmt::Display) {
-    if log.wants(level) && (level == Level::Debug || log_limiter.admits(user, pmux::serving::now_ns())) {
+    if log.wants(level) && (level == Level::Debug || log_limiter.admits(user, pmux::server_api::now_ns())) {
         log.write(level, text);
     }
 }

@@ -7,8 +7,8 @@ use crate::payer::own_user;
 use crate::rights::Membership;
 use crate::service::Rules;
 use pmux::Multiplexing;
-use pmux::serving::Peer;
-use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
+use pmux::server_api::Peer;
+use pmux::server_api::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub(super) fn rules(config: &Config) -> Rules {
         files,
         refresh_ms,
         kernel_ring_bytes,
-        most_files: pmux::serving::most_files(),
+        most_files: pmux::server_api::most_files(),
         own_user: own_user(),
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn listen(start: &Start, config: &Config) -> Result<(Listener, Option
     }
     let (path, usual) = match start.socket.as_ref().or(config.socket.path.as_ref()) {
         Some(path) => (path.clone(), false),
-        None if pmux::serving::is_root() => (PathBuf::from(SYSTEM_SOCKET), true),
+        None if pmux::server_api::is_root() => (PathBuf::from(SYSTEM_SOCKET), true),
         None => (user_socket().ok_or(StartError::NoPlace)?, true),
     };
     // The folder of a path that was configured is not made here.

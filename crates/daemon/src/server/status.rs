@@ -8,9 +8,9 @@ use crate::counters::Counters;
 use crate::metrics::Metrics;
 use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, Counting as _, HeldStream, Usage, place};
-use pmux::serving::abi::EventType;
-use pmux::serving::shared::wire::{Detail, PART_BYTES, Part, Reply};
-use pmux::serving::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
+use pmux::server_api::abi::EventType;
+use pmux::server_api::shared::wire::{Detail, PART_BYTES, Part, Reply};
+use pmux::server_api::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -177,10 +177,10 @@ impl Server {
 
     /// What is known when all questions were looked at, and then the head of the list of clients.
     fn write_counters(&self, job: &mut StatusJob) -> StatusStage {
-        let rooms = self.counters.session().known_rooms();
+        let capacities = self.counters.session().known_capacities();
         let demand = std::mem::take(&mut job.demand);
         job.raw(",\"counters\":");
-        job.raw(&counters(demand, &rooms).to_string());
+        job.raw(&counters(demand, &capacities).to_string());
         job.raw(",\"clients\":");
         let mut numbers = json!({ "connected": self.service.clients(), "most": self.config.limits.clients });
         let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
@@ -220,7 +220,7 @@ impl Server {
             let cpu = held.target.cpu().filter(|_| held.target.task().is_none());
             *asked.entry((names.join(", "), held.target.to_string(), cpu)).or_default() += 1;
             for attr in held.attrs.iter().filter(|attr| attr.kind == EventType::BREAKPOINT) {
-                let (event, of) = (pmux::serving::describe(attr), held.target.to_string());
+                let (event, of) = (pmux::server_api::describe(attr), held.target.to_string());
                 let holder = holder(id, &account, &event, &of);
                 job.holders.entry((id, event, of)).or_insert((holder, 0)).1 += 1;
             }
@@ -241,7 +241,7 @@ impl Server {
                 "process": std::process::id(),
                 "version": env!("CARGO_PKG_VERSION"),
                 "epoch": self.service.epoch(),
-                "up_ms": (pmux::serving::now_ns() - self.started_ns) / 1_000_000,
+                "up_ms": (pmux::server_api::now_ns() - self.started_ns) / 1_000_000,
                 "socket": self.path.as_ref().map(|path| path.display().to_string()),
                 "turns": match self.config.counting.turns { Turns::Kernel => "kernel", Turns::Engine => "engine" },
                 "paranoid": self.counters.session().paranoid(),
@@ -264,8 +264,8 @@ impl Server {
             "cgroups": self.counters.cgroups(),
             "cpus": self.counters.session().online().to_string(),
         });
-        let rooms = self.counters.session().known_rooms();
-        status["rooms"] = rooms.iter().map(room).collect();
+        let capacities = self.counters.session().known_capacities();
+        status["rooms"] = capacities.iter().map(capacity).collect();
         let records = self.counters.streams().all();
         status["records"] = json!({
             "subscriptions": records.streams,
@@ -295,7 +295,7 @@ impl Server {
                 "bound": bound,
             })
         };
-        let users = self.service.of_users(self.counters.closing().closed, pmux::serving::now_ns());
+        let users = self.service.of_users(self.counters.closing().closed, pmux::server_api::now_ns());
         status["users"] = users.into_iter().filter(|(user, _)| may_see(user)).map(user).collect();
         status
     }
@@ -340,8 +340,8 @@ impl Server {
 }
 
 /// How many counters run at once, where that was tried.
-fn room(room: &pmux::PmuRoom) -> Value {
-    json!({ "pmu": room.pmu, "counters": room.counters, "limit": room.limit })
+fn capacity(capacity: &pmux::PmuCapacity) -> Value {
+    json!({ "pmu": capacity.pmu, "counters": capacity.counters, "limit": capacity.limit })
 }
 
 fn add_demand(demand: &mut CounterDemand, question: &SharedQuestion) {
@@ -353,9 +353,9 @@ fn add_demand(demand: &mut CounterDemand, question: &SharedQuestion) {
 }
 
 /// How many counters of each PMU are wanted, in use and free on each CPU, and for tasks wherever they are.
-fn counters(demand: CounterDemand, rooms: &[pmux::PmuRoom]) -> Value {
+fn counters(demand: CounterDemand, capacities: &[pmux::PmuCapacity]) -> Value {
     let line = |((pmu, cpu), (wanted, waiting)): ((String, _), (usize, usize))| {
-        let limit = rooms.iter().find(|room| room.pmu == pmu).map(|room| usize::from(room.limit));
+        let limit = capacities.iter().find(|capacity| capacity.pmu == pmu).map(|capacity| usize::from(capacity.limit));
         json!({
             "pmu": pmu,
             "cpu": cpu,

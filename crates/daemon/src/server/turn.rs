@@ -7,10 +7,10 @@ use super::connection::{Connection, ConnectionState, WaitsFor};
 use super::{FIRST_CLIENT, MILLISECOND_NS, Server, log_for_user};
 use crate::config::Level;
 use crate::service::{ClientId, Effect, Note};
-use pmux::serving::RequestId;
-use pmux::serving::shared::channel::Received;
-use pmux::serving::shared::poll::{Interest, Ready, Token};
-use pmux::serving::shared::wire::{Part, Reply, Request, Verb, decode_request};
+use pmux::server_api::RequestId;
+use pmux::server_api::shared::channel::Received;
+use pmux::server_api::shared::poll::{Interest, Ready, Token};
+use pmux::server_api::shared::wire::{Part, Reply, Request, Verb, decode_request};
 use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
@@ -33,9 +33,9 @@ impl Server {
 
     /// Lets clients have their turns, user by user, for a moment: then signals, CPUs and new clients are looked at.
     pub(super) fn take_turns(&mut self) {
-        let until = pmux::serving::now_ns() + TURNS_NS;
+        let until = pmux::server_api::now_ns() + TURNS_NS;
         while let Some(id) = self.queue.pop() {
-            let now = pmux::serving::now_ns();
+            let now = pmux::server_api::now_ns();
             self.take_turn(id, now);
             if now > until {
                 break;
@@ -75,7 +75,7 @@ impl Server {
 
     fn take_requests(&mut self, id: ClientId, now: u64) -> ConnectionState {
         let mut effects = Vec::new();
-        let until = pmux::serving::now_ns() + TURN_NS;
+        let until = pmux::server_api::now_ns() + TURN_NS;
         for _ in 0..REQUESTS {
             let Some(connection) = self.connections.get_mut(&id) else { return ConnectionState::Open };
             if connection.status.is_some() {
@@ -110,7 +110,7 @@ impl Server {
             let state = self.carry_out(id, now, &mut effects);
             let Some(connection) = self.connections.get(&id) else { return state };
             let is_over = connection.leaving || connection.parked.is_some();
-            if state != ConnectionState::Open || is_over || pmux::serving::now_ns() > until {
+            if state != ConnectionState::Open || is_over || pmux::server_api::now_ns() > until {
                 return state;
             }
         }
@@ -193,7 +193,7 @@ impl Server {
                     return state;
                 }
             }
-            goes_on = !connection.is_blocked() && pmux::serving::now_ns() < until;
+            goes_on = !connection.is_blocked() && pmux::server_api::now_ns() < until;
         }
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.status = Some(job);

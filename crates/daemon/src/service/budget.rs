@@ -6,8 +6,8 @@
 
 use super::client::Rate;
 use super::{Rules, errno};
-use pmux::serving::abi::{Attr, AttrFlags};
-use pmux::serving::shared::wire::{Refusal, RefusalKind};
+use pmux::server_api::abi::{Attr, AttrFlags};
+use pmux::server_api::shared::wire::{Refusal, RefusalKind};
 use std::collections::VecDeque;
 
 /// Descriptors of a connection: its socket, and the file of its page while that is passed.

@@ -6,9 +6,9 @@ use super::budget::Charge;
 use super::counting::{Counting, Published, ReadWhen, Requester, Target};
 use super::streaming::Subscription;
 use crate::rights::{Grant, Membership};
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
-use pmux::serving::{Action, Peer};
+use pmux::server_api::abi::Attr;
+use pmux::server_api::shared::wire::{Handle, REQUEST_HANDLES};
+use pmux::server_api::{EventAction, Peer};
 use std::collections::BTreeMap;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -269,7 +269,7 @@ impl<C: Counting> Client<C> {
         let (leader, index, held) = self.find(handle)?;
         if index > 0 {
             // The others go on, as they do in the kernel; and its event stays open with them.
-            let _ = counting.control(&mut held.group, index, Action::Disable);
+            let _ = counting.control(&mut held.group, index, EventAction::Disable);
             held.closed |= 1 << index;
             return Some(Closed { events: 1, charge: Charge::default() });
         }
@@ -305,7 +305,8 @@ impl<C: Counting> Client<C> {
         self.entries.in_use > 0
     }
 
-    /// Writes into the page what all groups have counted, in a round that was begun. Answers the leaders of those whose files tell of something else now.
+    /// Writes into the page what all groups have counted, in a round that was begun. Answers the leaders of those whose files tell of
+    /// something else now.
     pub(super) fn refresh(&mut self, counting: &mut C) -> Vec<Handle> {
         let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return Vec::new() };
         let mut moved = Vec::new();

@@ -4,9 +4,9 @@
 
 use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{CgroupName, Handle, PassedFile, Refusal, RefusalKind, TimedTotals};
-use pmux::serving::{Action, Closing, Peer, ServeError};
+use pmux::server_api::abi::Attr;
+use pmux::server_api::shared::wire::{CgroupName, Handle, PassedFile, Refusal, RefusalKind, TimedTotals};
+use pmux::server_api::{Closing, EventAction, Peer, ServeError};
 use std::fmt;
 
 /// Whose events a client asks for.
@@ -142,7 +142,7 @@ pub trait Counting: Streaming {
     ///
     /// # Errors
     /// [`ServeError`].
-    fn control(&mut self, group: &mut Self::Group, index: usize, action: Action) -> Result<(), ServeError>;
+    fn control(&mut self, group: &mut Self::Group, index: usize, action: EventAction) -> Result<(), ServeError>;
 
     /// Reads events of a group, at one moment where there are several; added to `out`.
     fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<TimedTotals, i32>>);

@@ -27,10 +27,10 @@ pub use streaming::{Flow, Streaming, Subscription};
 use crate::rights::Membership;
 use budget::User;
 use client::Client;
-use pmux::serving::shared::wire::{
+use pmux::server_api::shared::wire::{
     Handle, Limits, Notice, OpenCgroup, REQUEST_HANDLES, Refusal, RefusalKind, Reply, Request, Scope,
 };
-use pmux::serving::{Closing, Peer};
+use pmux::server_api::{Closing, Peer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
@@ -173,8 +173,8 @@ impl<C: Counting> Service<C> {
         self.users.values_mut().for_each(|user| user.rate.set(rules.limits.requests_per_second_per_user));
     }
 
-    /// From now on the configuration names a group of a client as this says. What only a group of the configuration allowed, and none allows any more, is closed;
-    /// answers which clients have to be told.
+    /// From now on the configuration names a group of a client as this says. What only a group of the configuration allowed, and none
+    /// allows any more, is closed; answers which clients have to be told.
     pub fn set_memberships(
         &mut self,
         counting: &mut C,
@@ -498,7 +498,7 @@ impl<C: Counting> Service<C> {
             account.fits(more, &rules, counting.closing().closed)?;
         }
         if counting.files_left() < more.files.saturating_add(rules.files_kept_back(user)) {
-            return Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, pmux::serving::NO_FILES));
+            return Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, pmux::server_api::NO_FILES));
         }
         Ok(())
     }

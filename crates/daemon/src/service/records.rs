@@ -8,13 +8,13 @@ use super::counting::{Counting, Refused};
 use super::request::{Answered, decode, unknown};
 use super::streaming::{Flow, Subscription};
 use super::{ClientId, Effect, Note, Rules, Service, errno};
-use pmux::serving::shared::wire::{
+use pmux::server_api::shared::wire::{
     Handle, PART_NUMBERS, Part, Refusal, RefusalKind, Reply, Scope, Subscribe, Subscribed, Verb,
 };
 
 /// The smallest ring: a page.
 const LEAST_RING_BYTES: u64 = 4096;
-const MOST_RING_BYTES: u64 = pmux::serving::MOST_RING_BYTES as u64;
+const MOST_RING_BYTES: u64 = pmux::server_api::MOST_RING_BYTES as u64;
 /// The smallest ring of the kernel's that is of any use.
 const LEAST_KERNEL_RING: u64 = 16 * KIB;
 const KIB: u64 = 1024;

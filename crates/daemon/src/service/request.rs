@@ -8,12 +8,12 @@ use super::counting::{Counting, Refused, Requester, Target};
 use super::{ClientId, Effect, Note, Service, errno};
 use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{
+use pmux::server_api::abi::Attr;
+use pmux::server_api::shared::wire::{
     CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn, PACKET_FILES,
     Refusal, RefusalKind, Reply, Rights, ServedPage, Verb, Welcome,
 };
-use pmux::serving::{Action, PidNamespace};
+use pmux::server_api::{EventAction, PidNamespace};
 
 pub(super) type Answered = Result<(), Refusal>;
 
@@ -144,11 +144,11 @@ impl<C: Counting> Service<C> {
             return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
         }
         let action = match verb {
-            Verb::Enable => Action::Enable,
-            Verb::Disable => Action::Disable,
-            Verb::Reset => Action::Reset,
-            Verb::EnableGroup => Action::EnableGroup,
-            Verb::DisableGroup => Action::DisableGroup,
+            Verb::Enable => EventAction::Enable,
+            Verb::Disable => EventAction::Disable,
+            Verb::Reset => EventAction::Reset,
+            Verb::EnableGroup => EventAction::EnableGroup,
+            Verb::DisableGroup => EventAction::DisableGroup,
             Verb::Modify(bytes) => {
                 let wanted = decode(std::slice::from_ref(bytes))?[0];
                 counting.modify(Requester { peer: &peer, membership }, &mut held.group, index, &wanted)?;

@@ -3,9 +3,9 @@
 //! **Invariant:** nothing here knows a client.
 
 use super::counting::Refused;
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{EventNumber, Scope};
-use pmux::serving::{Peer, ServeError};
+use pmux::server_api::abi::Attr;
+use pmux::server_api::shared::wire::{EventNumber, Scope};
+use pmux::server_api::{Peer, ServeError};
 
 /// Whether a stream gets records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,12 +9,12 @@ mod rights;
 use super::*;
 use crate::config::{Files, LimitsConfig};
 use crate::rights::{Denied, Grant};
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{
+use pmux::server_api::abi::Attr;
+use pmux::server_api::shared::wire::{
     CgroupName, Context, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, OptIn, PassedFile, TimedTotals,
     Totals, ValueIndex, Verb,
 };
-use pmux::serving::{Action, Credentials, PeerCred, PidNamespace, ServeError};
+use pmux::server_api::{Credentials, EventAction, PeerCred, PidNamespace, ServeError};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_EVENTS: u32 = 8;
@@ -96,14 +96,14 @@ impl Counting for List {
         Ok(())
     }
 
-    fn control(&mut self, group: &mut (u64, usize), index: usize, action: Action) -> Result<(), ServeError> {
+    fn control(&mut self, group: &mut (u64, usize), index: usize, action: EventAction) -> Result<(), ServeError> {
         let on = self.open.get_mut(&group.0).unwrap();
         match action {
-            Action::Enable => on[index] = true,
-            Action::Disable => on[index] = false,
-            Action::EnableGroup => on.fill(true),
-            Action::DisableGroup => on.fill(false),
-            Action::Reset => assert!(index < on.len()),
+            EventAction::Enable => on[index] = true,
+            EventAction::Disable => on[index] = false,
+            EventAction::EnableGroup => on.fill(true),
+            EventAction::DisableGroup => on.fill(false),
+            EventAction::Reset => assert!(index < on.len()),
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Counting for List {
     }
 
     fn name(&mut self, attr: &Attr) -> String {
-        pmux::serving::describe(attr)
+        pmux::server_api::describe(attr)
     }
 
     fn begin_round(&mut self) {

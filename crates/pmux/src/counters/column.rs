@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a column is tried in each way once: as asked, then in a milder way, then it is refused.
 
-use crate::event::{Event, Source, ToolEvent};
+use crate::event::{Event, EventSource, ToolEvent};
 use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, Inherit, Options};
@@ -29,7 +29,7 @@ pub(crate) struct Column {
 }
 
 /// What comes of an error.
-pub(super) enum Verdict {
+pub(super) enum OpenOutcome {
     /// The column was changed or is refused; the others go on.
     GoOn,
     /// There is no point in going on.
@@ -43,7 +43,7 @@ impl Column {
         let mut column = Self { event, refusal, adjustment, regrouping, pmu: KERNEL, attr, home: KERNEL, asked };
         let usage = matches!(session.backend(), Backend::Usage { .. });
         match &column.event.source {
-            Source::Tool(tool) => {
+            EventSource::Tool(tool) => {
                 column.pmu = USAGE;
                 column.attr = usage_attr(match tool {
                     ToolEvent::DurationTime => UsageKind::DurationTime,
@@ -52,13 +52,13 @@ impl Column {
                     ToolEvent::MaxRss => UsageKind::MaxRss,
                 });
             }
-            Source::Kernel { .. } if usage => {
+            EventSource::Kernel { .. } if usage => {
                 column.pmu = USAGE;
                 if UsageKind::for_attr(&column.event.attr).is_none() {
                     column.refusal = Some(Refusal::needs_kernel_events());
                 }
             }
-            Source::Kernel { .. } => {
+            EventSource::Kernel { .. } => {
                 if knows_tasks && column.event.package_cpus().is_some() {
                     column.refusal = Some(Refusal::counts_packages());
                 }
@@ -90,7 +90,7 @@ impl Column {
 
     /// Whether it is one number for everything, which must not be added up over threads or CPUs.
     pub(super) fn counts_once(&self) -> bool {
-        matches!(self.event.source, Source::Tool(ToolEvent::DurationTime))
+        matches!(self.event.source, EventSource::Tool(ToolEvent::DurationTime))
     }
 
     /// Where only the machine as a whole tells it, it is taken from there.
@@ -122,19 +122,19 @@ impl Column {
     }
 
     /// Takes an error of the engine: the event is tried again in another way, or refused.
-    pub(super) fn refuse(&mut self, session: &Session, error: OpenError, target: TargetKind) -> Verdict {
+    pub(super) fn refuse(&mut self, session: &Session, error: OpenError, target: TargetKind) -> OpenOutcome {
         let errno = error.errno();
         let mut refusal = match error {
             OpenError::NeverFits { pmu, events } => Refusal::too_few_counters(session, pmu, events),
             error => session.refusal(error, &self.attr, target),
         };
         if refusal.is_fatal() {
-            return Verdict::GiveUp(refusal);
+            return OpenOutcome::GiveUp(refusal);
         }
         if self.pmu == USAGE {
             refusal = Refusal::not_accounted(&self.event.name, target, errno);
         } else if refusal.kind == ReasonKind::NotPermitted && self.asked.is_none() && self.soften(target, &refusal) {
-            return Verdict::GoOn;
+            return OpenOutcome::GoOn;
         }
         if let Some(asked) = self.asked.take() {
             let (event, attr, first) = *asked;
@@ -145,7 +145,7 @@ impl Column {
             (self.event, self.attr, self.adjustment, self.pmu) = (event, attr, None, self.home);
         }
         self.refusal = Some(refusal);
-        Verdict::GoOn
+        OpenOutcome::GoOn
     }
 
     /// Asks for less: what needs no rights. Answers whether there is such a way.
@@ -173,7 +173,7 @@ impl Column {
 /// Whether leaving something out is worth a try: the event counts user mode and kernel, and doesn't sample.
 fn is_unrestricted(event: &Event) -> bool {
     let chosen = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-    matches!(event.source, Source::Kernel { .. })
+    matches!(event.source, EventSource::Kernel { .. })
         && !event.attr.flags.intersects(chosen)
         && event.attr.sampling == Sampling::None
         && event.package_cpus().is_none()

@@ -6,7 +6,7 @@
 //! **Invariant:** an event is counted on all rows or refused on all, and in the same way; nothing is half open when this
 //! returns.
 
-use super::column::{Column, Verdict};
+use super::column::{Column, OpenOutcome};
 use super::together::Together;
 use super::{Counters, CpuRows, TaskGroup, TaskRow, Who};
 use crate::error::Error;
@@ -97,7 +97,7 @@ fn check(target: &Target<'_>, options: Options) -> Result<(), Error> {
         if !command {
             return Err(Error::Options("a process tree needs a command to be its root"));
         }
-        if options.inherit == Inherit::Nobody {
+        if options.inherit == Inherit::None {
             return Err(Error::Options("a process tree needs children to be counted"));
         }
     }
@@ -257,11 +257,11 @@ impl<'s> Opening<'s> {
             return Ok(());
         }
         match self.columns[column].refuse(self.session, error, target) {
-            Verdict::GoOn => {
+            OpenOutcome::GoOn => {
                 self.changes += 1;
                 Ok(())
             }
-            Verdict::GiveUp(refusal) => Err(Error::Refused(vec![refusal])),
+            OpenOutcome::GiveUp(refusal) => Err(Error::Refused(vec![refusal])),
         }
     }
 

@@ -53,12 +53,12 @@ impl Opening<'_> {
             pids.iter().try_for_each(|&pid| Proc::system().threads_of(pid).map(drop)).map_err(Error::Process)?;
             return session.engine().host().as_processes(&tasks, || self.tasks(pids));
         }
-        let first = Listing::of(pids, MustLive::Yes)?;
+        let first = ThreadListing::of(pids, MustLive::Yes)?;
         let mut counters = match self.tasks(&first.tids) {
             Ok(counters) => Some(counters),
             // All that were listed have ended; others may be there.
             Err(Error::Refused(refusals)) if refusals.iter().all(Refusal::is_gone) => {
-                if Listing::of(pids, MustLive::No)?.tids.is_empty() {
+                if ThreadListing::of(pids, MustLive::No)?.tids.is_empty() {
                     return Err(Error::Refused(refusals));
                 }
                 None
@@ -67,7 +67,7 @@ impl Opening<'_> {
         };
         await_clones(&first.tids);
         let is_known = |tid: &i32| first.tids.binary_search(tid).is_ok();
-        let now = Listing::of(pids, MustLive::No)?;
+        let now = ThreadListing::of(pids, MustLive::No)?;
         if let Some(counters) = counters.take_if(|_| now.whole && now.tids.iter().all(is_known)) {
             return Ok(counters);
         }
@@ -97,7 +97,7 @@ impl Opening<'_> {
             return Ok(counters);
         }
         // Without marks: those that are there now.
-        let mut counters = self.tasks(&Listing::of(pids, MustLive::Yes)?.tids)?;
+        let mut counters = self.tasks(&ThreadListing::of(pids, MustLive::Yes)?.tids)?;
         counters.settled = false;
         Ok(counters)
     }
@@ -109,8 +109,8 @@ impl Opening<'_> {
         let (mut settled, mut awaited) = (false, false);
         for round in 0..MOST_ROUNDS {
             lineage.follow();
-            let Listing { tids: mut fresh, whole } =
-                Listing::of(pids, if round == 0 { MustLive::Yes } else { MustLive::No })?;
+            let ThreadListing { tids: mut fresh, whole } =
+                ThreadListing::of(pids, if round == 0 { MustLive::Yes } else { MustLive::No })?;
             fresh.retain(|tid| !known.contains(tid) && lineage.inherited(*tid) != Inherited::Everything);
             for &tid in &fresh {
                 known.insert(tid);
@@ -213,14 +213,14 @@ enum MustLive {
     No,
 }
 
-struct Listing {
+struct ThreadListing {
     /// Ascending.
     tids: Vec<i32>,
     /// Whether they are as many as the kernel counts. A folder that is read while threads come and go may lack one that is there.
     whole: bool,
 }
 
-impl Listing {
+impl ThreadListing {
     fn of(pids: &[i32], must_live: MustLive) -> Result<Self, Error> {
         let proc = Proc::system();
         let (mut tids, mut whole) = (Vec::new(), true);

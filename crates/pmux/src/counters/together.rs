@@ -9,14 +9,14 @@ use std::ops::Range;
 
 /// Which columns form groups, in the order of opening.
 #[derive(Default)]
-pub(super) struct Together(Vec<Group>);
+pub(super) struct Together(Vec<ColumnGroup>);
 
-struct Group {
+struct ColumnGroup {
     columns: Vec<usize>,
     strength: GroupStrength,
 }
 
-impl Group {
+impl ColumnGroup {
     fn alone(column: usize) -> Self {
         Self { columns: vec![column], strength: GroupStrength::Strong }
     }
@@ -26,14 +26,14 @@ impl Together {
     /// Adds a group whose events are these columns.
     pub(super) fn add(&mut self, group: &ParsedGroup, columns: Range<usize>) {
         match group.kind {
-            GroupKind::Braced => self.0.push(Group { columns: columns.collect(), strength: group.strength }),
-            GroupKind::Single => self.0.extend(columns.map(Group::alone)),
+            GroupKind::Braced => self.0.push(ColumnGroup { columns: columns.collect(), strength: group.strength }),
+            GroupKind::Single => self.0.extend(columns.map(ColumnGroup::alone)),
         }
     }
 
     /// Adds one column before all others.
     pub(super) fn lead(&mut self, column: usize) {
-        self.0.insert(0, Group::alone(column));
+        self.0.insert(0, ColumnGroup::alone(column));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Vec<usize>> {
@@ -61,7 +61,7 @@ impl Together {
             why(error, &columns[column].event.name)
         );
         columns[group.columns[0]].regrouping = Some(sentence);
-        let alone: Vec<Group> = group.columns.iter().copied().map(Group::alone).collect();
+        let alone: Vec<ColumnGroup> = group.columns.iter().copied().map(ColumnGroup::alone).collect();
         self.0.splice(at..=at, alone);
         true
     }

@@ -6,7 +6,7 @@
 
 use super::{Column, Counters, Reading, RowReading, TaskRow};
 use crate::error::Error;
-use crate::mux::{PmuRoom, clock};
+use crate::mux::{PmuCapacity, clock};
 use pmux_engine::{EventId, EventState, LockCell as _, Nanos, TaskId};
 use std::collections::HashMap;
 
@@ -143,8 +143,8 @@ impl Counters {
     /// How many counters were found in the PMUs that these events take turns on; empty with
     /// [`crate::Multiplexing::Kernel`].
     #[must_use]
-    pub fn rooms(&self) -> Vec<PmuRoom> {
-        self.session.rooms(&self.columns)
+    pub fn pmu_capacities(&self) -> Vec<PmuCapacity> {
+        self.session.pmu_capacities(&self.columns)
     }
 
     /// Whether turns are being taken for these events.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use pmux_abi::attr::{AttrFlags, EventType, Precise};
 use pmux_linux::catalog::{Catalog, PmuRole};
 
-use super::{Event, Generic, Source};
+use super::{Event, EventSource, Generic};
 
 const FLAGS: [(AttrFlags, &str); 8] = [
     (AttrFlags::EXCLUDE_USER, "exclude_user"),
@@ -28,8 +28,8 @@ impl Event {
     #[must_use]
     pub fn encoding(&self) -> String {
         match &self.source {
-            Source::Tool(_) => "measured by pmux itself, without an event of the kernel".to_owned(),
-            Source::Kernel { pmu } => self.encoding_of(pmu),
+            EventSource::Tool(_) => "measured by pmux itself, without an event of the kernel".to_owned(),
+            EventSource::Kernel { pmu } => self.encoding_of(pmu),
         }
     }
 
@@ -45,7 +45,7 @@ impl Event {
     /// or `cpu_core` and `cpu_atom`. Where sysfs shows none, it is called `cpu`.
     #[must_use]
     pub fn counted_by(&self, catalog: &Catalog) -> Option<Vec<String>> {
-        let Source::Kernel { pmu } = &self.source else { return None };
+        let EventSource::Kernel { pmu } = &self.source else { return None };
         if pmu != CORE || catalog.pmu(CORE).is_ok() {
             return Some(vec![pmu.clone()]);
         }

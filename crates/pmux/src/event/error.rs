@@ -1,6 +1,6 @@
 //! What is wrong with a list of events.
 //!
-//! What it is: [`Fault`], which becomes a [`TextError`] once the text is known, and the sentences that are said in several places.
+//! What it is: [`ParseFault`], which becomes a [`TextError`] once the text is known, and the sentences that are said in several places.
 
 use crate::text::{TextError, printable};
 
@@ -40,13 +40,13 @@ pub(super) fn unknown_term(pmu: &str, term: &str) -> String {
 
 /// A fault before the input is known: its byte offset instead of a column.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ParseFault {
     pub(super) at: usize,
     pub(super) problem: String,
     pub(super) suggestions: Vec<String>,
 }
 
-impl Fault {
+impl ParseFault {
     pub(super) fn new(at: usize, problem: impl Into<String>) -> Self {
         Self { at, problem: problem.into(), suggestions: Vec::new() }
     }

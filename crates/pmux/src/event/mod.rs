@@ -41,7 +41,7 @@ pub use probe::ProbeAt;
 
 /// Who counts an event.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Source {
+pub enum EventSource {
     /// The kernel, in this PMU. For generic hardware events the name is `cpu`, whatever the core PMU is called here.
     Kernel {
         /// The PMU's name in sysfs.
@@ -60,7 +60,7 @@ pub struct Event {
     /// events that have none.
     pub canonical: String,
     /// Who counts it.
-    pub source: Source,
+    pub source: EventSource,
     /// The question to the kernel.
     pub attr: Attr,
     /// The unit of the scaled count; empty for plain numbers.
@@ -90,7 +90,7 @@ impl Event {
         let mut event = Self {
             name,
             canonical: String::new(),
-            source: Source::Kernel { pmu: pmu.to_owned() },
+            source: EventSource::Kernel { pmu: pmu.to_owned() },
             attr,
             unit: String::new(),
             scale: 1.0,
@@ -165,7 +165,7 @@ impl Event {
         let canonical = event.canonical().to_owned();
         let made = Self::new(canonical.clone(), EventType::SOFTWARE, Software::Dummy.config(), "software");
         let unit = if event == ToolEvent::MaxRss { "bytes" } else { "ns" };
-        Self { canonical, unit: unit.to_owned(), source: Source::Tool(event), ..made }
+        Self { canonical, unit: unit.to_owned(), source: EventSource::Tool(event), ..made }
     }
 
     /// An event with a name that every machine knows.
@@ -205,7 +205,7 @@ impl Event {
         let mut events = list.into_events();
         match (events.next(), events.next()) {
             (Some(event), None) => Ok(event),
-            _ => Err(error::Fault::new(0, format!("expected one event, found {found}")).into_error(text)),
+            _ => Err(error::ParseFault::new(0, format!("expected one event, found {found}")).into_error(text)),
         }
     }
 

@@ -9,11 +9,11 @@ use std::fmt::Write;
 use pmux_abi::attr::{Attr, Sampling};
 use pmux_linux::catalog::{Alias, AliasExtent, AliasKind, AliasValue, CatalogError, ConfigWord, Format, Pmu};
 
-use super::error::{Fault, RAW_TOO_LARGE, needs_number, too_large, unknown_term, unsupported_term};
+use super::error::{ParseFault, RAW_TOO_LARGE, needs_number, too_large, unknown_term, unsupported_term};
 use super::names::{Hardware, raw, raw_digits};
 use super::nearest::nearest;
 use super::printable;
-use super::syntax::{Term, Value};
+use super::syntax::{SyntaxValue, Term};
 
 /// Terms of `perf` that steer recording, and what to say of them.
 const NOT_HERE: [&str; 18] = [
@@ -65,7 +65,7 @@ enum FieldsGiven {
 }
 
 impl Words {
-    pub(super) fn of_pmu(pmu: &Pmu, terms: &[Term]) -> Result<Self, Fault> {
+    pub(super) fn of_pmu(pmu: &Pmu, terms: &[Term]) -> Result<Self, ParseFault> {
         let mut words = Self::default();
         for term in terms {
             words.pmu_term(pmu, term, terms)?;
@@ -74,13 +74,13 @@ impl Words {
     }
 
     /// Reads the terms of a generic event: only those that every event takes.
-    pub(super) fn of_generic(terms: &[Term]) -> Result<Self, Fault> {
+    pub(super) fn of_generic(terms: &[Term]) -> Result<Self, ParseFault> {
         let mut words = Self::default();
         for term in terms {
             if !words.term_of_every_event(term)? {
                 let kind = refusal(term, "");
                 let near = nearest(&term.name, EVERYWHERE.map(String::from));
-                return Err(Fault::new(term.at.start, kind).suggesting(near));
+                return Err(ParseFault::new(term.at.start, kind).suggesting(near));
             }
         }
         Ok(words)
@@ -120,51 +120,51 @@ impl Words {
         text
     }
 
-    fn pmu_term(&mut self, pmu: &Pmu, term: &Term, all: &[Term]) -> Result<(), Fault> {
-        let catalog = |error: CatalogError| Fault::new(term.at.start, error.to_string());
+    fn pmu_term(&mut self, pmu: &Pmu, term: &Term, all: &[Term]) -> Result<(), ParseFault> {
+        let catalog = |error: CatalogError| ParseFault::new(term.at.start, error.to_string());
         if self.term_of_every_event(term)? {
             return Ok(());
         }
         // `event=mem-loads`: the name of an event in place of its number.
-        if let (true, Some(Value::Text(name))) = (term.name.eq_ignore_ascii_case("event"), &term.value)
+        if let (true, Some(SyntaxValue::Text(name))) = (term.name.eq_ignore_ascii_case("event"), &term.value)
             && let Some(alias) = find_alias(pmu, name).map_err(catalog)?
         {
             return self.alias(pmu, &alias, term, all);
         }
         if let Some(format) = pmu.formats().map_err(catalog)?.get(&term.name) {
             let value = match &term.value {
-                Some(Value::Number(value)) => *value,
+                Some(SyntaxValue::Number(value)) => *value,
                 None if format.width() == 1 => 1,
-                _ => return Err(Fault::new(term.value_at.start, needs_number(&term.name))),
+                _ => return Err(ParseFault::new(term.value_at.start, needs_number(&term.name))),
             };
             self.fields_given = FieldsGiven::Yes;
-            return self.field(&term.name, *format, value).map_err(|kind| Fault::new(term.value_at.start, kind));
+            return self.field(&term.name, *format, value).map_err(|kind| ParseFault::new(term.value_at.start, kind));
         }
         if let Some(alias) = find_alias(pmu, &term.name).map_err(catalog)? {
             return match &term.value {
-                None | Some(Value::Number(1)) => self.alias(pmu, &alias, term, all),
+                None | Some(SyntaxValue::Number(1)) => self.alias(pmu, &alias, term, all),
                 Some(_) => {
                     let problem = format!("'{}' is a named event and takes no value", printable(&alias.name));
-                    Err(Fault::new(term.value_at.start, problem))
+                    Err(ParseFault::new(term.value_at.start, problem))
                 }
             };
         }
         if term.value.is_none() && raw_digits(&term.name).is_some() {
-            let value = raw(&term.name).ok_or_else(|| Fault::new(term.at.start, RAW_TOO_LARGE))?;
+            let value = raw(&term.name).ok_or_else(|| ParseFault::new(term.at.start, RAW_TOO_LARGE))?;
             self.fields_given = FieldsGiven::Yes;
             self.word(ConfigWord::Config, value);
             return Ok(());
         }
         let known = pmu.formats().map_err(catalog)?.keys().chain(pmu.alias_names().map_err(catalog)?);
         let near = nearest(&term.name, known.cloned().chain(EVERYWHERE.map(String::from)));
-        Err(Fault::new(term.at.start, refusal(term, pmu.name())).suggesting(near))
+        Err(ParseFault::new(term.at.start, refusal(term, pmu.name())).suggesting(near))
     }
 
     /// Takes a term that all events have. `false` if it is another one.
-    fn term_of_every_event(&mut self, term: &Term) -> Result<bool, Fault> {
+    fn term_of_every_event(&mut self, term: &Term) -> Result<bool, ParseFault> {
         let number = || match &term.value {
-            Some(Value::Number(value)) => Ok(*value),
-            _ => Err(Fault::new(term.value_at.start, needs_number(&term.name))),
+            Some(SyntaxValue::Number(value)) => Ok(*value),
+            _ => Err(ParseFault::new(term.value_at.start, needs_number(&term.name))),
         };
         if let Some(word) = ConfigWord::from_name(&term.name) {
             self.fields_given = FieldsGiven::Yes;
@@ -174,11 +174,14 @@ impl Words {
         match term.name.as_str() {
             "name" => {
                 self.name = match &term.value {
-                    Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
-                    Some(Value::Number(number)) => Some(number.to_string()),
+                    Some(SyntaxValue::Text(text)) if !text.is_empty() => Some(text.clone()),
+                    Some(SyntaxValue::Number(number)) => Some(number.to_string()),
                     _ => {
                         let name = printable(&term.name);
-                        return Err(Fault::new(term.value_at.start, format!("'{name}' needs a text: '{name}=text'")));
+                        return Err(ParseFault::new(
+                            term.value_at.start,
+                            format!("'{name}' needs a text: '{name}=text'"),
+                        ));
                     }
                 }
             }
@@ -189,15 +192,15 @@ impl Words {
         Ok(true)
     }
 
-    fn alias(&mut self, pmu: &Pmu, alias: &Alias, term: &Term, all: &[Term]) -> Result<(), Fault> {
-        let fault = |problem: String| Fault::new(term.at.start, problem);
+    fn alias(&mut self, pmu: &Pmu, alias: &Alias, term: &Term, all: &[Term]) -> Result<(), ParseFault> {
+        let fault = |problem: String| ParseFault::new(term.at.start, problem);
         for (name, value) in &alias.terms {
             let value = match value {
                 AliasValue::Number(value) => *value,
                 AliasValue::Asked => all
                     .iter()
                     .find_map(|given| match &given.value {
-                        Some(Value::Number(value)) if given.name == *name => Some(*value),
+                        Some(SyntaxValue::Number(value)) if given.name == *name => Some(*value),
                         _ => None,
                     })
                     .ok_or_else(|| {

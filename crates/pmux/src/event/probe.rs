@@ -4,9 +4,9 @@
 //!
 //! **Invariant:** nothing is written to tracefs: the probe goes with its event.
 
-use super::error::Fault;
+use super::error::ParseFault;
 use super::printable;
-use super::syntax::Node;
+use super::syntax::EventNode;
 use super::{Event, EventType};
 #[cfg(feature = "record")]
 use crate::symbol::code_in_file;
@@ -76,7 +76,7 @@ impl Event {
 
     /// Whether each hit counts by itself, so that a sample is taken of each where nothing else is said.
     pub(crate) fn is_hit(&self) -> bool {
-        let probe = matches!(&self.source, super::Source::Kernel { pmu } if pmu == UPROBE || pmu == "kprobe");
+        let probe = matches!(&self.source, super::EventSource::Kernel { pmu } if pmu == UPROBE || pmu == "kprobe");
         probe || matches!(self.attr.kind, EventType::TRACEPOINT | EventType::BREAKPOINT)
     }
 }
@@ -84,13 +84,13 @@ impl Event {
 /// As [`Event::probe`], for an event of a list.
 pub(super) fn resolve(
     catalog: &Catalog,
-    node: &Node,
+    node: &EventNode,
     name: String,
     (path, place, at): (&str, &str, ProbeAt),
-) -> Result<Event, Fault> {
+) -> Result<Event, ParseFault> {
     let wrong = |(why, near): (String, Vec<String>)| {
         let near = near.into_iter().map(|name| format!("{}:{path}:{name}", at.word())).collect();
-        Fault::new(node.at.start, printable(&why)).suggesting(near)
+        ParseFault::new(node.at.start, printable(&why)).suggesting(near)
     };
     Ok(Event { name, ..Event::probe(catalog, Path::new(path), place, at).map_err(wrong)? })
 }

@@ -9,15 +9,15 @@ use pmux_abi::attr::EventType;
 use pmux_linux::catalog::{Catalog, CatalogError, Pmu, PmuRole, glob};
 
 use super::breakpoint::Access;
-use super::error::{Fault, RAW_TOO_LARGE, unsupported_term};
+use super::error::{ParseFault, RAW_TOO_LARGE, unsupported_term};
 use super::modifiers::{Modifier, Modifiers};
 use super::names::{from_plain_number, raw_digits};
 use super::pmu_terms::Words;
 use super::printable;
 use super::probe;
 use super::suggest;
-use super::syntax::{self, GroupNode, Item, Node, Place, Term, What};
-use super::{CacheEvent, Event, EventList, Generic, GroupKind, GroupStrength, ParsedGroup, Source, TextError};
+use super::syntax::{self, EventForm, EventNode, GroupNode, Item, Term, TextSpan};
+use super::{CacheEvent, Event, EventList, EventSource, Generic, GroupKind, GroupStrength, ParsedGroup, TextError};
 
 const NUMBERS: &str = "0 cycles, 1 instructions, 2 cache-references, 3 cache-misses, 4 branches, 5 branch-misses, -1 cpu-clock, \
                        -2 task-clock, -3 page-faults, -4 context-switches, -5 cpu-migrations";
@@ -49,7 +49,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn item(&mut self, item: &Item, groups: &mut Vec<ParsedGroup>) -> Result<(), Fault> {
+    fn item(&mut self, item: &Item, groups: &mut Vec<ParsedGroup>) -> Result<(), ParseFault> {
         match item {
             Item::Event(node) => groups.extend(self.event(node)?.into_iter().map(single)),
             Item::Group(node) => groups.extend(self.group(node)?),
@@ -58,26 +58,27 @@ impl Resolver<'_> {
     }
 
     /// One node is several events if it is a pattern or stands for several PMUs.
-    fn event(&mut self, node: &Node) -> Result<Vec<Event>, Fault> {
+    fn event(&mut self, node: &EventNode) -> Result<Vec<Event>, ParseFault> {
         let mut events = match &node.what {
-            What::Name(name) => self.name(node, name)?,
-            What::Number(number) => {
-                let generic = from_plain_number(*number)
-                    .ok_or_else(|| Fault::new(node.at.start, format!("no event has the number {number}: {NUMBERS}")))?;
+            EventForm::Name(name) => self.name(node, name)?,
+            EventForm::Number(number) => {
+                let generic = from_plain_number(*number).ok_or_else(|| {
+                    ParseFault::new(node.at.start, format!("no event has the number {number}: {NUMBERS}"))
+                })?;
                 let mut event = Event::generic(generic);
                 event.name = with_letters(&event.canonical, node.modifiers);
                 vec![event]
             }
-            What::Typed { kind, config } => {
+            EventForm::Typed { kind, config } => {
                 let mut event = Event::new(self.typed(node.at), EventType(*kind), *config, "");
-                event.source = Source::Kernel { pmu: self.pmu_of_type(*kind) };
+                event.source = EventSource::Kernel { pmu: self.pmu_of_type(*kind) };
                 vec![event]
             }
-            What::Tracepoint { system, name } => self.tracepoints(node, system, name)?,
-            What::Probe { path, place, at } => {
+            EventForm::Tracepoint { system, name } => self.tracepoints(node, system, name)?,
+            EventForm::Probe { path, place, at } => {
                 vec![probe::resolve(self.catalog, node, self.typed(node.at), (path, place, *at))?]
             }
-            What::Memory { address, len, access } => {
+            EventForm::Memory { address, len, access } => {
                 let access = access.unwrap_or(Access::READ_WRITE);
                 let len = len.unwrap_or_else(|| access.default_len());
                 vec![Event { name: self.typed(node.at), ..Event::breakpoint(*address, len, access) }]
@@ -90,26 +91,26 @@ impl Resolver<'_> {
         Ok(events)
     }
 
-    fn typed(&self, at: Place) -> String {
+    fn typed(&self, at: TextSpan) -> String {
         self.text.get(at.start..at.end).unwrap_or_default().to_owned()
     }
 
-    fn name(&mut self, node: &Node, name: &str) -> Result<Vec<Event>, Fault> {
+    fn name(&mut self, node: &EventNode, name: &str) -> Result<Vec<Event>, ParseFault> {
         let at = node.at.start;
         if let Some(generic) = Generic::from_name(name) {
             return self.generic(node, generic).map(|event| vec![event]);
         }
         if raw_digits(name).is_some() {
-            return Err(Fault::new(at, RAW_TOO_LARGE));
+            return Err(ParseFault::new(at, RAW_TOO_LARGE));
         }
         let unknown = match &node.terms {
             Some(terms) => match self.catalog.pmus_named(name) {
                 Ok(pmus) => return self.on_pmus(node, &pmus, terms),
                 Err(CatalogError::NoSuchPmu { .. }) => {
                     let near = suggest::pmus(self.catalog, name);
-                    Fault::new(at, format!("this machine has no PMU named '{}'", printable(name))).suggesting(near)
+                    ParseFault::new(at, format!("this machine has no PMU named '{}'", printable(name))).suggesting(near)
                 }
-                Err(error) => Fault::new(at, error.to_string()),
+                Err(error) => ParseFault::new(at, error.to_string()),
             },
             None => match self.catalog.pmus_with_alias(name) {
                 Ok(pmus) if !pmus.is_empty() => {
@@ -120,20 +121,20 @@ impl Resolver<'_> {
                 Ok(_) => {
                     let near = suggest::events(self.catalog, name);
                     let list = if near.is_empty() { ": `pmux list` shows the events of this machine" } else { "" };
-                    Fault::new(at, format!("unknown event '{}'{list}", printable(name))).suggesting(near)
+                    ParseFault::new(at, format!("unknown event '{}'{list}", printable(name))).suggesting(near)
                 }
-                Err(error) => Fault::new(at, error.to_string()),
+                Err(error) => ParseFault::new(at, error.to_string()),
             },
         };
         Err(unknown)
     }
 
-    fn generic(&self, node: &Node, generic: Generic) -> Result<Event, Fault> {
+    fn generic(&self, node: &EventNode, generic: Generic) -> Result<Event, ParseFault> {
         if let Generic::Cache(CacheEvent { cache, op, .. }) = generic
             && !cache.can(op)
         {
             let problem = format!("{} has no {} events", cache.name(), op.name());
-            return Err(Fault::new(node.at.start, problem));
+            return Err(ParseFault::new(node.at.start, problem));
         }
         let mut event = Event { name: self.typed(node.at), ..Event::generic(generic) };
         if let Some(terms) = &node.terms {
@@ -151,7 +152,12 @@ impl Resolver<'_> {
     }
 
     /// The same terms on one PMU or several.
-    fn on_pmus<P: AsRef<Pmu>>(&mut self, node: &Node, pmus: &[P], terms: &[Term]) -> Result<Vec<Event>, Fault> {
+    fn on_pmus<P: AsRef<Pmu>>(
+        &mut self,
+        node: &EventNode,
+        pmus: &[P],
+        terms: &[Term],
+    ) -> Result<Vec<Event>, ParseFault> {
         let spread = (pmus.len() > 1).then(|| {
             *self.spreads += 1;
             *self.spreads
@@ -159,8 +165,8 @@ impl Resolver<'_> {
         pmus.iter().map(|pmu| self.on_pmu(node, pmu.as_ref(), terms).map(|event| Event { spread, ..event })).collect()
     }
 
-    fn on_pmu(&self, node: &Node, pmu: &Pmu, terms: &[Term]) -> Result<Event, Fault> {
-        let catalog = |error: CatalogError| Fault::new(node.at.start, error.to_string());
+    fn on_pmu(&self, node: &EventNode, pmu: &Pmu, terms: &[Term]) -> Result<Event, ParseFault> {
+        let catalog = |error: CatalogError| ParseFault::new(node.at.start, error.to_string());
         let words = Words::of_pmu(pmu, terms)?;
         let mut event = Event::new(self.typed(node.at), EventType(pmu.kind()), 0, pmu.name());
         event.cpus = pmu.cpus().map_err(catalog)?.clone();
@@ -196,13 +202,13 @@ impl Resolver<'_> {
         fixed.map(String::from).or_else(named).unwrap_or_default()
     }
 
-    fn tracepoints(&self, node: &Node, system: &str, name: &str) -> Result<Vec<Event>, Fault> {
+    fn tracepoints(&self, node: &EventNode, system: &str, name: &str) -> Result<Vec<Event>, ParseFault> {
         let words = Words::of_generic(node.terms.as_deref().unwrap_or_default())?;
         if words.changes_event() {
             let term = node.terms.iter().flatten().find(|term| term.name.starts_with("config"));
             let (at, name) = term.map_or((node.at.start, String::new()), |term| (term.at.start, term.name.clone()));
             let reason = "the number of a tracepoint comes from tracefs";
-            return Err(Fault::new(at, unsupported_term(&name, reason)));
+            return Err(ParseFault::new(at, unsupported_term(&name, reason)));
         }
         let is_pattern = glob::is_pattern(system) || glob::is_pattern(name);
         let found = if is_pattern {
@@ -229,23 +235,23 @@ impl Resolver<'_> {
         Ok(events)
     }
 
-    fn no_tracepoint(&self, node: &Node, system: &str, name: &str, error: &CatalogError) -> Fault {
+    fn no_tracepoint(&self, node: &EventNode, system: &str, name: &str, error: &CatalogError) -> ParseFault {
         let at = node.at.start;
         if !matches!(error, CatalogError::NoSuchTracepoint { .. }) {
-            return Fault::new(at, error.to_string());
+            return ParseFault::new(at, error.to_string());
         }
         let near = suggest::tracepoints(self.catalog, system, name);
         let problem = format!("this kernel has no tracepoint '{}:{}'", printable(system), printable(name));
-        Fault::new(at, problem).suggesting(near)
+        ParseFault::new(at, problem).suggesting(near)
     }
 
-    fn group(&mut self, node: &GroupNode) -> Result<Vec<ParsedGroup>, Fault> {
+    fn group(&mut self, node: &GroupNode) -> Result<Vec<ParsedGroup>, ParseFault> {
         let mut members = Vec::with_capacity(node.events.len());
         for (i, event) in node.events.iter().enumerate() {
             for (modifier, letter) in [(Modifier::Pinned, 'D'), (Modifier::Exclusive, 'e')] {
                 if i > 0 && event.modifiers.has(modifier) {
                     let help = "put it behind the group, or at its first event";
-                    return Err(Fault::new(event.at.start, format!("'{letter}' holds for a whole group: {help}")));
+                    return Err(ParseFault::new(event.at.start, format!("'{letter}' holds for a whole group: {help}")));
                 }
             }
             members.push(self.event(event)?);
@@ -256,14 +262,14 @@ impl Resolver<'_> {
 }
 
 /// Adds to the members of a group what the group's own modifiers say.
-fn finish(node: &GroupNode, mut events: Vec<Event>) -> Result<ParsedGroup, Fault> {
+fn finish(node: &GroupNode, mut events: Vec<Event>) -> Result<ParsedGroup, ParseFault> {
     let weak_event = events.first().is_some_and(|leader| leader.modifiers.has(Modifier::Weak));
     for (i, event) in events.iter_mut().enumerate() {
         let default = event.guest_default();
         event.modifiers = node
             .modifiers
             .on_member(event.modifiers, &mut event.attr, default)
-            .map_err(|kind| Fault::new(node.modifiers_at.start, kind))?;
+            .map_err(|kind| ParseFault::new(node.modifiers_at.start, kind))?;
         for (modifier, flag) in super::modifiers::LEADER_FLAGS {
             // A pattern that leads gave its letters to all of its events; the kernel takes them from the leader only.
             event.attr.flags.set(flag, i == 0 && event.modifiers.has(modifier));
@@ -277,7 +283,7 @@ fn finish(node: &GroupNode, mut events: Vec<Event>) -> Result<ParsedGroup, Fault
 /// The kernel takes no group that mixes PMUs outside the cores. A group whose members all stand for the same several
 /// PMUs is therefore one group for each of these.
 fn by_pmu(members: Vec<Vec<Event>>) -> Vec<Vec<Event>> {
-    fn pmus(events: &[Event]) -> impl Iterator<Item = &Source> {
+    fn pmus(events: &[Event]) -> impl Iterator<Item = &EventSource> {
         events.iter().map(|event| &event.source)
     }
     let same = members.windows(2).all(|pair| pmus(&pair[0]).eq(pmus(&pair[1])));

@@ -2,10 +2,10 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::{EventState, FamilyTally, Manner, Place, Switchable};
+use super::{EventState, ExactTarget, FamilyTally, GroupMode, Switchable};
 use crate::error::Error;
 use crate::event::Event;
-use crate::own_group::OwnGroup;
+use crate::owned_group::OwnedGroup;
 use crate::session::Session;
 use crate::target::Attribution;
 use crate::tree::TreeFollower;
@@ -20,17 +20,19 @@ use pmux_linux::host::{KERNEL, LinuxHost};
 pub struct ExactGroup {
     /// Where children report, if they do. It goes first: its rings hold the events' fds no longer than it lives itself.
     follower: Option<TreeFollower>,
-    own: OwnGroup,
+    own: OwnedGroup,
     kind: TargetKind,
     /// What the children had reported when an event was reset: it is not in its count any more.
     forgotten: Vec<u64>,
 }
 
 impl ExactGroup {
-    pub(super) fn new(session: &Session, opened: Opened, place: Place, manner: Manner) -> Result<Self, Error> {
+    pub(super) fn new(session: &Session, opened: Opened, target: ExactTarget, mode: GroupMode) -> Result<Self, Error> {
         let forgotten = vec![0; opened.events.len()];
-        let mut group = Self { follower: None, own: OwnGroup::new(session, opened), kind: place.kind(), forgotten };
-        if let (Attribution::EachProcess, Place::Task(tid) | Place::TaskOnCpu(tid, _)) = (manner.attribution, place) {
+        let mut group = Self { follower: None, own: OwnedGroup::new(session, opened), kind: target.kind(), forgotten };
+        if let (Attribution::EachProcess, ExactTarget::Task(tid) | ExactTarget::TaskOnCpu(tid, _)) =
+            (mode.attribution, target)
+        {
             session.watch_hotplug();
             let counted: Vec<_> = group.own.opened.events.iter().copied().enumerate().collect();
             group.follower = Some(TreeFollower::open(session, tid, &counted)?);

@@ -20,7 +20,7 @@ pub use set::ExactSet;
 pub struct Switchable(pub(crate) pmux_engine::event_set::Member);
 
 use crate::error::Error;
-use crate::event::{Event, Source};
+use crate::event::{Event, EventSource};
 use crate::session::Session;
 use crate::target::{Attribution, Inherit};
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -30,7 +30,7 @@ use pmux_linux::host::{KERNEL, LinuxHost};
 
 /// What a group counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ExactTarget {
     /// A thread, by its number, wherever it runs.
     Task(i32),
     /// A thread while it runs on a CPU.
@@ -39,7 +39,7 @@ pub enum Place {
     Cpu(u32),
 }
 
-impl Place {
+impl ExactTarget {
     fn target(self) -> pmux_engine::Target {
         use pmux_engine::target::{ContextKey, Filter};
         match self {
@@ -74,7 +74,7 @@ pub enum Priority {
 
 /// Whether others may be on the PMU together with a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Company {
+pub enum Exclusivity {
     /// They may.
     #[default]
     Any,
@@ -95,7 +95,7 @@ pub enum AtExec {
 /// How a group is opened. `inherit` is set on all of its events, the others on its leader, which is where the kernel takes
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Manner {
+pub struct GroupMode {
     /// Whether children are counted in.
     pub inherit: Inherit,
     /// Whether each child that exits gets numbers of its own. Needs [`Inherit::Children`].
@@ -103,18 +103,18 @@ pub struct Manner {
     /// Whether it can lose its counters.
     pub priority: Priority,
     /// Whether others may be there.
-    pub company: Company,
+    pub exclusivity: Exclusivity,
     /// What an exec does to it.
     pub at_exec: AtExec,
 }
 
-impl Default for Manner {
+impl Default for GroupMode {
     fn default() -> Self {
         Self {
-            inherit: Inherit::Nobody,
+            inherit: Inherit::None,
             attribution: Attribution::Totals,
             priority: Priority::default(),
-            company: Company::default(),
+            exclusivity: Exclusivity::default(),
             at_exec: AtExec::default(),
         }
     }
@@ -126,14 +126,14 @@ impl Session {
     /// # Errors
     /// [`Error::Options`] for events that the kernel doesn't count; [`Error::Refused`], with one refusal that carries the
     /// errno; [`Error::Ring`] where children can't report.
-    pub fn open_exactly(&self, events: &[Event], place: Place, manner: Manner) -> Result<ExactGroup, Error> {
-        let spec = spec(events, manner)?;
-        if let Place::Cpu(_) = place {
+    pub fn open_exactly(&self, events: &[Event], target: ExactTarget, mode: GroupMode) -> Result<ExactGroup, Error> {
+        let spec = spec(events, mode)?;
+        if let ExactTarget::Cpu(_) = target {
             self.watch_hotplug();
         }
-        let opened = self.engine().open(&spec, place.target());
-        let opened = opened.map_err(|error| self.refused(error, &spec, place.kind()))?;
-        ExactGroup::new(self, opened, place, manner)
+        let opened = self.engine().open(&spec, target.target());
+        let opened = opened.map_err(|error| self.refused(error, &spec, target.kind()))?;
+        ExactGroup::new(self, opened, target, mode)
     }
 
     /// Opens one group on each of some CPUs, or on all (`None`), disabled. CPUs that come are counted, too, and those that
@@ -141,8 +141,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::open_exactly`]; it is then open on no CPU.
-    pub fn open_set_exactly(&self, events: &[Event], cpus: Option<&[u32]>, manner: Manner) -> Result<ExactSet, Error> {
-        let spec = spec(events, manner)?;
+    pub fn open_set_exactly(&self, events: &[Event], cpus: Option<&[u32]>, mode: GroupMode) -> Result<ExactSet, Error> {
+        let spec = spec(events, mode)?;
         self.watch_hotplug();
         ExactSet::open(self, &spec, cpus)
     }
@@ -170,23 +170,23 @@ impl Session {
     }
 }
 
-fn spec(events: &[Event], manner: Manner) -> Result<GroupSpec, Error> {
+fn spec(events: &[Event], mode: GroupMode) -> Result<GroupSpec, Error> {
     let mut spec = GroupSpec { events: Vec::with_capacity(events.len()) };
     for (index, event) in events.iter().enumerate() {
-        if !matches!(event.source, Source::Kernel { .. }) {
+        if !matches!(event.source, EventSource::Kernel { .. }) {
             return Err(Error::Options("only events of the kernel can be opened exactly"));
         }
         let mut attr = event.attr;
-        attr.flags.set(AttrFlags::INHERIT, manner.inherit == Inherit::Children);
+        attr.flags.set(AttrFlags::INHERIT, mode.inherit == Inherit::Children);
         if index == 0 {
             let leader = [
-                (AttrFlags::PINNED, manner.priority == Priority::Pinned),
-                (AttrFlags::EXCLUSIVE, manner.company == Company::Exclusive),
-                (AttrFlags::ENABLE_ON_EXEC, manner.at_exec == AtExec::Enable),
+                (AttrFlags::PINNED, mode.priority == Priority::Pinned),
+                (AttrFlags::EXCLUSIVE, mode.exclusivity == Exclusivity::Exclusive),
+                (AttrFlags::ENABLE_ON_EXEC, mode.at_exec == AtExec::Enable),
             ];
             leader.into_iter().filter(|(_, wanted)| *wanted).for_each(|(flag, _)| attr.flags |= flag);
         }
-        if manner.attribution == Attribution::EachProcess {
+        if mode.attribution == Attribution::EachProcess {
             crate::tree::make_reporting(&mut attr);
         }
         spec.events.push((KERNEL, attr));

@@ -1,7 +1,7 @@
 //! What was copied out of the rings for one snapshot.
 //!
 //! What it is: an excerpt for each ring and each time that it was copied. Each goes on where the one before it ended.
-//! Read first: [`LaneCopy::take`].
+//! Read first: [`CpuRingCopy::take`].
 //!
 //! **Invariant:** what is missing between two excerpts is a number.
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// What was copied out of a CPU's rings.
 #[derive(Debug)]
-pub(super) struct LaneCopy {
+pub(super) struct CpuRingCopy {
     pub(super) cpu: u32,
     /// By ring, in the order in which they were copied.
     pub(super) pieces: Vec<(u64, Excerpt)>,
@@ -32,15 +32,15 @@ pub(super) struct LaneCopy {
 
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    pub(super) lanes: Vec<LaneCopy>,
+    pub(super) cpu_rings: Vec<CpuRingCopy>,
 }
 
 impl Copies {
-    pub(super) fn lane(&mut self, cpu: u32) -> &mut LaneCopy {
-        let place = self.lanes.iter().position(|lane| lane.cpu == cpu).unwrap_or_else(|| {
+    pub(super) fn cpu_ring(&mut self, cpu: u32) -> &mut CpuRingCopy {
+        let place = self.cpu_rings.iter().position(|cpu_ring| cpu_ring.cpu == cpu).unwrap_or_else(|| {
             let (pieces, known, overwritten) = (Vec::new(), Vec::new(), Vec::new());
             let (missing_bytes, gap_bytes, overlap_bytes, corrupt, whole_since_ns) = (0, None, 0, 0, None);
-            self.lanes.push(LaneCopy {
+            self.cpu_rings.push(CpuRingCopy {
                 cpu,
                 pieces,
                 known,
@@ -51,33 +51,36 @@ impl Copies {
                 whole_since_ns,
                 overwritten,
             });
-            self.lanes.len() - 1
+            self.cpu_rings.len() - 1
         });
-        &mut self.lanes[place]
+        &mut self.cpu_rings[place]
     }
 
     /// How many bytes had been written into each ring at a time: what was copied, less what is younger.
     pub(super) fn written_until(&self, ended_ns: u64, time_of: impl Fn(&[u8]) -> Option<u64>) -> HashMap<u64, u64> {
         let is_younger = |record: &&[u8]| time_of(record).is_some_and(|at_ns| at_ns > ended_ns);
-        let of = |lane: &LaneCopy, (ring, written): (u64, u64)| {
-            let pieces = lane.pieces.iter().rev().filter(move |(of, _)| *of == ring);
+        let of = |cpu_ring: &CpuRingCopy, (ring, written): (u64, u64)| {
+            let pieces = cpu_ring.pieces.iter().rev().filter(move |(of, _)| *of == ring);
             let newest = pieces.flat_map(|(_, excerpt)| excerpt.newest_first());
             let younger: usize = newest.take_while(is_younger).map(<[u8]>::len).sum();
             (ring, written - younger as u64)
         };
-        self.lanes.iter().flat_map(|lane| lane.known.iter().map(move |&known| of(lane, known))).collect()
+        self.cpu_rings
+            .iter()
+            .flat_map(|cpu_ring| cpu_ring.known.iter().map(move |&known| of(cpu_ring, known)))
+            .collect()
     }
 }
 
-impl LaneCopy {
+impl CpuRingCopy {
     /// How many of the bytes that were ever written into a ring are copied, or gone.
     pub(super) fn known(&self, ring: u64) -> u64 {
         self.known.iter().find(|(known, _)| *known == ring).map_or(0, |(_, written)| *written)
     }
 
-    /// Takes in what is new in a ring, which is there since `begun_ns`. `told` is what had been written into it when the last snapshot
-    /// ended, if there was one. Older rings come first.
-    pub(super) fn take(&mut self, ring: u64, begun_ns: u64, told: Option<u64>, excerpt: Excerpt) {
+    /// Takes in what is new in a ring, which is there since `begun_ns`. `snapshot_bytes` is what had been written into it when the
+    /// last snapshot ended, if there was one. Older rings come first.
+    pub(super) fn take(&mut self, ring: u64, begun_ns: u64, snapshot_bytes: Option<u64>, excerpt: Excerpt) {
         let written = excerpt.written_bytes();
         self.corrupt += u64::from(excerpt.corrupt().is_some());
         match self.known.iter_mut().find(|(known, _)| *known == ring) {
@@ -92,10 +95,10 @@ impl LaneCopy {
                     self.whole_since_ns = Some(begun_ns);
                 }
                 self.known.push((ring, written));
-                if let Some(told) = told {
+                if let Some(snapshot_bytes) = snapshot_bytes {
                     let begins = written - excerpt.bytes();
-                    *self.gap_bytes.get_or_insert(0) += begins.saturating_sub(told);
-                    self.overlap_bytes += told.saturating_sub(begins);
+                    *self.gap_bytes.get_or_insert(0) += begins.saturating_sub(snapshot_bytes);
+                    self.overlap_bytes += snapshot_bytes.saturating_sub(begins);
                 }
             }
         }

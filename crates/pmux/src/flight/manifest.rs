@@ -6,7 +6,7 @@
 //! **Invariant:** a number that is not known is `null`, never 0.
 
 use super::write::{CpuWindow, Job, Written};
-use super::{Cause, Keeping};
+use super::{Keeping, SnapshotCause};
 use crate::record::Absence;
 use pmux_engine::Nanos;
 use std::fmt::Write as _;
@@ -93,7 +93,7 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
         ("missing_bytes", written.cpus.iter().map(|window| window.missing_bytes).sum::<u64>().to_string()),
         ("corrupt_records", written.corrupt.to_string()),
         ("left_out_records", written.cpus.iter().map(|window| window.left_out).sum::<u64>().to_string()),
-        ("task_records", job.told.lost.to_string()),
+        ("task_records", job.task_records.lost.to_string()),
     ]);
     let clocks = object(&[
         ("clock", text("monotonic")),
@@ -106,14 +106,14 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
         ("last_ns", number(written.last().map(|at| at.0))),
         ("covers_from_ns", number(covers.map(|(from, _)| from.0))),
         ("covers_to_ns", number(covers.map(|(_, to)| to.0))),
-        ("names_since_ns", job.told.since_ns.to_string()),
+        ("names_since_ns", job.task_records.since_ns.to_string()),
     ]);
     let fields = [
         ("version", VERSION.to_string()),
         ("written_by", text(concat!("pmux ", env!("CARGO_PKG_VERSION")))),
         ("file", text(name)),
         ("snapshot", job.number.to_string()),
-        ("causes", list(job.causes.iter().map(|Cause { what, at }| moment((*at, what))))),
+        ("causes", list(job.causes.iter().map(|SnapshotCause { what, at }| moment((*at, what))))),
         ("marks", list(job.marks.iter().map(|(at, what)| moment((*at, what))))),
         ("host", text(&job.host)),
         ("kernel", text(&job.kernel)),

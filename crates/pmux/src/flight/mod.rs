@@ -1,35 +1,35 @@
 //! The flight recorder: events are always recorded, nothing is written, and a snapshot has what happened just before.
 //!
 //! What it is: [`Flight`] opens events as a [`crate::record::Recorder`] does, but lets what samples overwrite itself, in rings of
-//! the kernel (`lanes`, `marks`). What explains samples is taken out of rings of its own all the time and kept as far back as the oldest
-//! sample (`record/past.rs`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
+//! the kernel (`cpu_rings`, `marks`). What explains samples is taken out of rings of its own all the time and kept as far back as the
+//! oldest sample (`record/past.rs`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
 //! (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
 //!
 //! **Invariant:** a task that is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
 //! why, is a number in its manifest.
 
 mod copy;
-mod lanes;
+mod cpu_rings;
 mod manifest;
 mod marks;
 mod pending;
 mod store;
 mod write;
 
-pub(crate) use lanes::Lanes;
+pub(crate) use cpu_rings::CpuRings;
 pub use store::is_snapshot;
-pub use write::{CpuWindow, Snapshot, SnapshotError};
+pub use write::{CpuWindow, FlightSnapshot, SnapshotError};
 
 use crate::command::{Command, Running};
 use crate::error::Error;
 use crate::event::EventList;
 use crate::perf_data::EventDesc;
-use crate::record::{Keep, Manner, Past, RecordOptions, Recorder, is_alive};
+use crate::record::{Keep, Past, RecordMode, RecordOptions, Recorder, is_alive};
 use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::Target;
 use crate::trigger::EventSets;
-use lanes::nanos;
+use cpu_rings::nanos;
 use pending::Pending;
 use pmux_abi::record::SampleLayout;
 use pmux_engine::Nanos;
@@ -104,14 +104,14 @@ impl FlightOptions {
 
 /// Why a snapshot is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cause {
+pub struct SnapshotCause {
     /// In words.
     pub what: String,
     /// When it was, on the monotonic clock.
     pub at: Nanos,
 }
 
-impl Cause {
+impl SnapshotCause {
     /// Just now.
     #[must_use]
     pub fn now(what: impl Into<String>) -> Self {
@@ -141,7 +141,7 @@ pub enum Lasted {
 
 /// What a CPU's rings hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct RingSpan {
     /// The CPU.
     pub cpu: u32,
     /// All of this time is there.
@@ -158,7 +158,7 @@ pub struct Held {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Each CPU.
-    pub held: Vec<Held>,
+    pub held: Vec<RingSpan>,
     /// What is wrong, in sentences: less is kept than was asked for, names were lost.
     pub warnings: Vec<String>,
     /// Bytes of what explains samples.
@@ -178,7 +178,7 @@ const FOLLOW: Duration = Duration::from_millis(50);
 const MOST_WRITING: usize = 2;
 const MOST_MARKS: usize = 10_000;
 /// Bytes of a ring of the tracking event, where the caller does not say.
-const TOLD_BYTES: u64 = 512 << 10;
+const TRACKING_RING_BYTES: u64 = 512 << 10;
 /// The most bytes of a CPU's ring, where the caller does not say.
 const MOST_EACH: u64 = 64 << 20;
 
@@ -188,7 +188,7 @@ const MOST_EACH: u64 = 64 << 20;
 /// calling thread holds the rings: it is to live as long.
 ///
 /// ```
-/// use pmux::flight::{Cause, Flight, FlightOptions, Keeping};
+/// use pmux::flight::{Flight, FlightOptions, Keeping, SnapshotCause};
 /// use pmux::{EventList, Session, Target};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -202,7 +202,7 @@ const MOST_EACH: u64 = 64 << 20;
 /// };
 /// flight.enable()?;
 /// let pages = vec![1_u8; 1 << 22];
-/// flight.request(Cause::now("enough pages"));
+/// flight.request(SnapshotCause::now("enough pages"));
 /// for snapshot in flight.finish() {
 ///     let snapshot = snapshot?;
 ///     println!("{}: {} records", snapshot.path.display(), snapshot.records);
@@ -255,17 +255,17 @@ impl Flight {
         let online = session.online().len();
         let usual = (Machine::this().memory_kib().unwrap_or(1 << 20) * 1024 / 8).min(MOST_EACH * online as u64);
         let most = options.most_ring_bytes.unwrap_or(usual);
-        let manner = || Manner {
-            lanes: Some(Lanes::new(session, options.keep, most, online)),
+        let mode = || RecordMode {
+            cpu_rings: Some(CpuRings::new(session, options.keep, most, online)),
             sets: sets.iter().map(|(_, events)| events.clone()).collect(),
         };
-        let told = options.record.ring_bytes.or((online < 64).then_some(TOLD_BYTES));
-        let record = RecordOptions { ring_bytes: told, ..options.record.clone() };
+        let tracking_bytes = options.record.ring_bytes.or((online < 64).then_some(TRACKING_RING_BYTES));
+        let record = RecordOptions { ring_bytes: tracking_bytes, ..options.record.clone() };
         let opened_ns = pmux_linux::now_ns();
-        let mut recorder = match Recorder::open_as(session, events.clone(), target, record, manner()) {
-            Err(error) if options.record.ring_bytes.is_none() && crate::outlet::is_too_large(&error) => {
+        let mut recorder = match Recorder::open_as(session, events.clone(), target, record, mode()) {
+            Err(error) if options.record.ring_bytes.is_none() && crate::ring_owner::is_too_large(&error) => {
                 // As much as is allowed, then.
-                Recorder::open_as(session, events, target, options.record.clone(), manner())?
+                Recorder::open_as(session, events, target, options.record.clone(), mode())?
             }
             other => other?,
         };
@@ -377,7 +377,7 @@ impl Flight {
     ///
     /// # Errors
     /// [`Error::Ring`] for a CPU that came. Everything else goes on.
-    pub fn tick(&mut self) -> Result<Vec<Result<Snapshot, SnapshotError>>, Error> {
+    pub fn tick(&mut self) -> Result<Vec<Result<FlightSnapshot, SnapshotError>>, Error> {
         let now_ns = pmux_linux::now_ns();
         self.listen();
         let mut followed = Ok(());
@@ -399,9 +399,9 @@ impl Flight {
 
     /// Looks how far the rings reach, and forgets what is older.
     fn look(&mut self, now_ns: u64) {
-        let Some(lanes) = self.recorder.lanes() else { return };
-        lanes.watch(now_ns);
-        let oldest_ns = lanes.oldest_ns().max(self.cut_ns(now_ns));
+        let Some(cpu_rings) = self.recorder.cpu_rings() else { return };
+        cpu_rings.watch(now_ns);
+        let oldest_ns = cpu_rings.oldest_ns().max(self.cut_ns(now_ns));
         // A snapshot that is not over has older samples.
         let oldest_ns =
             self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
@@ -421,7 +421,7 @@ impl Flight {
     }
 
     /// Asks for a snapshot: the rings are copied now. It comes out of [`Flight::tick`] when it is written.
-    pub fn request(&mut self, cause: Cause) -> Requested {
+    pub fn request(&mut self, cause: SnapshotCause) -> Requested {
         let after = self.options.after;
         if let Some(pending) = &mut self.pending {
             return pending.join(cause, nanos(after));
@@ -444,12 +444,12 @@ impl Flight {
     fn begin(&mut self, pending: &mut Pending) {
         let now_ns = pmux_linux::now_ns();
         let cut_ns = self.cut_ns(now_ns);
-        let Some(lanes) = self.recorder.lanes() else { return };
-        pending.begin(lanes, cut_ns, now_ns, nanos(self.options.after));
+        let Some(cpu_rings) = self.recorder.cpu_rings() else { return };
+        pending.begin(cpu_rings, cut_ns, now_ns, nanos(self.options.after));
     }
 
     /// Goes on with the snapshot that is not over yet.
-    fn go_on(&mut self, done: &mut Vec<Result<Snapshot, SnapshotError>>) {
+    fn go_on(&mut self, done: &mut Vec<Result<FlightSnapshot, SnapshotError>>) {
         let Some(mut pending) = self.pending.take() else { return };
         if !pending.is_begun() {
             if self.writing.count() >= MOST_WRITING {
@@ -460,18 +460,18 @@ impl Flight {
         }
         let now_ns = pmux_linux::now_ns();
         let times = pending.is_over(now_ns).then(|| write::Times::new(self.recorder.events()));
-        let Some(lanes) = self.recorder.lanes() else { return };
+        let Some(cpu_rings) = self.recorder.cpu_rings() else { return };
         if let Some(times) = times {
-            pending.end(lanes, &times);
+            pending.end(cpu_rings, &times);
             self.write(pending, done);
             return;
         }
-        pending.follow(lanes, now_ns, nanos(FOLLOW));
+        pending.follow(cpu_rings, now_ns, nanos(FOLLOW));
         self.pending = Some(pending);
     }
 
     /// Has a snapshot written that is over.
-    fn write(&mut self, pending: Pending, done: &mut Vec<Result<Snapshot, SnapshotError>>) {
+    fn write(&mut self, pending: Pending, done: &mut Vec<Result<FlightSnapshot, SnapshotError>>) {
         self.listen();
         let number = pending.number();
         let job = self.job(pending).map_err(|why| SnapshotError { number, why });
@@ -493,7 +493,7 @@ impl Flight {
             marks,
             copies,
             absences: self.recorder.absences().to_vec(),
-            told: self.past.tell(),
+            task_records: self.past.snapshot(),
             descs: self.recorder.events().to_vec(),
             early,
             cut_ns,
@@ -524,20 +524,20 @@ impl Flight {
         let (begun, writing) = (self.begun, self.writing.count());
         let keep = self.options.keep;
         let mut status = Status { held: Vec::new(), warnings: Vec::new(), past_bytes, lost, begun, writing };
-        let Some(lanes) = self.recorder.lanes() else { return status };
-        lanes.watch(now_ns);
-        status.held = lanes.held(now_ns);
+        let Some(cpu_rings) = self.recorder.cpu_rings() else { return status };
+        cpu_rings.watch(now_ns);
+        status.held = cpu_rings.held(now_ns);
         if let Keeping::Span(span) = keep {
             // How long something is there is known to a second.
             let due = span.min(Duration::from_nanos(now_ns.saturating_sub(self.opened_ns)));
-            let is_short = |held: &&Held| held.lasted == Lasted::Overwritten && held.span + 2 * LOOK < due;
+            let is_short = |held: &&RingSpan| held.lasted == Lasted::Overwritten && held.span + 2 * LOOK < due;
             let short = status.held.iter().filter(is_short);
             if let Some(shortest) = short.min_by_key(|held| held.span) {
-                status.warnings.push(too_short(shortest, span, lanes.stuck(), lanes.most_bytes()));
+                status.warnings.push(too_short(shortest, span, cpu_rings.stuck(), cpu_rings.most_bytes()));
             }
         }
-        if lanes.corrupt() > 0 {
-            status.warnings.push(format!("a ring contradicted itself {} times", lanes.corrupt()));
+        if cpu_rings.corrupt() > 0 {
+            status.warnings.push(format!("a ring contradicted itself {} times", cpu_rings.corrupt()));
         }
         if lost > 0 {
             status.warnings.push(format!(
@@ -549,7 +549,7 @@ impl Flight {
 
     /// Ends what is not over yet and waits until everything is written.
     #[must_use]
-    pub fn finish(&mut self) -> Vec<Result<Snapshot, SnapshotError>> {
+    pub fn finish(&mut self) -> Vec<Result<FlightSnapshot, SnapshotError>> {
         let mut done = Vec::new();
         while self.pending.is_some() || self.writing.count() > 0 {
             if let Some(pending) = &mut self.pending {
@@ -576,7 +576,7 @@ fn listen<'r>(rings: impl Iterator<Item = &'r mut Ring>, past: &mut Past) {
     }
 }
 
-fn too_short(held: &Held, span: Duration, stuck: Option<&str>, most_bytes: u64) -> String {
+fn too_short(held: &RingSpan, span: Duration, stuck: Option<&str>, most_bytes: u64) -> String {
     let text = format!(
         "CPU {} keeps {:.1} s of the {:.1} s that were asked for, in {} KiB",
         held.cpu,

@@ -6,23 +6,23 @@
 //! **Invariant:** while it goes on, rings are copied before they have been around once, as far as that can be foreseen.
 
 use super::copy::Copies;
-use super::lanes::Lanes;
+use super::cpu_rings::CpuRings;
 use super::write::Times;
-use super::{Cause, Requested};
+use super::{Requested, SnapshotCause};
 
 /// A cause that comes while one is pending makes it longer, but in all no more than so many times.
 const MOST_TIMES: u64 = 2;
 
 pub(super) struct Pending {
     number: u64,
-    causes: Vec<Cause>,
+    causes: Vec<SnapshotCause>,
     copies: Copies,
-    taken: Option<Taken>,
+    taken: Option<SnapshotTimes>,
 }
 
 /// What is known once it is begun.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Taken {
+pub(super) struct SnapshotTimes {
     begun_ns: u64,
     /// What is older is not asked for.
     pub(super) cut_ns: u64,
@@ -34,7 +34,7 @@ pub(super) struct Taken {
 }
 
 impl Pending {
-    pub(super) fn new(number: u64, cause: Cause) -> Self {
+    pub(super) fn new(number: u64, cause: SnapshotCause) -> Self {
         Self { number, causes: vec![cause], copies: Copies::default(), taken: None }
     }
 
@@ -42,7 +42,7 @@ impl Pending {
         self.number
     }
 
-    pub(super) fn join(&mut self, cause: Cause, after_ns: u64) -> Requested {
+    pub(super) fn join(&mut self, cause: SnapshotCause, after_ns: u64) -> Requested {
         if let Some(taken) = &mut self.taken {
             let latest_ns = taken.begun_ns.saturating_add(after_ns.saturating_mul(MOST_TIMES));
             taken.ends_ns = taken.ends_ns.max(pmux_linux::now_ns().saturating_add(after_ns).min(latest_ns));
@@ -52,10 +52,10 @@ impl Pending {
     }
 
     /// Copies what is there.
-    pub(super) fn begin(&mut self, lanes: &mut Lanes, cut_ns: u64, now_ns: u64, after_ns: u64) {
-        let ended_ns = self.copy_all(lanes);
+    pub(super) fn begin(&mut self, cpu_rings: &mut CpuRings, cut_ns: u64, now_ns: u64, after_ns: u64) {
+        let ended_ns = self.copy_all(cpu_rings);
         let ends_ns = now_ns.saturating_add(after_ns);
-        self.taken = Some(Taken { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns });
+        self.taken = Some(SnapshotTimes { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns });
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -63,11 +63,11 @@ impl Pending {
     }
 
     /// Copies what came since, where it is time for that; at the latest after `most_ns` it is time again.
-    pub(super) fn follow(&mut self, lanes: &mut Lanes, now_ns: u64, most_ns: u64) {
+    pub(super) fn follow(&mut self, cpu_rings: &mut CpuRings, now_ns: u64, most_ns: u64) {
         let Some(taken) = self.taken.filter(|taken| now_ns >= taken.next_ns) else { return };
-        lanes.copy(&mut self.copies);
-        let next_ns = now_ns.saturating_add(lanes.quarter_ns(now_ns).clamp(1_000_000, most_ns));
-        self.taken = Some(Taken { next_ns, ..taken });
+        cpu_rings.copy(&mut self.copies);
+        let next_ns = now_ns.saturating_add(cpu_rings.quarter_ns(now_ns).clamp(1_000_000, most_ns));
+        self.taken = Some(SnapshotTimes { next_ns, ..taken });
     }
 
     pub(super) fn is_over(&self, now_ns: u64) -> bool {
@@ -82,20 +82,20 @@ impl Pending {
     }
 
     /// Copies what came last. The next snapshot is compared with this one.
-    pub(super) fn end(&mut self, lanes: &mut Lanes, times: &Times) {
+    pub(super) fn end(&mut self, cpu_rings: &mut CpuRings, times: &Times) {
         // With nothing after its cause it is what it was then.
         if self.taken.is_some_and(|taken| taken.ends_ns != taken.begun_ns) {
-            let ended_ns = self.copy_all(lanes);
-            self.taken = self.taken.map(|taken| Taken { ended_ns, ..taken });
+            let ended_ns = self.copy_all(cpu_rings);
+            self.taken = self.taken.map(|taken| SnapshotTimes { ended_ns, ..taken });
         }
         let ended_ns = self.taken.map_or(0, |taken| taken.ended_ns);
-        lanes.tell(&self.copies.written_until(ended_ns, |record| times.of(record)));
+        cpu_rings.note_snapshot(&self.copies.written_until(ended_ns, |record| times.of(record)));
     }
 
     /// Copies all that there is now; answers when that was.
-    fn copy_all(&mut self, lanes: &mut Lanes) -> u64 {
+    fn copy_all(&mut self, cpu_rings: &mut CpuRings) -> u64 {
         let ended_ns = pmux_linux::now_ns();
-        lanes.copy(&mut self.copies);
+        cpu_rings.copy(&mut self.copies);
         ended_ns
     }
 
@@ -109,7 +109,7 @@ impl Pending {
     }
 
     /// Number, causes, what was copied, and of what time.
-    pub(super) fn into_parts(self) -> (u64, Vec<Cause>, Copies, Taken) {
+    pub(super) fn into_parts(self) -> (u64, Vec<SnapshotCause>, Copies, SnapshotTimes) {
         (self.number, self.causes, self.copies, self.taken.unwrap_or_default())
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Draft {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredSnapshot {
     pub(super) data: PathBuf,
     pub(super) manifest: PathBuf,
     /// Bytes of both.
@@ -134,7 +134,7 @@ impl Store {
     }
 
     /// All snapshots that are there, the oldest first.
-    fn snapshots(&self) -> io::Result<Vec<Kept>> {
+    fn snapshots(&self) -> io::Result<Vec<StoredSnapshot>> {
         let mut names: Vec<String> = self.names()?;
         names.retain(|name| name.starts_with(PREFIX));
         names.sort();
@@ -142,7 +142,7 @@ impl Store {
             let name = name.strip_suffix(&format!(".{DATA}"))?;
             let (data, manifest) = (file(&self.folder, name, DATA), file(&self.folder, name, MANIFEST));
             let bytes = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
-            Some(Kept { bytes: bytes(&data) + bytes(&manifest), data, manifest })
+            Some(StoredSnapshot { bytes: bytes(&data) + bytes(&manifest), data, manifest })
         };
         Ok(names.iter().filter_map(of).collect())
     }
@@ -180,13 +180,13 @@ impl Draft {
     }
 
     /// Makes it durable, with this manifest, and gives both their names.
-    pub(super) fn keep(mut self, manifest: &str) -> io::Result<Kept> {
+    pub(super) fn keep(mut self, manifest: &str) -> io::Result<StoredSnapshot> {
         let draft = draft_of(&self.folder, &self.name, MANIFEST);
         let mut file_of_manifest = create(&draft)?;
         file_of_manifest.write_all(manifest.as_bytes())?;
         file_of_manifest.sync_all()?;
         self.data.sync_all()?;
-        let kept = Kept {
+        let kept = StoredSnapshot {
             data: file(&self.folder, &self.name, DATA),
             manifest: file(&self.folder, &self.name, MANIFEST),
             bytes: self.data.metadata()?.len() + manifest.len() as u64,

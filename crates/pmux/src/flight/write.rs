@@ -8,15 +8,15 @@
 //!
 //! **Invariant:** a file that has its name is whole. What can't be written is gone, and is an error that says why.
 
-use super::copy::{Copies, LaneCopy};
+use super::copy::{Copies, CpuRingCopy};
 use super::manifest::manifest;
 use super::store::{Draft, Store};
-use super::{Cause, Keeping};
+use super::{Keeping, SnapshotCause};
 use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::file::FileWriter;
 use crate::perf_data::{EventDesc, FeatureBytes, finished_init, finished_round};
-use crate::record::{Absence, BuildIds, Told};
+use crate::record::{Absence, MappedBuildIds, TaskRecords};
 use pmux_abi::record::{RecordKind, SampleLayout};
 use pmux_engine::Nanos;
 use pmux_linux::wait::{FILE_TOO_LARGE, Signals};
@@ -35,7 +35,7 @@ const THROTTLE: u32 = RecordKind::THROTTLE.0;
 
 /// A snapshot that is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Snapshot {
+pub struct FlightSnapshot {
     /// Which one, from 1 on.
     pub number: u64,
     /// The records, as `perf.data`.
@@ -43,7 +43,7 @@ pub struct Snapshot {
     /// What it is, as JSON.
     pub manifest: PathBuf,
     /// Why it was taken.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<SnapshotCause>,
     /// Bytes of both files.
     pub bytes: u64,
     /// Samples in it.
@@ -118,12 +118,12 @@ impl std::error::Error for SnapshotError {}
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) number: u64,
-    pub(super) causes: Vec<Cause>,
+    pub(super) causes: Vec<SnapshotCause>,
     pub(super) marks: Vec<(Nanos, String)>,
     pub(super) copies: Copies,
     /// When CPUs were away.
     pub(super) absences: Vec<Absence>,
-    pub(super) told: Told,
+    pub(super) task_records: TaskRecords,
     pub(super) descs: Vec<EventDesc>,
     pub(super) early: Vec<FeatureBytes>,
     /// What is older is left out.
@@ -170,14 +170,14 @@ impl Written {
     }
 }
 
-type Done = Result<Snapshot, SnapshotError>;
+type Done = Result<FlightSnapshot, SnapshotError>;
 
 pub(super) struct Writing {
     send: Sender<Done>,
     receive: Receiver<Done>,
     /// A byte for each that is done, so that another thread can wait for it.
     done: PipeReader,
-    say: PipeWriter,
+    done_writer: PipeWriter,
     running: usize,
     kept_back: Vec<Done>,
 }
@@ -185,8 +185,8 @@ pub(super) struct Writing {
 impl Writing {
     pub(super) fn new() -> Result<Self, Error> {
         let (send, receive) = channel();
-        let (done, say) = io::pipe().map_err(Error::Output)?;
-        Ok(Self { send, receive, done, say, running: 0, kept_back: Vec::new() })
+        let (done, done_writer) = io::pipe().map_err(Error::Output)?;
+        Ok(Self { send, receive, done, done_writer, running: 0, kept_back: Vec::new() })
     }
 
     /// What is readable when one is done.
@@ -204,15 +204,15 @@ impl Writing {
         let number = job.number;
         let (send, store) = (self.send.clone(), store.clone());
         let began = Instant::now();
-        let spoken = self.say.try_clone();
-        let started = spoken.and_then(|mut say| {
+        let cloned = self.done_writer.try_clone();
+        let started = cloned.and_then(|mut done_writer| {
             let work = move || {
                 // A limit of files is an error then, not the end of the process. Without it, it is as it was.
                 let _signals = Signals::receive(&[FILE_TOO_LARGE]);
                 let done = job.run(&store, began);
                 let _ = send.send(done.map_err(|why| SnapshotError { number, why }));
                 // A receiver that has gone doesn't wait.
-                let _ = say.write_all(&[1]);
+                let _ = done_writer.write_all(&[1]);
             };
             std::thread::Builder::new().name("pmux-snapshot".to_owned()).spawn(work)
         });
@@ -260,7 +260,7 @@ impl Writing {
 type Timed<'a> = Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>;
 
 /// Records in the order of their times.
-struct Stream<'a> {
+struct RecordStream<'a> {
     records: Peekable<Timed<'a>>,
     /// Whose window they belong to; `None` for what explains samples.
     cpu: Option<usize>,
@@ -268,7 +268,7 @@ struct Stream<'a> {
 
 impl Job {
     /// Writes it, and removes older ones that are too many.
-    fn run(self, store: &Store, began: Instant) -> Result<Snapshot, String> {
+    fn run(self, store: &Store, began: Instant) -> Result<FlightSnapshot, String> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock_ns = pmux_linux::now_ns();
         let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
@@ -283,7 +283,7 @@ impl Job {
         });
         let kept = kept.map_err(|error| explained(&error))?;
         let deleted = store.tidy(&kept.data);
-        Ok(Snapshot {
+        Ok(FlightSnapshot {
             number: self.number,
             path: kept.data,
             manifest: kept.manifest,
@@ -292,7 +292,7 @@ impl Job {
             records: written.records(),
             window: written.first().zip(written.last()),
             covers: written.covers(self.ended_ns),
-            lost: self.told.lost,
+            lost: self.task_records.lost,
             previous: self.previous,
             took: began.elapsed(),
             deleted,
@@ -303,12 +303,12 @@ impl Job {
 
     fn write(&self, draft: &Draft, written: &mut Written) -> io::Result<()> {
         let mut writer = FileWriter::create(draft.data.try_clone()?, &self.descs, 0, &self.early)?;
-        writer.put(&self.told.state)?;
+        writer.put(&self.task_records.state)?;
         writer.put(&finished_init())?;
         let times = Times::new(&self.descs);
         let from_ns = self.covered_from(&times);
         let mut streams = self.streams(&times, from_ns, written);
-        let bytes: u64 = self.copies.bytes() + self.told.records.len() as u64;
+        let bytes: u64 = self.copies.bytes() + self.task_records.records.len() as u64;
         let firsts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
         let first_ns = firsts.min().unwrap_or(0);
         // Whatever is younger than that goes into the last round.
@@ -319,7 +319,7 @@ impl Job {
             let nexts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
             let Some(next_ns) = nexts.min() else { break };
             until_ns = until_ns.max(next_ns).saturating_add(round_ns);
-            for Stream { records, cpu } in &mut streams {
+            for RecordStream { records, cpu } in &mut streams {
                 let window = cpu.and_then(|place| written.cpus.get_mut(place));
                 let mut none = CpuWindow::default();
                 let window = window.unwrap_or(&mut none);
@@ -331,8 +331,8 @@ impl Job {
             writer.put(&finished_round())?;
         }
         drop(streams);
-        for (window, lane) in written.cpus.iter_mut().zip(&self.copies.lanes) {
-            let since_ns = lane.overwritten_until(|record| times.of(record)).max(lane.whole_since_ns);
+        for (window, cpu_ring) in written.cpus.iter_mut().zip(&self.copies.cpu_rings) {
+            let since_ns = cpu_ring.overwritten_until(|record| times.of(record)).max(cpu_ring.whole_since_ns);
             // What is younger than the end is there of no other CPU.
             let since_ns = since_ns.filter(|since_ns| *since_ns <= self.ended_ns);
             window.whole_since = since_ns.map(|since_ns| Nanos(since_ns.max(self.cut_ns)));
@@ -350,16 +350,16 @@ impl Job {
     /// From when on no CPU's records were overwritten: what is older is there of some CPUs only, as what is younger than the end is. Where
     /// there is no such time, that says the window, and what is there stays.
     fn covered_from(&self, times: &Times) -> u64 {
-        let of = |lane: &LaneCopy| lane.overwritten_until(|record| times.of(record));
-        let from_ns = self.copies.lanes.iter().filter_map(of).max().filter(|from_ns| *from_ns <= self.ended_ns);
+        let of = |cpu_ring: &CpuRingCopy| cpu_ring.overwritten_until(|record| times.of(record));
+        let from_ns = self.copies.cpu_rings.iter().filter_map(of).max().filter(|from_ns| *from_ns <= self.ended_ns);
         from_ns.map_or(self.cut_ns, |from_ns| from_ns.max(self.cut_ns))
     }
 
     /// What is known of a CPU before its records are written: those that were asked for and are older than `from_ns` are left out.
-    fn window(&self, lane: &LaneCopy, times: &Times, from_ns: u64) -> CpuWindow {
-        let LaneCopy { cpu, missing_bytes, gap_bytes, overlap_bytes, .. } = *lane;
+    fn window(&self, cpu_ring: &CpuRingCopy, times: &Times, from_ns: u64) -> CpuWindow {
+        let CpuRingCopy { cpu, missing_bytes, gap_bytes, overlap_bytes, .. } = *cpu_ring;
         let mut window = CpuWindow { cpu, missing_bytes, gap_bytes, overlap_bytes, ..CpuWindow::default() };
-        for (at_ns, record) in lane.rings().flat_map(|ring| lane.timed(ring, times)) {
+        for (at_ns, record) in cpu_ring.rings().flat_map(|ring| cpu_ring.timed(ring, times)) {
             if !(self.cut_ns..from_ns).contains(&at_ns) {
                 continue;
             }
@@ -374,42 +374,45 @@ impl Job {
     }
 
     /// Every ring's records, and what explains them.
-    fn streams<'a>(&'a self, times: &'a Times, from_ns: u64, written: &mut Written) -> Vec<Stream<'a>> {
+    fn streams<'a>(&'a self, times: &'a Times, from_ns: u64, written: &mut Written) -> Vec<RecordStream<'a>> {
         let mut streams = Vec::new();
-        for lane in &self.copies.lanes {
+        for cpu_ring in &self.copies.cpu_rings {
             let cpu = Some(written.cpus.len());
-            written.cpus.push(self.window(lane, times, from_ns));
-            written.corrupt += lane.corrupt;
-            for ring in lane.rings() {
+            written.cpus.push(self.window(cpu_ring, times, from_ns));
+            written.corrupt += cpu_ring.corrupt;
+            for ring in cpu_ring.rings() {
                 let asked = from_ns..=self.ended_ns;
                 let records: Timed<'a> =
-                    Box::new(lane.timed(ring, times).filter(move |(at_ns, _)| asked.contains(at_ns)));
-                streams.push(Stream { records: records.peekable(), cpu });
+                    Box::new(cpu_ring.timed(ring, times).filter(move |(at_ns, _)| asked.contains(at_ns)));
+                streams.push(RecordStream { records: records.peekable(), cpu });
             }
         }
-        let told =
-            self.told.places.iter().filter_map(|(at_ns, place)| Some((*at_ns, self.told.records.get(place.clone())?)));
-        let told: Timed<'a> = Box::new(told);
-        streams.push(Stream { records: told.peekable(), cpu: None });
+        let task_records = self
+            .task_records
+            .places
+            .iter()
+            .filter_map(|(at_ns, place)| Some((*at_ns, self.task_records.records.get(place.clone())?)));
+        let task_records: Timed<'a> = Box::new(task_records);
+        streams.push(RecordStream { records: task_records.peekable(), cpu: None });
         streams
     }
 
     fn late_features(&self, times: &Times, written: &Written) -> Vec<FeatureBytes> {
-        let mut build_ids = BuildIds::default();
-        build_ids.note_all(&self.told.state, &times.first);
-        build_ids.note_all(&self.told.records, &times.tracking);
+        let mut build_ids = MappedBuildIds::default();
+        build_ids.note_all(&self.task_records.state, &times.first);
+        build_ids.note_all(&self.task_records.records, &times.tracking);
         let mut features = vec![(Feature::BuildId, build_ids.records())];
         if let (Some(first), Some(last)) = (written.first(), written.last()) {
             features.push(feature::sample_time(first.0, last.0));
         }
         if !self.absences.is_empty() {
-            features.push(feature::absences(self.absences.iter().map(Absence::told)));
+            features.push(feature::absences(self.absences.iter().map(Absence::fields)));
         }
         features
     }
 }
 
-impl LaneCopy {
+impl CpuRingCopy {
     fn rings(&self) -> impl Iterator<Item = u64> {
         let mut rings: Vec<u64> = self.pieces.iter().map(|(ring, _)| *ring).collect();
         rings.sort_unstable();
@@ -478,7 +481,7 @@ impl Times {
 
 impl Copies {
     fn bytes(&self) -> u64 {
-        self.lanes.iter().flat_map(|lane| &lane.pieces).map(|(_, excerpt)| excerpt.bytes()).sum()
+        self.cpu_rings.iter().flat_map(|cpu_ring| &cpu_ring.pieces).map(|(_, excerpt)| excerpt.bytes()).sum()
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod clock;
 pub(crate) mod pmus;
 pub(crate) mod turns;
 
-pub use pmus::PmuRoom;
+pub use pmus::PmuCapacity;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -7,7 +7,7 @@
 
 use super::turns::Turning;
 use crate::counters::Column;
-use crate::event::Source;
+use crate::event::EventSource;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, EventType, Sampling, hw};
 use pmux_engine::pmu::{PmuTable as _, Slot, SlotMask};
@@ -65,7 +65,7 @@ struct CorePmu {
 
 /// How many events of a PMU run at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PmuRoom {
+pub struct PmuCapacity {
     /// The PMU's name.
     pub pmu: String,
     /// How many run together, of the events that were tried; as many copies of each as run.
@@ -111,7 +111,7 @@ impl Session {
 
     /// The PMU of the kernel whose counters an event needs; `None` where there are always enough.
     fn counters_of(&self, column: &Column) -> Option<EventType> {
-        let Source::Kernel { pmu } = &column.event.source else { return None };
+        let EventSource::Kernel { pmu } = &column.event.source else { return None };
         let attr = &column.attr;
         let eligible = column.pmu == KERNEL && column.refusal.is_none() && attr.sampling == Sampling::None;
         if !eligible || NO_COUNTERS.contains(&&pmu[..]) {
@@ -146,7 +146,7 @@ impl Session {
 
     /// Finds out how many events run at once of the PMUs that these need, once for each PMU, so that it can be told. Takes some
     /// milliseconds, and counters from others meanwhile: so before anybody counts there.
-    pub(crate) fn learn_rooms(&self, attrs: &[Attr]) {
+    pub(crate) fn learn_capacities(&self, attrs: &[Attr]) {
         for attr in attrs {
             let Some(kind) = self.counters_of_attr(attr) else { continue };
             if self.inner.mux.units.with(|units| units.iter().any(|unit| unit.kind == kind)) {
@@ -163,14 +163,14 @@ impl Session {
     }
 
     /// What is known of all PMUs whose counters the engine hands out.
-    pub(crate) fn all_rooms(&self) -> Vec<PmuRoom> {
-        let room = |unit: &Unit| {
+    pub(crate) fn all_capacities(&self) -> Vec<PmuCapacity> {
+        let capacity = |unit: &Unit| {
             let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
-            let own: u8 = events.iter().map(|(_, room)| room.own).sum();
+            let own: u8 = events.iter().map(|(_, capacity)| capacity.own).sum();
             let shared = counters.saturating_sub(own);
-            Some(PmuRoom { pmu: unit.name.clone(), counters, limit, events: Vec::new(), shared })
+            Some(PmuCapacity { pmu: unit.name.clone(), counters, limit, events: Vec::new(), shared })
         };
-        self.inner.mux.units.with(|units| units.iter().filter_map(room).collect())
+        self.inner.mux.units.with(|units| units.iter().filter_map(capacity).collect())
     }
 
     /// The name of the PMU that counts generic events: not the same everywhere.
@@ -289,26 +289,26 @@ impl Session {
     }
 
     /// What is known of the PMUs whose counters the engine hands out.
-    pub(crate) fn rooms(&self, columns: &[Column]) -> Vec<PmuRoom> {
-        let room = |unit: &Unit| {
+    pub(crate) fn pmu_capacities(&self, columns: &[Column]) -> Vec<PmuCapacity> {
+        let capacity = |unit: &Unit| {
             let mut asked = columns.iter().filter(|column| column.is_scarce() && column.pmu == unit.pmu).peekable();
             asked.peek()?;
             let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
-            let own: u8 = events.iter().map(|(_, room)| room.own).sum();
+            let own: u8 = events.iter().map(|(_, capacity)| capacity.own).sum();
             let of = |column: &Column| {
-                let (_, room) = events.iter().find(|(tried, _)| *tried == question(&column.attr))?;
-                Some((column.event.name.clone(), *room))
+                let (_, capacity) = events.iter().find(|(tried, _)| *tried == question(&column.attr))?;
+                Some((column.event.name.clone(), *capacity))
             };
             let mut known: Vec<(String, EventCapacity)> = Vec::new();
-            for (name, room) in asked.filter_map(of) {
+            for (name, capacity) in asked.filter_map(of) {
                 if known.iter().all(|(other, _)| *other != name) {
-                    known.push((name, room));
+                    known.push((name, capacity));
                 }
             }
             let shared = counters.saturating_sub(own);
-            Some(PmuRoom { pmu: unit.name.clone(), counters, limit, events: known, shared })
+            Some(PmuCapacity { pmu: unit.name.clone(), counters, limit, events: known, shared })
         };
-        self.inner.mux.units.with(|units| units.iter().filter_map(room).collect())
+        self.inner.mux.units.with(|units| units.iter().filter_map(capacity).collect())
     }
 }
 

@@ -22,7 +22,7 @@ use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
 use pmux_linux::procfs::Proc;
 use pmux_linux::wait::{Token, Waiter, Wake};
-use source::Source;
+use source::OverflowSource;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -59,8 +59,8 @@ pub struct Overflow {
 /// ```
 pub struct OverflowCounter {
     session: Session,
-    held: Held,
-    sources: Vec<Source>,
+    held: OverflowEvents,
+    sources: Vec<OverflowSource>,
     layout: SampleLayout,
     period: u64,
     /// What a read of an event tells.
@@ -72,7 +72,7 @@ pub struct OverflowCounter {
     lost: u64,
 }
 
-enum Held {
+enum OverflowEvents {
     /// An event of each of some threads.
     Threads(Vec<Opened>),
     /// An event on each of some CPUs.
@@ -171,7 +171,7 @@ impl OverflowCounter {
             let wakes = waiter.wait(Some(deadline)).map_err(Error::Wait)?;
             let gone = wakes.iter().filter(|wake| matches!(wake, Wake::Hangup(_))).count();
             waits_for = waits_for.saturating_sub(gone);
-            if gone > 0 && (waits_for == 0 || matches!(self.held, Held::Cpus(_))) {
+            if gone > 0 && (waits_for == 0 || matches!(self.held, OverflowEvents::Cpus(_))) {
                 // All threads or a CPU have gone: what is in the rings is all that there will be.
                 return Ok(self.deliver(callback));
             }
@@ -187,8 +187,10 @@ impl OverflowCounter {
     fn follow_cpus(&mut self) -> Result<(), Error> {
         let engine = self.session.engine();
         let open: Vec<_> = match &self.held {
-            Held::Threads(threads) => threads.iter().flat_map(|opened| opened.events.iter().copied()).collect(),
-            &Held::Cpus(set) => engine.set_events(set)?.into_iter().flat_map(|(_, events)| events).collect(),
+            OverflowEvents::Threads(threads) => {
+                threads.iter().flat_map(|opened| opened.events.iter().copied()).collect()
+            }
+            &OverflowEvents::Cpus(set) => engine.set_events(set)?.into_iter().flat_map(|(_, events)| events).collect(),
         };
         let lost = &mut self.lost;
         self.sources.retain(|source| {
@@ -198,7 +200,7 @@ impl OverflowCounter {
         });
         for event in open {
             if !self.sources.iter().any(|source| source.event == event) {
-                self.sources.push(Source::new(engine, event, self.filter.as_deref(), self.ring_pages)?);
+                self.sources.push(OverflowSource::new(engine, event, self.filter.as_deref(), self.ring_pages)?);
             }
         }
         Ok(())
@@ -218,13 +220,13 @@ impl OverflowCounter {
         let engine = self.session.engine();
         let mut sum = Count::default();
         match &self.held {
-            Held::Threads(threads) => {
+            OverflowEvents::Threads(threads) => {
                 for &event in threads.iter().flat_map(|opened| &opened.events) {
                     sum += engine.read(event)?;
                 }
                 Ok(sum)
             }
-            &Held::Cpus(set) => {
+            &OverflowEvents::Cpus(set) => {
                 for cpu in engine.read_set(set)?.cpus {
                     for count in cpu.counts {
                         sum += count?;
@@ -242,8 +244,10 @@ impl OverflowCounter {
     pub fn enable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
         match &self.held {
-            Held::Threads(threads) => threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?,
-            &Held::Cpus(set) => engine.enable_set(set)?,
+            OverflowEvents::Threads(threads) => {
+                threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?
+            }
+            &OverflowEvents::Cpus(set) => engine.enable_set(set)?,
         }
         Ok(())
     }
@@ -255,8 +259,10 @@ impl OverflowCounter {
     pub fn disable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
         match &self.held {
-            Held::Threads(threads) => threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?,
-            &Held::Cpus(set) => engine.disable_set(set)?,
+            OverflowEvents::Threads(threads) => {
+                threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?
+            }
+            &OverflowEvents::Cpus(set) => engine.disable_set(set)?,
         }
         Ok(())
     }
@@ -272,14 +278,14 @@ impl Drop for OverflowCounter {
     fn drop(&mut self) {
         let engine = self.session.engine();
         match &self.held {
-            Held::Threads(threads) => threads.iter().for_each(|opened| engine.close(opened.group)),
-            &Held::Cpus(set) => engine.close_set(set),
+            OverflowEvents::Threads(threads) => threads.iter().for_each(|opened| engine.close(opened.group)),
+            &OverflowEvents::Cpus(set) => engine.close_set(set),
         }
     }
 }
 
 /// Opens the event, disabled: on each of the threads, or of the CPUs.
-fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<Held, Error> {
+fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<OverflowEvents, Error> {
     let refused = |error, kind, files| {
         session.with_file_numbers(Error::Refused(vec![session.refusal(error, &attr, kind)]), files)
     };
@@ -299,7 +305,7 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<Held, Erro
             let request = SetRequest { groups: vec![group], scope: SetScope::Everything, mask, absent };
             let opened = session.engine().open_set(request);
             let set = opened.map_err(|error| refused(error.error, TargetKind::Cpu(error.cpu.0), files))?;
-            return Ok(Held::Cpus(set));
+            return Ok(OverflowEvents::Cpus(set));
         }
         Target::Cgroups { .. } => return Err(Error::Options("overflows are delivered for threads, processes or CPUs")),
     };
@@ -320,6 +326,6 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<Held, Erro
     }
     match gone {
         Some(error) if threads.is_empty() => Err(refused(error, TargetKind::Task(whose), 1)),
-        _ => Ok(Held::Threads(threads)),
+        _ => Ok(OverflowEvents::Threads(threads)),
     }
 }

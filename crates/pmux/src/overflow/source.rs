@@ -7,16 +7,16 @@ use crate::error::Error;
 use pmux_abi::attr::ReadFormat;
 use pmux_abi::record::{Record, SampleLayout, decode_record};
 use pmux_engine::EventId;
-use pmux_engine::engine::Overflow as Verdict;
+use pmux_engine::engine::Overflow as OverflowOutcome;
 use pmux_linux::host::{LinuxEngine, MappedRing};
 
-pub(super) struct Source {
+pub(super) struct OverflowSource {
     pub(super) event: EventId,
     pub(super) ring: MappedRing,
     /// How many overflows have come out of the ring, delivered or not.
     seen: u64,
     /// How many the kernel's records say that it had no room for.
-    told: u64,
+    reported_lost: u64,
     /// What had been counted when the filter was set: on a CPU that comes, the event counts before that.
     before: u64,
     /// How many there had been at the last reading.
@@ -24,7 +24,7 @@ pub(super) struct Source {
     pub(super) lost: u64,
 }
 
-impl Source {
+impl OverflowSource {
     /// Maps a ring on an event that is open and doesn't count yet.
     pub(super) fn new(engine: &LinuxEngine, event: EventId, filter: Option<&str>, pages: u32) -> Result<Self, Error> {
         let lease = engine.lease(event)?;
@@ -37,7 +37,7 @@ impl Source {
         }
         let ring = engine.host().map_ring(lease, pages);
         let ring = ring.map_err(|errno| Error::Ring { what: "mapping a ring for overflows", errno })?;
-        Ok(Self { event, ring, seen: 0, told: 0, before, happened: 0, lost: 0 })
+        Ok(Self { event, ring, seen: 0, reported_lost: 0, before, happened: 0, lost: 0 })
     }
 
     /// Calls `callback` for what is in the ring, as far as the engine lets it; returns how many that were.
@@ -55,7 +55,7 @@ impl Source {
         let drained = self.ring.ring.drain(&mut |bytes| match decode_record(bytes, layout) {
             Ok((Record::Sample(sample), _)) => {
                 seen += 1;
-                if engine.overflow(self.event) == Verdict::Deliver {
+                if engine.overflow(self.event) == OverflowOutcome::Deliver {
                     let task = sample.task.unwrap_or_default();
                     calls += 1;
                     callback(Overflow {
@@ -72,12 +72,12 @@ impl Source {
             Err(_) => lost += 1,
         });
         self.seen += seen;
-        self.told += lost + u64::from(drained.is_err());
+        self.reported_lost += lost + u64::from(drained.is_err());
         // Records tell what the ring had no room for in front of the next one only. The event knows it at once (Linux 6.0). Elsewhere
         // the count does, but not the one that was just read: it is one ahead of the ring while a record is being written.
         self.lost = match refused.flatten() {
-            Some(refused) => self.told.max(refused),
-            None => self.told.max(self.happened.saturating_sub(self.seen)),
+            Some(refused) => self.reported_lost.max(refused),
+            None => self.reported_lost.max(self.happened.saturating_sub(self.seen)),
         };
         self.happened = happened;
         calls

@@ -24,12 +24,12 @@ const HEADER_BYTES: u64 = 104;
 const SECTION_BYTES: u64 = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Section {
+struct FileSection {
     offset: u64,
     bytes: u64,
 }
 
-impl Section {
+impl FileSection {
     fn encode(self) -> [u8; 16] {
         let mut out = [0; 16];
         out[..8].copy_from_slice(&self.offset.to_ne_bytes());
@@ -42,7 +42,7 @@ impl Section {
 struct IdTable {
     /// Where the file says so.
     entry: u64,
-    table: Section,
+    table: FileSection,
     room_bytes: u64,
     /// Those that found no room, until the end.
     rest: Vec<u64>,
@@ -52,9 +52,9 @@ struct IdTable {
 pub struct FileWriter {
     file: File,
     attr_bytes: usize,
-    attrs: Section,
+    attrs: FileSection,
     ids: Vec<IdTable>,
-    early: Vec<(Feature, Section)>,
+    early: Vec<(Feature, FileSection)>,
     data: u64,
     /// How many bytes of them the header claims.
     sealed: u64,
@@ -80,11 +80,11 @@ impl FileWriter {
     pub fn create(mut file: File, events: &[EventDesc], room: usize, early: &[FeatureBytes]) -> io::Result<Self> {
         let attr_bytes = attr_bytes(events);
         let entry_bytes = attr_bytes as u64 + SECTION_BYTES;
-        let attrs = Section { offset: HEADER_BYTES, bytes: entry_bytes * events.len() as u64 };
+        let attrs = FileSection { offset: HEADER_BYTES, bytes: entry_bytes * events.len() as u64 };
         let mut at = attrs.offset + attrs.bytes;
         let (mut head, mut tables, mut ids) = (vec![0; HEADER_BYTES as usize], Vec::new(), Vec::new());
         for (index, event) in events.iter().enumerate() {
-            let table = Section { offset: at, bytes: 8 * event.ids.len() as u64 };
+            let table = FileSection { offset: at, bytes: 8 * event.ids.len() as u64 };
             let room_bytes = table.bytes + 8 * room as u64;
             at += room_bytes;
             head.extend(encoded(&event.attr, attr_bytes));
@@ -97,7 +97,7 @@ impl FileWriter {
         head.append(&mut tables);
         let mut sections = Vec::new();
         for (feature, bytes) in early {
-            sections.push((*feature, Section { offset: at, bytes: bytes.len() as u64 }));
+            sections.push((*feature, FileSection { offset: at, bytes: bytes.len() as u64 }));
             head.extend(bytes);
             head.resize(head.len().next_multiple_of(8), 0);
             at = head.len() as u64;
@@ -212,7 +212,7 @@ impl FileWriter {
         self.seal_with(&self.early.clone())
     }
 
-    fn seal_with(&mut self, features: &[(Feature, Section)]) -> io::Result<()> {
+    fn seal_with(&mut self, features: &[(Feature, FileSection)]) -> io::Result<()> {
         let index: Vec<u8> = features.iter().flat_map(|(_, section)| section.encode()).collect();
         // Where the gap is not full, the records end in it.
         let data_bytes = self.sealed + self.gap.len() as u64 + self.pending.len() as u64 + self.written;
@@ -237,19 +237,19 @@ impl FileWriter {
     }
 
     /// The moment in which the file changes from one state to the next.
-    fn swap(&self, gap: &[u8], data_bytes: u64, features: &[(Feature, Section)]) -> io::Result<()> {
+    fn swap(&self, gap: &[u8], data_bytes: u64, features: &[(Feature, FileSection)]) -> io::Result<()> {
         self.file.write_all_at(&self.header(self.sealed, &[]), 0)?;
         self.file.write_all_at(gap, self.data + self.sealed)?;
         self.file.write_all_at(&self.header(data_bytes, features), 0)
     }
 
-    fn header(&self, data_bytes: u64, features: &[(Feature, Section)]) -> Vec<u8> {
+    fn header(&self, data_bytes: u64, features: &[(Feature, FileSection)]) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(HEADER_BYTES.to_ne_bytes());
         out.extend((self.attr_bytes as u64 + SECTION_BYTES).to_ne_bytes());
         out.extend(self.attrs.encode());
-        out.extend(Section { offset: self.data, bytes: data_bytes }.encode());
-        out.extend(Section::default().encode());
+        out.extend(FileSection { offset: self.data, bytes: data_bytes }.encode());
+        out.extend(FileSection::default().encode());
         let bits = features.iter().fold(0_u64, |bits, (feature, _)| bits | 1 << *feature as u8);
         out.extend(bits.to_ne_bytes());
         out.resize(HEADER_BYTES as usize, 0);
@@ -280,13 +280,13 @@ impl FileWriter {
         self.seal()?;
         let mut features: Vec<_> =
             self.early.iter().copied().filter(|(of, _)| !late.iter().any(|(feature, _)| feature == of)).collect();
-        features.extend(late.iter().map(|(feature, _)| (*feature, Section::default())));
+        features.extend(late.iter().map(|(feature, _)| (*feature, FileSection::default())));
         features.sort_by_key(|(feature, _)| *feature);
         let mut at = self.data + self.sealed + SECTION_BYTES * features.len() as u64;
         for (feature, bytes) in late {
             self.file.write_all_at(bytes, at)?;
             if let Some((_, section)) = features.iter_mut().find(|(of, _)| of == feature) {
-                *section = Section { offset: at, bytes: bytes.len() as u64 };
+                *section = FileSection { offset: at, bytes: bytes.len() as u64 };
             }
             at += bytes.len() as u64;
         }
@@ -301,7 +301,7 @@ impl FileWriter {
             self.file.read_exact_at(&mut table, ids.table.offset)?;
             ids.rest.drain(..).for_each(|id| table.extend(id.to_ne_bytes()));
             self.file.write_all_at(&table, at)?;
-            ids.table = Section { offset: at, bytes: table.len() as u64 };
+            ids.table = FileSection { offset: at, bytes: table.len() as u64 };
             ids.room_bytes = ids.table.bytes;
             at += ids.table.bytes;
             self.file.write_all_at(&ids.table.encode(), ids.entry)?;
@@ -361,17 +361,17 @@ mod tests {
         let path = folder.path().join("x");
         let early = [text(Feature::Arch, "a"), text(Feature::HostName, "h")];
         let mut writer = begin(&path, &early);
-        let told: Vec<_> = [&early[1], &early[0]].iter().map(|(of, bytes)| (*of as u32, bytes.clone())).collect();
-        assert_eq!(look(&path), (Vec::new(), told.clone()));
+        let expected: Vec<_> = [&early[1], &early[0]].iter().map(|(of, bytes)| (*of as u32, bytes.clone())).collect();
+        assert_eq!(look(&path), (Vec::new(), expected.clone()));
         let (mut next, mut sealed) = (0, 0);
         // Fewer than fill the gap, exactly as many, more; and more than are kept together.
         for count in [1, 2, 3, 5, 1, 10_000, 1] {
             writer.put(&records(next..next + count)).unwrap();
-            assert_eq!(look(&path), (records(0..sealed), told.clone()), "before it is sealed");
+            assert_eq!(look(&path), (records(0..sealed), expected.clone()), "before it is sealed");
             next += count;
             writer.seal().unwrap();
             sealed = next;
-            assert_eq!(look(&path), (records(0..sealed), told.clone()));
+            assert_eq!(look(&path), (records(0..sealed), expected.clone()));
         }
         writer.seal().unwrap();
         let late = [(Feature::BuildId, vec![1; 100]), text(Feature::HostName, "new")];

@@ -1,6 +1,6 @@
 //! Part of a recording: some events, some time, some tasks, CPUs, programs and functions; and how deep its call chains are read.
 //!
-//! What it is: [`Chosen`] stands before another sink and lets through what is wanted. Read first: [`Wanted`].
+//! What it is: [`Chosen`] stands before another sink and lets through what is wanted. Read first: [`SampleFilter`].
 //!
 //! **Invariant:** times are counted from the first sample of the recording, of whatever task: two parts of one recording fit together.
 
@@ -10,7 +10,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 
 /// What is wanted of a recording. An empty list stands for all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wanted {
+pub struct SampleFilter {
     /// Names of events.
     pub events: Vec<String>,
     /// From so many ns after the first sample.
@@ -38,7 +38,7 @@ fn names<T: PartialEq>(list: &[T], mut is: impl FnMut(&T) -> bool) -> bool {
     list.is_empty() || list.iter().any(&mut is)
 }
 
-impl Wanted {
+impl SampleFilter {
     /// Whether an event is meant: by its whole name, or by what stands before its modifiers.
     #[must_use]
     pub fn has_event(&self, name: &str) -> bool {
@@ -88,7 +88,7 @@ struct Places {
 
 impl Places {
     /// Whether what was met in a stack is wanted.
-    fn has(&mut self, wanted: &Wanted, profile: &Profile, stack: StackId) -> bool {
+    fn has(&mut self, wanted: &SampleFilter, profile: &Profile, stack: StackId) -> bool {
         if wanted.dsos.is_empty() && wanted.symbols.is_empty() {
             return true;
         }
@@ -104,7 +104,7 @@ impl Places {
         is_wanted
     }
 
-    fn is_in(&mut self, wanted: &Wanted, profile: &Profile, frame: FrameId) -> bool {
+    fn is_in(&mut self, wanted: &SampleFilter, profile: &Profile, frame: FrameId) -> bool {
         let module = profile.modules.get(profile.stacks.frame(frame).module);
         let called = [module.short, module.path].map(|name| profile.names.get(name).trim_end());
         names(&wanted.dsos, |dso| called.contains(&dso.as_str()))
@@ -119,7 +119,7 @@ impl Places {
 /// Lets a sink see what is wanted.
 #[derive(Default)]
 pub struct Chosen<S> {
-    wanted: Wanted,
+    wanted: SampleFilter,
     /// Who sees it.
     pub sink: S,
     /// When the first sample was, in ns of the recording's clock.
@@ -133,14 +133,14 @@ pub struct Chosen<S> {
 
 impl<S> Chosen<S> {
     /// A sink that sees what is wanted.
-    pub fn new(wanted: Wanted, sink: S) -> Self {
+    pub fn new(wanted: SampleFilter, sink: S) -> Self {
         let (is_part, is_wanted) = (wanted.is_part(), Vec::new());
         Self { wanted, sink, first_ns: None, is_part, is_wanted, places: Places::default() }
     }
 
     /// What is wanted.
     #[must_use]
-    pub fn wanted(&self) -> &Wanted {
+    pub fn wanted(&self) -> &SampleFilter {
         &self.wanted
     }
 }
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn an_event_is_meant_with_or_without_its_modifiers() {
-        let wanted = |name: &str| Wanted { events: vec![name.to_owned()], ..Wanted::default() };
-        assert!(Wanted::default().has_event("anything"));
+        let wanted = |name: &str| SampleFilter { events: vec![name.to_owned()], ..SampleFilter::default() };
+        assert!(SampleFilter::default().has_event("anything"));
         assert!(wanted("cycles").has_event("cycles:u"));
         assert!(wanted("cycles:u").has_event("cycles:u"));
         assert!(!wanted("cycles:u").has_event("cycles"));
@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn a_part_has_its_beginning_and_not_its_end() {
-        let part = Wanted { from_ns: Some(10), to_ns: Some(20), ..Wanted::default() };
+        let part = SampleFilter { from_ns: Some(10), to_ns: Some(20), ..SampleFilter::default() };
         let times: Vec<bool> = [0, 9, 10, 19, 20].map(|time| part.has_time(time)).to_vec();
         assert_eq!(times, [false, false, true, true, false]);
-        assert!(Wanted::default().has_time(u64::MAX));
+        assert!(SampleFilter::default().has_time(u64::MAX));
     }
 }

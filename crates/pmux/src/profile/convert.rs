@@ -11,7 +11,7 @@ use super::input::{Counted, Input};
 use super::maps::Maps;
 use super::modules::Modules;
 use super::names::Names;
-use super::reader::{Ahead, End, Part, Reader, Step, split_any};
+use super::reader::{Ahead, ReadEnd, ReadPart, ReadStep, Reader, split_any};
 use super::rounds::Met;
 use super::stacks::{FrameId, StackId, Stacks};
 use super::tasks::{Tasks, ThreadId};
@@ -40,7 +40,7 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
     let (next, notes) = input.take_rest();
     let written = input.written();
     let beside = input.take_beside()?;
-    let (mut tell, counted) = (input.take_tell(), input.counted);
+    let (mut on_progress, counted) = (input.take_on_progress(), input.counted);
     let (mut head, records) = input.begin()?;
     head.notes.extend(notes);
     let mut ahead = Ahead::new(Reader::new(records, beside, &head, next));
@@ -52,18 +52,18 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
     converter.counted = counted;
     loop {
         match ahead.next()? {
-            Step::Part(mut part) => {
-                if let Some((tell, progress)) = tell.as_mut().zip(part.progress) {
-                    tell(progress);
+            ReadStep::Part(mut part) => {
+                if let Some((on_progress, progress)) = on_progress.as_mut().zip(part.progress) {
+                    on_progress(progress);
                 }
                 converter.take_part(&mut part, sink)?;
                 if converter.ended {
-                    return Ok(converter.finish(End::default()));
+                    return Ok(converter.finish(ReadEnd::default()));
                 }
                 ahead.give_back(part);
             }
-            Step::End(_) if converter.profile.events.is_empty() => return Err(ProfileError::NoEvents),
-            Step::End(end) => return Ok(converter.finish(end)),
+            ReadStep::End(_) if converter.profile.events.is_empty() => return Err(ProfileError::NoEvents),
+            ReadStep::End(end) => return Ok(converter.finish(end)),
         }
     }
 }
@@ -81,7 +81,7 @@ struct Converter {
     max_stack: usize,
     words: Vec<u64>,
     addresses: Vec<(u64, FrameId)>,
-    known: known::Known,
+    known: known::ChainCache,
     members: members::Members,
     unwinding: unwind::Unwinding,
     ended: bool,
@@ -116,7 +116,7 @@ impl Converter {
             max_stack,
             words: Vec::new(),
             addresses: Vec::new(),
-            known: known::Known::default(),
+            known: known::ChainCache::default(),
             members: members::Members::default(),
             unwinding: unwind::Unwinding::default(),
             ended: false,
@@ -127,14 +127,14 @@ impl Converter {
     ///
     /// # Errors
     /// What describes the recording is not understood.
-    fn take_part(&mut self, part: &mut Part, sink: &mut dyn Sink) -> Result<(), ProfileError> {
+    fn take_part(&mut self, part: &mut ReadPart, sink: &mut dyn Sink) -> Result<(), ProfileError> {
         if let Some(again) = part.again.take() {
             self.begin_again(*again);
         }
-        let mut told = &part.told[..];
-        while let Ok((header, payload, behind)) = split_any(told) {
+        let mut records = &part.head_records[..];
+        while let Ok((header, payload, behind)) = split_any(records) {
             self.tool_record(header, payload)?;
-            told = behind;
+            records = behind;
         }
         if let Some(tracing) = part.tracing.take() {
             self.with_head(|head| head.name_tracepoints(&tracing));
@@ -294,8 +294,8 @@ impl Converter {
         let signed = |number: u32| number.cast_signed();
         let mut thread = None;
         match record {
-            Record::Mmap(map) => self.map(header, map.pid, &mapping::Told::of_mmap(map)),
-            Record::Mmap2(map) => self.map(header, map.pid, &mapping::Told::of_mmap2(map)),
+            Record::Mmap(map) => self.map(header, map.pid, &mapping::MmapInfo::of_mmap(map)),
+            Record::Mmap2(map) => self.map(header, map.pid, &mapping::MmapInfo::of_mmap2(map)),
             Record::Ksymbol(symbol) => self.kernel_symbol(symbol),
             Record::Comm(comm) => {
                 let id = tasks.find(signed(comm.pid), signed(comm.tid), names);
@@ -331,7 +331,7 @@ impl Converter {
         Some(tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names))
     }
 
-    fn finish(mut self, mut end: End) -> Profile {
+    fn finish(mut self, mut end: ReadEnd) -> Profile {
         let losses = &mut self.profile.losses;
         losses.late = end.losses.late;
         losses.cut_off_bytes += end.losses.cut_off_bytes;
@@ -344,7 +344,7 @@ impl Converter {
             ));
         }
         let Profile { names, modules, .. } = &mut self.profile;
-        modules.tell_build_ids(names, &self.head.build_ids);
+        modules.set_build_ids(names, &self.head.build_ids);
         self.profile.notes.append(&mut self.head.notes);
         let unwound = self.unwinding.notes(&self.profile);
         self.profile.notes.extend(unwound);

@@ -51,7 +51,7 @@ pub(super) fn parts(folder: &Path) -> Result<Option<(PathBuf, Vec<PathBuf>)>, Pr
 const SETTING_NS: i128 = 10_000_000_000;
 
 /// What tells where a recording belongs among others.
-struct Seen {
+struct RecordingInfo {
     path: PathBuf,
     /// The first and the last sample, in the recording's clock.
     first_ns: Option<u64>,
@@ -77,7 +77,7 @@ pub fn apart(folder: &Path) -> Result<Vec<Vec<PathBuf>>, ProfileError> {
     }
     let mut groups: Vec<Vec<PathBuf>> = Vec::new();
     let mut ended_ns = None;
-    for Seen { path, first_ns, last_ns, .. } in seen(folder, recordings(folder)?)?.0 {
+    for RecordingInfo { path, first_ns, last_ns, .. } in seen(folder, recordings(folder)?)?.0 {
         let goes_on = first_ns.zip(ended_ns).is_some_and(|(first, ended)| first <= ended);
         match groups.last_mut().filter(|_| goes_on) {
             Some(group) => group.push(path),
@@ -88,7 +88,7 @@ pub fn apart(folder: &Path) -> Result<Vec<Vec<PathBuf>>, ProfileError> {
     Ok(groups)
 }
 
-fn seen(folder: &Path, paths: Vec<PathBuf>) -> Result<(Vec<Seen>, Vec<String>), ProfileError> {
+fn seen(folder: &Path, paths: Vec<PathBuf>) -> Result<(Vec<RecordingInfo>, Vec<String>), ProfileError> {
     let (mut all, mut notes, mut last) = (Vec::new(), Vec::new(), None);
     for path in paths {
         let head = File::open(&path).map_err(|error| ProfileError::Open(path.clone(), error));
@@ -97,7 +97,7 @@ fn seen(folder: &Path, paths: Vec<PathBuf>) -> Result<(Vec<Seen>, Vec<String>), 
                 let (first_ns, last_ns) = about.sampled_ns.unzip();
                 let since_1970 = about.clock_moment_ns.map(|(day, clock)| i128::from(day) - i128::from(clock));
                 let day_ns = first_ns.zip(since_1970).map(|(first, since)| i128::from(first) + since);
-                all.push(Seen { path, first_ns, last_ns, day_ns, host: about.host });
+                all.push(RecordingInfo { path, first_ns, last_ns, day_ns, host: about.host });
             }
             // Its recorder may have removed it for a newer one.
             Err(ProfileError::Open(path, error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!([18, 20, 21].map(|time| overlap.time(7, time).is_some()), [false, false, true]);
         assert_eq!([15, 16].map(|time| overlap.time(8, time).is_some()), [false, true], "each has its own end");
         overlap.begin(Some(40));
-        assert_eq!(overlap.time(0, 0), Some(40), "nobody knows what was in between");
+        assert_eq!(overlap.time(0, 0), Some(40), "what was in between is not known");
         assert_eq!(overlap.time(7, 21), None);
         assert_eq!(overlap.time(7, 40), Some(40));
     }

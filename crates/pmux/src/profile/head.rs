@@ -131,7 +131,7 @@ pub(super) struct Head {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Data {
+pub(super) struct DataSection {
     pub(super) offset: u64,
     pub(super) end: u64,
 }
@@ -209,7 +209,7 @@ impl Head {
         if is_pipe(&first)? { Ok(Self::default()) } else { Ok(Self::read(file)?.0) }
     }
 
-    pub(super) fn read(file: &File) -> Result<(Self, Data), ProfileError> {
+    pub(super) fn read(file: &File) -> Result<(Self, DataSection), ProfileError> {
         let length = file.metadata()?.len();
         let cut = |what| move || ProfileError::CutOff { what };
         let header = bytes_at(file, 0, FILE_HEADER as u64, "header")?;
@@ -251,17 +251,17 @@ impl Head {
             if length > data_at {
                 head.notes.push("the recorder did not end as it should: everything up to the end is read".to_owned());
             }
-            return Ok((head, Data { offset: data_at, end: length }));
+            return Ok((head, DataSection { offset: data_at, end: length }));
         }
         if wanted_end > length {
             head.notes.push(format!(
                 "the recording is cut off: {} of {data_bytes} bytes of records are there, and nothing of what follows them",
                 length - data_at
             ));
-            return Ok((head, Data { offset: data_at, end: length }));
+            return Ok((head, DataSection { offset: data_at, end: length }));
         }
         head.read_features(file, wanted_end, bits);
-        Ok((head, Data { offset: data_at, end: wanted_end }))
+        Ok((head, DataSection { offset: data_at, end: wanted_end }))
     }
 
     fn read_features(&mut self, file: &File, table_at: u64, bits: [u64; 4]) {
@@ -499,8 +499,9 @@ mod tests {
             layout: SampleLayout::new(&Attr::default()),
         };
         let mut head = Head { events: (0..4).map(|_| event()).collect(), ..Head::default() };
-        let told = [(UNNAMED_GROUP, 0, 2), ("mine", 2, 2), ("one", 1, 1), ("far", 3, 2), ("wrong", u32::MAX, u32::MAX)];
-        let (feature, bytes) = groups(&told.map(|(name, leader, events)| (name.to_owned(), leader, events)));
+        let described =
+            [(UNNAMED_GROUP, 0, 2), ("mine", 2, 2), ("one", 1, 1), ("far", 3, 2), ("wrong", u32::MAX, u32::MAX)];
+        let (feature, bytes) = groups(&described.map(|(name, leader, events)| (name.to_owned(), leader, events)));
         assert_eq!(head.take_feature(u32::from(feature as u8), &bytes), Some(()));
         let group = |name: &str| Some(EventGroup { name: name.to_owned(), events: 2 });
         let found: Vec<_> = head.events.iter().map(|event| event.group.clone()).collect();

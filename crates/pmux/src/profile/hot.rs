@@ -7,7 +7,7 @@
 //! **Invariant:** a sample counts once for each row that is in its stack, however often, and once for the row that it was met in.
 
 use super::hot_sums::{Adder, Loads};
-use super::hot_tree::{Order, Side, Tree, Trees};
+use super::hot_tree::{Order, Tree, TreeSide, Trees};
 use super::tally::{Apart, Key, Tally, Weight};
 use super::{FunctionId, ModuleId, ModuleKind, Name, Profile, Symbols, ThreadId};
 use hashbrown::HashMap;
@@ -59,7 +59,7 @@ pub fn apart(keys: &[SortKey]) -> Apart {
 
 /// What the rows of one group have in common, as far as rows are told apart by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Group {
+pub struct RowGroup {
     /// The name of the thread.
     pub comm: Option<Name>,
     /// The thread.
@@ -98,7 +98,7 @@ pub struct Row {
 
 /// A node of the tree of stacks, in what rows are made of.
 #[derive(Clone, Copy)]
-pub(super) struct Node {
+pub(super) struct HotNode {
     pub(super) parent: u32,
     pub(super) spot: u32,
     /// The spot for which it counts what was met in it: of what was inlined the function that has the frame, as in `perf`.
@@ -112,9 +112,9 @@ const MUCH: usize = 1 << 13;
 
 /// Rows, and the trees behind them.
 pub struct Hot {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<HotNode>,
     pub(super) spots: Vec<Spot>,
-    groups: Vec<Group>,
+    groups: Vec<RowGroup>,
     /// For each event, for each group that it has.
     loads: Vec<HashMap<usize, Loads>>,
     events: Vec<Vec<Row>>,
@@ -126,7 +126,7 @@ impl Hot {
     #[must_use]
     pub fn new(profile: &Profile, symbols: &Symbols, tally: &Tally, keys: &[SortKey]) -> Self {
         let mut hot = Self {
-            nodes: vec![Node { parent: 0, spot: u32::MAX, owner: u32::MAX, is_topmost: false }],
+            nodes: vec![HotNode { parent: 0, spot: u32::MAX, owner: u32::MAX, is_topmost: false }],
             spots: Vec::new(),
             groups: Vec::new(),
             loads: Vec::new(),
@@ -134,13 +134,13 @@ impl Hot {
         };
         let node_of = hot.fold(profile, symbols, keys);
         let has = |key| keys.contains(&key);
-        let mut group_ids: HashMap<Group, usize> = HashMap::new();
+        let mut group_ids: HashMap<RowGroup, usize> = HashMap::new();
         // The place of what is in one group of an event, and of the node, as one number.
         let mut met: Vec<(u64, Weight)> = Vec::with_capacity(tally.rows().len());
         let mut places: HashMap<(u32, usize), u32> = HashMap::new();
         for (key, weight) in tally.rows() {
             let Key { event, comm, stack, thread, cpu, cgroup } = *key;
-            let group = Group { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup };
+            let group = RowGroup { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup };
             let groups = &mut hot.groups;
             let group = *group_ids.entry(group).or_insert_with(|| {
                 groups.push(group);
@@ -255,7 +255,7 @@ impl Hot {
     /// # Panics
     /// If the number is another table's.
     #[must_use]
-    pub fn group(&self, group: usize) -> Group {
+    pub fn group(&self, group: usize) -> RowGroup {
         self.groups[group]
     }
 
@@ -273,7 +273,7 @@ impl Hot {
 
     /// As [`Trees::beside`], for one row.
     #[must_use]
-    pub fn calls(&self, event: usize, row: &Row, side: Side, least_period: u64) -> Tree {
+    pub fn calls(&self, event: usize, row: &Row, side: TreeSide, least_period: u64) -> Tree {
         self.trees().beside(event, row, side, least_period)
     }
 
@@ -300,7 +300,7 @@ impl Default for Folder {
 
 impl Folder {
     /// The node of what a node has called: its spot and its owner.
-    fn call(&mut self, nodes: &mut Vec<Node>, parent: u32, (spot, owner): (u32, u32)) -> u32 {
+    fn call(&mut self, nodes: &mut Vec<HotNode>, parent: u32, (spot, owner): (u32, u32)) -> u32 {
         let next = nodes.len() as u32;
         let first = &mut self.first_called[parent as usize];
         let node = if *first == 0 {
@@ -314,7 +314,7 @@ impl Folder {
         if node == next {
             let (bits, bit) = (self.above[parent as usize], 1 << (spot % 64));
             let is_below = bits & bit != 0 && above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
-            nodes.push(Node { parent, spot, owner, is_topmost: !is_below });
+            nodes.push(HotNode { parent, spot, owner, is_topmost: !is_below });
             self.above.push(bits | bit);
             self.first_called.push(0);
         }
@@ -323,7 +323,7 @@ impl Folder {
 }
 
 /// A node and those above it, but for the first one of all.
-pub(super) fn above(nodes: &[Node], node: u32) -> impl Iterator<Item = u32> + '_ {
+pub(super) fn above(nodes: &[HotNode], node: u32) -> impl Iterator<Item = u32> + '_ {
     let mut at = node;
     std::iter::from_fn(move || {
         let here = at;

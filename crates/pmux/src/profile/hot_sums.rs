@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** what a group costs depends on the nodes that it touches, and not on how many there are.
 
-use super::hot::{Node, above};
+use super::hot::{HotNode, above};
 use super::tally::Weight;
 
 /// A node that weighs something in a group.
@@ -43,7 +43,7 @@ pub(super) struct Loads {
 
 /// Adds weights up along the tree of stacks, for one group after the other.
 pub(super) struct Adder<'n> {
-    nodes: &'n [Node],
+    nodes: &'n [HotNode],
     /// By node; nothing of a group stays.
     totals: Vec<Weight>,
     is_touched: Vec<bool>,
@@ -52,7 +52,7 @@ pub(super) struct Adder<'n> {
 }
 
 impl<'n> Adder<'n> {
-    pub(super) fn new(nodes: &'n [Node]) -> Self {
+    pub(super) fn new(nodes: &'n [HotNode]) -> Self {
         let count = nodes.len();
         Self { nodes, totals: vec![Weight::default(); count], is_touched: vec![false; count], called: vec![0; count] }
     }

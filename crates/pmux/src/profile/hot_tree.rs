@@ -21,7 +21,7 @@ pub enum Order {
 
 /// On which side of a function a tree of all that went through it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Side {
+pub enum TreeSide {
     /// Who called it; below each its callers.
     Callers,
     /// What it called; below each what that called.
@@ -80,14 +80,14 @@ pub struct Trees<'h> {
     /// What was met in the function that a tree is of, below each node: it is counted with its way.
     mine: Adder<'h>,
     /// By spot; nothing stays.
-    steps: Vec<Step>,
+    steps: Vec<TreeStep>,
     /// Empty lists, for the next ones.
-    spare: Vec<Vec<Place>>,
+    spare: Vec<Vec<TreeBranch>>,
 }
 
 /// What comes next at some spot.
 #[derive(Clone, Default)]
-struct Step {
+struct TreeStep {
     weight: Weight,
     places: u32,
     /// Where its next place belongs among those that are kept.
@@ -103,7 +103,7 @@ struct Lists<'a> {
 
 /// A place in the tree of stacks from which a tree goes on.
 #[derive(Clone, Copy)]
-struct Place {
+struct TreeBranch {
     spot: u32,
     weight: Weight,
     on: On,
@@ -121,7 +121,7 @@ enum On {
 
 impl<'h> Trees<'h> {
     pub(super) fn new(hot: &'h Hot) -> Self {
-        Self { hot, mine: Adder::new(&hot.nodes), steps: vec![Step::default(); hot.spots.len()], spare: Vec::new() }
+        Self { hot, mine: Adder::new(&hot.nodes), steps: vec![TreeStep::default(); hot.spots.len()], spare: Vec::new() }
     }
 
     /// The calls behind a row; what weighs less than `least_period` is left out.
@@ -135,7 +135,7 @@ impl<'h> Trees<'h> {
                 let met = loads.own(row.at).filter(|(node, _)| *node != 0);
                 places.extend(met.map(|(node, weight)| {
                     let spot = self.hot.nodes[node as usize].spot;
-                    Place { spot, weight, on: On::Up(node) }
+                    TreeBranch { spot, weight, on: On::Up(node) }
                 }));
             }
             Order::Caller => {
@@ -151,30 +151,30 @@ impl<'h> Trees<'h> {
 
     /// Who called a row's function, or what it called, of all that went through it; what weighs less than `least_period` is left out.
     /// Of recursion the outermost call counts.
-    pub fn beside(&mut self, event: usize, row: &Row, side: Side, least_period: u64) -> Tree {
+    pub fn beside(&mut self, event: usize, row: &Row, side: TreeSide, least_period: u64) -> Tree {
         let Some(loads) = self.hot.loads_of(event, row.group) else { return Tree::default() };
         let ways = Loads::default();
         let lists = Lists { loads, ways: &ways };
         let mut places = self.spare.pop().unwrap_or_default();
         for touched in loads.topmost(row.at) {
             let on = match side {
-                Side::Callees => On::Below(touched.from, touched.to),
-                Side::Callers => On::Up(touched.node),
+                TreeSide::Callees => On::Below(touched.from, touched.to),
+                TreeSide::Callers => On::Up(touched.node),
             };
-            self.next(&lists, Place { spot: row.at, weight: touched.total, on }, &mut places);
+            self.next(&lists, TreeBranch { spot: row.at, weight: touched.total, on }, &mut places);
         }
         Tree { roots: self.calls(&lists, places, least_period.max(1)) }
     }
 
     /// A node below the function, with what goes through it, but to what is counted with its way.
-    fn below(&self, touched: &Touched) -> Option<Place> {
+    fn below(&self, touched: &Touched) -> Option<TreeBranch> {
         let weight = touched.total.without(self.mine.total(touched.node));
         let on = On::Below(touched.from, touched.to);
-        (weight.samples > 0).then_some(Place { spot: touched.spot, weight, on })
+        (weight.samples > 0).then_some(TreeBranch { spot: touched.spot, weight, on })
     }
 
     /// Adds where it goes on from a place.
-    fn next(&self, lists: &Lists<'_>, place: Place, out: &mut Vec<Place>) {
+    fn next(&self, lists: &Lists<'_>, place: TreeBranch, out: &mut Vec<TreeBranch>) {
         match place.on {
             On::Below(from, to) => {
                 out.extend(lists.loads.below((from, to)).filter_map(|touched| self.below(touched)));
@@ -183,13 +183,13 @@ impl<'h> Trees<'h> {
             On::Up(node) => {
                 let parent = self.hot.nodes[node as usize].parent;
                 let spot = self.hot.nodes[parent as usize].spot;
-                out.extend((parent != 0).then_some(Place { spot, on: On::Up(parent), ..place }));
+                out.extend((parent != 0).then_some(TreeBranch { spot, on: On::Up(parent), ..place }));
             }
         }
     }
 
     /// Places as calls, the heaviest first: places of one spot are one call.
-    fn calls(&mut self, lists: &Lists<'_>, mut places: Vec<Place>, least_period: u64) -> Vec<Call> {
+    fn calls(&mut self, lists: &Lists<'_>, mut places: Vec<TreeBranch>, least_period: u64) -> Vec<Call> {
         let steps = &mut self.steps;
         let mut found: Vec<u32> = Vec::new();
         for place in &places {
@@ -205,7 +205,7 @@ impl<'h> Trees<'h> {
             let step = &mut steps[spot as usize];
             let is_heavy = step.weight.period >= least_period;
             if !is_heavy {
-                *step = Step::default();
+                *step = TreeStep::default();
             }
             is_heavy
         });
@@ -227,10 +227,10 @@ impl<'h> Trees<'h> {
                 step.next += 1;
             }
         }
-        let found: Vec<(u32, Step)> =
+        let found: Vec<(u32, TreeStep)> =
             found.into_iter().map(|spot| (spot, std::mem::take(&mut steps[spot as usize]))).collect();
         let mut calls = Vec::with_capacity(found.len());
-        for (spot, Step { weight, places: count, next }) in found {
+        for (spot, TreeStep { weight, places: count, next }) in found {
             let mut further = self.spare.pop().unwrap_or_default();
             for &place in &places[(next - count) as usize..next as usize] {
                 self.next(lists, place, &mut further);
@@ -245,6 +245,6 @@ impl<'h> Trees<'h> {
 }
 
 /// A step on the way to what was met in the function.
-fn way(touched: &Touched) -> Place {
-    Place { spot: touched.spot, weight: touched.total, on: On::Way(touched.from, touched.to) }
+fn way(touched: &Touched) -> TreeBranch {
+    TreeBranch { spot: touched.spot, weight: touched.total, on: On::Way(touched.from, touched.to) }
 }

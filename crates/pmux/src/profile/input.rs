@@ -4,7 +4,7 @@
 
 use super::error::ProfileError;
 use super::folder;
-use super::head::{Data, Head, PIPE_HEADER, is_pipe};
+use super::head::{DataSection, Head, PIPE_HEADER, is_pipe};
 use super::{Progress, Sources};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 /// A recording to read.
 pub struct Input {
-    source: Source,
+    source: InputSource,
     pub(super) sources: Sources,
     /// What a folder has beside the first one, in the order of time.
     next: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Input {
     beside: Vec<PathBuf>,
     files: Vec<PathBuf>,
     notes: Vec<String>,
-    tell: Option<Box<dyn FnMut(Progress) + Send>>,
+    on_progress: Option<Box<dyn FnMut(Progress) + Send>>,
     pub(super) counted: Counted,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Counted {
     Branches,
 }
 
-enum Source {
+enum InputSource {
     File(File),
     Stream(Box<dyn Read + Send>),
 }
@@ -90,16 +90,16 @@ impl Input {
     /// Of an opened file.
     #[must_use]
     pub fn file(file: File) -> Self {
-        Self::of(Source::File(file))
+        Self::of(InputSource::File(file))
     }
 
     /// Of anything that can be read once.
     #[must_use]
     pub fn stream(source: impl Read + Send + 'static) -> Self {
-        Self::of(Source::Stream(Box::new(source)))
+        Self::of(InputSource::Stream(Box::new(source)))
     }
 
-    fn of(source: Source) -> Self {
+    fn of(source: InputSource) -> Self {
         Self {
             source,
             sources: Sources::default(),
@@ -107,7 +107,7 @@ impl Input {
             beside: Vec::new(),
             files: Vec::new(),
             notes: Vec::new(),
-            tell: None,
+            on_progress: None,
             counted: Counted::Samples,
         }
     }
@@ -120,8 +120,8 @@ impl Input {
 
     /// Tells how far reading is, some hundred times in a large recording. It is dropped when reading has ended.
     #[must_use]
-    pub fn on_progress(self, tell: impl FnMut(Progress) + Send + 'static) -> Self {
-        Self { tell: Some(Box::new(tell)), ..self }
+    pub fn on_progress(self, on_progress: impl FnMut(Progress) + Send + 'static) -> Self {
+        Self { on_progress: Some(Box::new(on_progress)), ..self }
     }
 
     /// Makes a sample of each of the last branches that were recorded with one: its stack is where the branch went, called from where it
@@ -132,8 +132,8 @@ impl Input {
     }
 
     /// What [`Input::on_progress`] took.
-    pub(super) fn take_tell(&mut self) -> Option<Box<dyn FnMut(Progress) + Send>> {
-        self.tell.take()
+    pub(super) fn take_on_progress(&mut self) -> Option<Box<dyn FnMut(Progress) + Send>> {
+        self.on_progress.take()
     }
 
     /// The files that are read, in the order of time; none of a stream.
@@ -159,7 +159,7 @@ impl Input {
 
     /// When what is read was written last; `None` of a stream.
     pub(super) fn written(&self) -> Option<SystemTime> {
-        let Source::File(first) = &self.source else { return None };
+        let InputSource::File(first) = &self.source else { return None };
         let next = self.next.iter().map(std::fs::metadata);
         std::iter::once(first.metadata()).chain(next).filter_map(|data| data.ok()?.modified().ok()).max()
     }
@@ -172,8 +172,8 @@ impl Input {
     /// Reads the description, and leaves the records.
     pub(super) fn begin(self) -> Result<(Head, Records), ProfileError> {
         match self.source {
-            Source::File(file) => of_file(file),
-            Source::Stream(mut stream) => {
+            InputSource::File(file) => of_file(file),
+            InputSource::Stream(mut stream) => {
                 let mut first = [0; PIPE_HEADER];
                 let read = read_full(&mut stream, &mut first)?;
                 if is_pipe(first.get(..read).unwrap_or_default())? {
@@ -196,7 +196,7 @@ fn of_file(mut file: File) -> Result<(Head, Records), ProfileError> {
         let total = file.metadata()?.len();
         return Ok((Head::default(), Records { source: Box::new(file), total: Some(total), taken: 0 }));
     }
-    let (head, Data { offset, end }) = Head::read(&file)?;
+    let (head, DataSection { offset, end }) = Head::read(&file)?;
     let total = end - offset;
     file.seek(SeekFrom::Start(offset))?;
     Ok((head, Records { source: Box::new(file.take(total)), total: Some(total), taken: 0 }))

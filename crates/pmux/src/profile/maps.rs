@@ -13,7 +13,7 @@ const MOST: usize = 1 << 18;
 
 /// How addresses of a mapping become those of its module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Counting {
+pub(super) enum AddressRule {
     /// From the beginning of the mapping, plus this.
     From(u64),
     /// They stay as they are.
@@ -25,7 +25,7 @@ pub(super) enum Counting {
 pub(super) struct Mapping {
     pub(super) end: u64,
     pub(super) module: ModuleId,
-    pub(super) counting: Counting,
+    pub(super) counting: AddressRule,
 }
 
 /// Ranges by their beginning.
@@ -53,8 +53,8 @@ impl Maps {
             }
             if old.end > mapping.end {
                 let counting = match old.counting {
-                    Counting::From(offset) => Counting::From(offset.wrapping_add(mapping.end - old_start)),
-                    Counting::AsTheyAre => Counting::AsTheyAre,
+                    AddressRule::From(offset) => AddressRule::From(offset.wrapping_add(mapping.end - old_start)),
+                    AddressRule::AsTheyAre => AddressRule::AsTheyAre,
                 };
                 self.by_start.insert(mapping.end, Mapping { counting, ..old });
             }
@@ -73,8 +73,8 @@ impl Maps {
         let wanted = address.saturating_sub(u64::from(site == Site::Return));
         let (&start, mapping) = self.by_start.range(..=wanted).next_back().filter(|(_, found)| wanted < found.end)?;
         let address = match mapping.counting {
-            Counting::From(offset) => (address - start).wrapping_add(offset),
-            Counting::AsTheyAre => address,
+            AddressRule::From(offset) => (address - start).wrapping_add(offset),
+            AddressRule::AsTheyAre => address,
         };
         Some(Frame { module: mapping.module, address, site })
     }
@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mapping(end: u64, offset: u64) -> Mapping {
-        Mapping { end, module: ModuleId::UNKNOWN, counting: Counting::From(offset) }
+        Mapping { end, module: ModuleId::UNKNOWN, counting: AddressRule::From(offset) }
     }
 
     #[test]

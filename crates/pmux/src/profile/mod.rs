@@ -2,8 +2,8 @@
 //!
 //! What it is: [`read`] takes a recording ([`Input`]) and tells a [`Sink`] of each sample and each happening in the order of time.
 //! What many samples share is in the [`Profile`] and has numbers: names ([`Names`]), programs ([`Modules`]), stacks ([`Stacks`]),
-//! processes and threads ([`Tasks`]), events. [`Symbols`] knows what functions the frames are, each looked up once; [`Tally`] is a sink that
-//! adds samples up, [`Hot`] makes rows of them; [`formats`] takes tracepoints apart. Read first: [`Sink`], [`Sample`].
+//! processes and threads ([`Tasks`]), events. [`Symbols`] knows what functions the frames are, each looked up once; [`Tally`] is a
+//! sink that adds samples up, [`Hot`] makes rows of them; [`formats`] takes tracepoints apart. Read first: [`Sink`], [`Sample`].
 //!
 //! ```no_run
 //! use pmux::profile::{Input, Symbols, Tally, read};
@@ -49,24 +49,24 @@ mod tasks;
 mod unpack;
 mod whole;
 
-pub use crate::symbol::{CodeRange, Frame as CodeFrame, Sources};
-pub use choose::{Chosen, Wanted};
+pub use crate::symbol::{CodeRange, ResolvedFrame as CodeFrame, Sources};
+pub use choose::{Chosen, SampleFilter};
 pub use convert::read;
 pub use error::ProfileError;
 pub use folder::apart as recordings_apart;
 pub use head::{About, EventGroup, EventInfo};
-pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
-pub use hot_tree::{Call, CallChain, Order, Side, Tree, Trees};
+pub use hot::{Hot, Row, RowGroup, SortKey, Spot, apart, level};
+pub use hot_tree::{Call, CallChain, Order, Tree, TreeSide, Trees};
 pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
-pub use places::{CodeKind, Inlining, Look, Place, PlaceId, Places};
+pub use places::{CodeKind, Inlining, LookupDetail, SourceLine, SourceLineId, SourceLines};
 pub use spans::{Span, interval_ns, spans};
 pub use stacks::{Frame, FrameId, Site, StackId, Stacks};
 pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
-pub use whole::{Noted, Taken, What, Whole};
+pub use whole::{Noted, NotedKind, Taken, Whole};
 
 use crate::symbol::{KernelId, Recorded};
 /// Records and their fields, as the kernel writes them.
@@ -112,9 +112,9 @@ impl Profile {
     fn ended(&self) -> Option<SystemTime> {
         let (day_ns, clock_ns) = self.about.clock_moment_ns.unzip();
         let last_ns = self.about.sampled_ns.map(|(_, last)| last);
-        let told = day_ns.zip(clock_ns).zip(last_ns);
-        let told = told.and_then(|((day, clock), last)| day.checked_add(last)?.checked_sub(clock));
-        told.and_then(|ns| UNIX_EPOCH.checked_add(Duration::from_nanos(ns))).or(self.written)
+        let end_ns = day_ns.zip(clock_ns).zip(last_ns);
+        let end_ns = end_ns.and_then(|((day, clock), last)| day.checked_add(last)?.checked_sub(clock));
+        end_ns.and_then(|ns| UNIX_EPOCH.checked_add(Duration::from_nanos(ns))).or(self.written)
     }
 
     /// What is known of a module's file.

@@ -122,18 +122,18 @@ impl Modules {
     }
 
     /// Takes in the build ids that stand beside the records. What was mapped with one keeps its own.
-    pub(super) fn tell_build_ids(&mut self, names: &Names, build_ids: &BuildIds) {
+    pub(super) fn set_build_ids(&mut self, names: &Names, build_ids: &BuildIds) {
         for (place, module) in self.list.iter_mut().enumerate() {
-            let told = match ModuleId(place as u32) {
+            let id = match ModuleId(place as u32) {
                 ModuleId::KERNEL => build_ids.of_kernel(),
                 _ => build_ids.of(names.get(module.path).as_bytes()),
             };
-            module.build_id = module.build_id.or(told);
+            module.build_id = module.build_id.or(id);
         }
     }
 
     /// The kernel's build id was told.
-    pub(super) fn tell_kernel_build_id(&mut self, build_id: BuildId) {
+    pub(super) fn set_kernel_build_id(&mut self, build_id: BuildId) {
         if let Some(kernel) = self.list.get_mut(ModuleId::KERNEL.index()) {
             kernel.build_id.get_or_insert(build_id);
         }

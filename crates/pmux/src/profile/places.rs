@@ -1,7 +1,7 @@
 //! What frames look like to people: functions with their sources, inlined ones included.
 //!
-//! What it is: [`Places`] turns each frame of a recording into one function or several, each kept once, whatever draws them. Read first:
-//! [`Place`], then [`Places::of_stack`].
+//! What it is: [`SourceLines`] turns each frame of a recording into one function or several, each kept once, whatever draws them. Read
+//! first: [`SourceLine`], then [`SourceLines::of_stack`].
 //!
 //! **Invariant:** each frame has at least one place, and each place a name: where no function is known it is that of the program.
 
@@ -9,12 +9,12 @@ use super::{FrameId, Module, ModuleId, ModuleKind, Profile, StackId, Symbols};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// A place of [`Places`].
+/// A place of [`SourceLines`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PlaceId(u32);
+pub struct SourceLineId(u32);
 
-impl PlaceId {
-    /// Its place in [`Places::all`].
+impl SourceLineId {
+    /// Its place in [`SourceLines::all`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -47,7 +47,7 @@ pub enum Inlining {
 
 /// A line of a function, or the function where lines are not known.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct SourceLine {
     /// The function, or `[program]` where it is not known.
     pub function: Arc<str>,
     /// The program or library that it is in.
@@ -64,7 +64,7 @@ pub struct Place {
 
 /// How much is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Look {
+pub enum LookupDetail {
     /// Functions only.
     Functions,
     /// Inlined functions too, and lines of source.
@@ -74,17 +74,22 @@ pub enum Look {
 
 /// The places of a recording.
 #[derive(Debug)]
-pub struct Places {
-    all: Vec<Place>,
-    known: HashMap<Place, u32>,
+pub struct SourceLines {
+    all: Vec<SourceLine>,
+    known: HashMap<SourceLine, u32>,
     /// By frame: the innermost first.
-    by_frame: Vec<Option<Box<[PlaceId]>>>,
+    by_frame: Vec<Option<Box<[SourceLineId]>>>,
 }
 
-impl Places {
+impl SourceLines {
     /// Looks up the frames of some stacks.
     #[must_use]
-    pub fn of(profile: &Profile, symbols: &mut Symbols, stacks: impl IntoIterator<Item = StackId>, look: Look) -> Self {
+    pub fn of(
+        profile: &Profile,
+        symbols: &mut Symbols,
+        stacks: impl IntoIterator<Item = StackId>,
+        look: LookupDetail,
+    ) -> Self {
         let mut places =
             Self { all: Vec::new(), known: HashMap::new(), by_frame: vec![None; profile.stacks.frames().len()] };
         let mut is_done = vec![false; profile.stacks.len()];
@@ -102,7 +107,7 @@ impl Places {
                 at = profile.stacks.caller(at);
             }
         }
-        if look == Look::Lines {
+        if look == LookupDetail::Lines {
             symbols.resolve_lines(profile, wanted.iter().copied());
         }
         for frame in wanted {
@@ -111,7 +116,13 @@ impl Places {
         places
     }
 
-    fn look_up(&mut self, profile: &Profile, symbols: &mut Symbols, frame: FrameId, look: Look) -> Box<[PlaceId]> {
+    fn look_up(
+        &mut self,
+        profile: &Profile,
+        symbols: &mut Symbols,
+        frame: FrameId,
+        look: LookupDetail,
+    ) -> Box<[SourceLineId]> {
         let module = profile.stacks.frame(frame).module;
         let name = symbols.function_of(profile, frame).name.clone();
         let about = profile.modules.get(module);
@@ -122,17 +133,18 @@ impl Places {
             name
         };
         let kind = kind_of(profile, about);
-        let lines = if look == Look::Lines { symbols.lines_of(profile, frame) } else { Arc::default() };
+        let lines = if look == LookupDetail::Lines { symbols.lines_of(profile, frame) } else { Arc::default() };
         let Some((last, inlined)) = lines.split_last() else {
-            let place = Place { function: outer, module, kind, inlining: Inlining::Called, file: None, line: None };
+            let place =
+                SourceLine { function: outer, module, kind, inlining: Inlining::Called, file: None, line: None };
             return [self.id(place)].into();
         };
         let inlined = inlined.iter().map(|line| {
             let function = line.function.as_deref().map_or_else(|| Arc::clone(&outer), Arc::from);
-            Place { function, module, kind, inlining: Inlining::Inlined, file: line.file.clone(), line: line.line }
+            SourceLine { function, module, kind, inlining: Inlining::Inlined, file: line.file.clone(), line: line.line }
         });
-        let inlined: Vec<Place> = inlined.collect();
-        let last = Place {
+        let inlined: Vec<SourceLine> = inlined.collect();
+        let last = SourceLine {
             function: outer,
             module,
             kind,
@@ -143,18 +155,18 @@ impl Places {
         inlined.into_iter().chain([last]).map(|place| self.id(place)).collect()
     }
 
-    fn id(&mut self, place: Place) -> PlaceId {
+    fn id(&mut self, place: SourceLine) -> SourceLineId {
         let next = self.all.len() as u32;
         let id = *self.known.entry(place.clone()).or_insert(next);
         if id == next {
             self.all.push(place);
         }
-        PlaceId(id)
+        SourceLineId(id)
     }
 
     /// All places, by number.
     #[must_use]
-    pub fn all(&self) -> &[Place] {
+    pub fn all(&self) -> &[SourceLine] {
         &self.all
     }
 
@@ -163,18 +175,18 @@ impl Places {
     /// # Panics
     /// If the number is another recording's.
     #[must_use]
-    pub fn get(&self, id: PlaceId) -> &Place {
+    pub fn get(&self, id: SourceLineId) -> &SourceLine {
         &self.all[id.index()]
     }
 
     /// The places of a frame, the innermost first; empty of a frame that was not looked up.
     #[must_use]
-    pub fn of_frame(&self, frame: FrameId) -> &[PlaceId] {
+    pub fn of_frame(&self, frame: FrameId) -> &[SourceLineId] {
         self.by_frame.get(frame.index()).and_then(Option::as_deref).unwrap_or_default()
     }
 
     /// The places of a stack, the innermost first.
-    pub fn of_stack<'a>(&'a self, profile: &'a Profile, stack: StackId) -> impl Iterator<Item = PlaceId> + 'a {
+    pub fn of_stack<'a>(&'a self, profile: &'a Profile, stack: StackId) -> impl Iterator<Item = SourceLineId> + 'a {
         profile.stacks.walk(stack).flat_map(|frame| self.of_frame(frame).iter().copied())
     }
 }

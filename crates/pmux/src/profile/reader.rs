@@ -10,7 +10,7 @@ use super::error::ProfileError;
 use super::folder::Overlap;
 use super::head::Head;
 use super::input::{Input, Records};
-use super::rounds::{Batch, Met, Queue};
+use super::rounds::{Met, OrderedRecords, Queue};
 use super::unpack::Unpacker;
 use super::{Losses, Progress};
 use crate::perf_data::kind;
@@ -32,26 +32,26 @@ const AUXTRACE: u32 = 71;
 const COMPRESSED_2: u32 = 83;
 
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct ReadPart {
     /// What describes another recording of the same machine, which begins here.
     pub(super) again: Option<Box<Head>>,
     /// Records that describe the recording, as they are in a pipe: they come before the others.
-    pub(super) told: Vec<u8>,
+    pub(super) head_records: Vec<u8>,
     /// What the fields of tracepoints mean.
     pub(super) tracing: Option<Vec<u8>>,
     /// Records in the order of time.
-    pub(super) batch: Batch,
+    pub(super) batch: OrderedRecords,
     pub(super) progress: Option<Progress>,
 }
 
 #[derive(Default)]
-pub(super) struct End {
+pub(super) struct ReadEnd {
     pub(super) losses: Losses,
     pub(super) notes: Vec<String>,
 }
 
 /// Bytes that are read one after another, and what is known of what comes next in them.
-struct Stream {
+struct InputStream {
     records: Records,
     unpacker: Unpacker,
     /// What was unpacked, from the first record that is not whole.
@@ -63,7 +63,7 @@ struct Stream {
     last_ns: u64,
 }
 
-impl Stream {
+impl InputStream {
     fn new(records: Records) -> Self {
         let (unpacked, rest) = (Vec::new(), Vec::new());
         Self { records, unpacker: Unpacker::default(), unpacked, is_packed: false, rest, last_ns: 0 }
@@ -71,9 +71,9 @@ impl Stream {
 }
 
 pub(super) struct Reader {
-    stream: Stream,
+    stream: InputStream,
     /// What threads of the recorder wrote at the same time.
-    beside: Vec<Stream>,
+    beside: Vec<InputStream>,
     /// What is to be read after this one, the last one first.
     next: Vec<PathBuf>,
     /// How much was read of other recordings.
@@ -95,9 +95,9 @@ pub(super) struct Reader {
     last_id: (u64, u32),
     /// Of the block that is being read.
     met: Vec<Met>,
-    part: Part,
+    part: ReadPart,
     is_at_end: bool,
-    end: End,
+    end: ReadEnd,
 }
 
 impl Reader {
@@ -105,8 +105,8 @@ impl Reader {
     pub(super) fn new(records: Records, beside: Vec<Records>, head: &Head, mut next: Vec<PathBuf>) -> Self {
         next.reverse();
         Self {
-            stream: Stream::new(records),
-            beside: beside.into_iter().map(Stream::new).collect(),
+            stream: InputStream::new(records),
+            beside: beside.into_iter().map(InputStream::new).collect(),
             overlap: (!next.is_empty()).then(Overlap::default),
             next,
             before: Progress::default(),
@@ -118,9 +118,9 @@ impl Reader {
             first_event: 0,
             last_id: (0, 0),
             met: Vec::new(),
-            part: Part::default(),
+            part: ReadPart::default(),
             is_at_end: false,
-            end: End::default(),
+            end: ReadEnd::default(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Reader {
     ///
     /// # Errors
     /// Nothing at all can be read.
-    fn step(&mut self, used: Option<Part>) -> Result<Step, ProfileError> {
+    fn step(&mut self, used: Option<ReadPart>) -> Result<ReadStep, ProfileError> {
         if let Some(mut used) = used {
             used.batch.clear();
             self.part.batch = used.batch;
@@ -136,12 +136,12 @@ impl Reader {
         if !self.queue.fill(&mut self.part.batch) {
             if self.is_at_end {
                 self.end.losses.late = self.queue.late;
-                return Ok(Step::End(std::mem::take(&mut self.end)));
+                return Ok(ReadStep::End(std::mem::take(&mut self.end)));
             }
             self.read_block()?;
             self.queue.fill(&mut self.part.batch);
         }
-        Ok(Step::Part(std::mem::take(&mut self.part)))
+        Ok(ReadStep::Part(std::mem::take(&mut self.part)))
     }
 
     fn read_block(&mut self) -> Result<(), ProfileError> {
@@ -188,7 +188,7 @@ impl Reader {
         Ok(())
     }
 
-    fn streams(&self) -> impl Iterator<Item = &Stream> {
+    fn streams(&self) -> impl Iterator<Item = &InputStream> {
         std::iter::once(&self.stream).chain(&self.beside)
     }
 
@@ -236,7 +236,7 @@ impl Reader {
     }
 
     /// Goes on with other bytes.
-    fn take_up(&mut self, stream: Stream) {
+    fn take_up(&mut self, stream: InputStream) {
         self.before.bytes += self.stream.records.taken;
         self.before.of_bytes = Some(self.before.bytes);
         self.stream = stream;
@@ -244,7 +244,7 @@ impl Reader {
 
     /// Goes on with another recording of the same machine.
     fn begin_again(&mut self, head: Head, records: Records) {
-        self.take_up(Stream::new(records));
+        self.take_up(InputStream::new(records));
         // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
         let goes_on = self.goes_on(&head);
         if !goes_on {
@@ -339,7 +339,7 @@ impl Reader {
                 64.. => {
                     // The code that understands the records takes it as well, and says what is wrong with it.
                     let _ = self.head.take_record(header.kind.0, header.misc.0, payload);
-                    self.part.told.extend_from_slice(&block[at..next]);
+                    self.part.head_records.extend_from_slice(&block[at..next]);
                 }
                 _ => {
                     let met = self.meet(&block[at..next], at);
@@ -465,14 +465,14 @@ pub(super) fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), re
 /// Parts that are read before they are asked for.
 pub(super) enum Ahead {
     /// By a thread of its own, which is given back what is not needed any more.
-    Beside { parts: Receiver<Result<Step, ProfileError>>, used: Sender<Part> },
+    Beside { parts: Receiver<Result<ReadStep, ProfileError>>, used: Sender<ReadPart> },
     /// When they are asked for: there is one CPU only, or no thread is to be had.
-    Here { reader: Box<Reader>, used: Option<Part> },
+    Here { reader: Box<Reader>, used: Option<ReadPart> },
 }
 
-pub(super) enum Step {
-    Part(Part),
-    End(End),
+pub(super) enum ReadStep {
+    Part(ReadPart),
+    End(ReadEnd),
 }
 
 impl Ahead {
@@ -502,7 +502,7 @@ impl Ahead {
     ///
     /// # Errors
     /// Nothing at all can be read.
-    pub(super) fn next(&mut self) -> Result<Step, ProfileError> {
+    pub(super) fn next(&mut self) -> Result<ReadStep, ProfileError> {
         match self {
             Self::Beside { parts, .. } => {
                 let gone = || std::io::Error::other("the thread that reads has ended").into();
@@ -513,7 +513,7 @@ impl Ahead {
     }
 
     /// Gives back a part that is not needed any more: its memory is used again.
-    pub(super) fn give_back(&mut self, part: Part) {
+    pub(super) fn give_back(&mut self, part: ReadPart) {
         match self {
             // A reader that has ended needs no memory.
             Self::Beside { used, .. } => drop(used.send(part)),
@@ -523,10 +523,10 @@ impl Ahead {
 }
 
 /// Reads until the end, or until the receiver wants no more.
-fn run(mut reader: Reader, parts: &SyncSender<Result<Step, ProfileError>>, used: &Receiver<Part>) {
+fn run(mut reader: Reader, parts: &SyncSender<Result<ReadStep, ProfileError>>, used: &Receiver<ReadPart>) {
     loop {
         let step = reader.step(used.try_recv().ok());
-        let is_last = !matches!(step, Ok(Step::Part(_)));
+        let is_last = !matches!(step, Ok(ReadStep::Part(_)));
         if parts.send(step).is_err() || is_last {
             return;
         }

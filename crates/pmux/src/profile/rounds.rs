@@ -2,7 +2,7 @@
 //!
 //! What it is: each CPU's records come in order, and those of one CPU after those of another. At the end of a *round* all rings have
 //! been emptied once, so that whatever comes later is younger than the youngest record before the previous end. What can go is copied
-//! into batches: who takes them walks through memory from its front to its end. Read first: [`Queue::end_round`], [`Batch`].
+//! into batches: who takes them walks through memory from its front to its end. Read first: [`Queue::end_round`], [`OrderedRecords`].
 //!
 //! **Invariant:** what is held is at most two rounds, and never more than [`MOST_BYTES`] and a block: then the older half goes.
 
@@ -25,13 +25,13 @@ pub(super) struct Met {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct QueueEntry {
     met: Met,
     block: u32,
 }
 
 /// Of small records the entries take more than the bytes.
-const ENTRY_BYTES: usize = size_of::<Entry>();
+const ENTRY_BYTES: usize = size_of::<QueueEntry>();
 
 struct Block {
     bytes: Vec<u8>,
@@ -40,12 +40,12 @@ struct Block {
 
 /// Records in the order of time, one behind the other.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct OrderedRecords {
     bytes: Vec<u8>,
     records: Vec<Met>,
 }
 
-impl Batch {
+impl OrderedRecords {
     /// Adds the record that the bytes begin with.
     fn add(&mut self, bytes: &[u8], met: Met) {
         let size = RecordHeader::decode(bytes).map_or(0, |header| usize::from(header.size));
@@ -70,7 +70,7 @@ pub(super) struct Queue {
     blocks: VecDeque<Block>,
     /// The number of the first block.
     first: u32,
-    entries: Vec<Entry>,
+    entries: Vec<QueueEntry>,
     /// So many entries are in order and can go; so many of these have gone.
     ready: usize,
     gone: usize,
@@ -109,7 +109,7 @@ impl Queue {
         }
         let block = self.first.wrapping_add(self.blocks.len() as u32);
         for &met in records {
-            self.entries.push(Entry { met, block });
+            self.entries.push(QueueEntry { met, block });
             self.oldest_ns = self.oldest_ns.min(met.time_ns);
             self.late += u64::from(met.time_ns < self.gone_ns && met.time_ns != 0);
         }
@@ -150,7 +150,7 @@ impl Queue {
     }
 
     /// Puts what waits into order. Nothing may be ready.
-    fn make_ready(&mut self, limit: impl FnOnce(&[Entry]) -> u64) {
+    fn make_ready(&mut self, limit: impl FnOnce(&[QueueEntry]) -> u64) {
         // Runs that are in order already are what this sort is good at; those of one time stay as they came.
         self.entries.sort_by_key(|entry| entry.met.time_ns);
         let limit_ns = limit(&self.entries);
@@ -162,10 +162,10 @@ impl Queue {
     }
 
     /// Moves what can go into a batch, until that is full. Returns whether there was anything.
-    pub(super) fn fill(&mut self, batch: &mut Batch) -> bool {
+    pub(super) fn fill(&mut self, batch: &mut OrderedRecords) -> bool {
         let any = self.gone < self.ready;
         while self.gone < self.ready && batch.bytes.len() < BATCH_BYTES {
-            let Entry { met, block } = self.entries[self.gone];
+            let QueueEntry { met, block } = self.entries[self.gone];
             self.gone += 1;
             let place = block.wrapping_sub(self.first) as usize;
             let Some(block) = self.blocks.get_mut(place) else { continue };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn take(queue: &mut Queue, out: &mut Vec<u64>) {
-        let mut batch = Batch::default();
+        let mut batch = OrderedRecords::default();
         while queue.fill(&mut batch) {
             for (bytes, met) in batch.records() {
                 assert_eq!(bytes[8..16], met.time_ns.to_ne_bytes());

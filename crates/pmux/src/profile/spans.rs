@@ -3,7 +3,7 @@
 //! **Invariant:** a span is what was recorded, from the first sample on: one whose end was not seen ends with the recording, one whose
 //! beginning was not seen begins with it.
 
-use super::{Noted, Taken, ThreadId, What, Whole};
+use super::{Noted, NotedKind, Taken, ThreadId, Whole};
 use std::collections::HashMap;
 
 /// A thread had a CPU.
@@ -38,12 +38,12 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
         let Some(thread) = thread else { continue };
         let seat = cpu.map_or(Seat::Of(thread), Seat::Cpu);
         match what {
-            What::SwitchedIn => {
+            NotedKind::SwitchedIn => {
                 if let Some((before, from_ns)) = running.insert(seat, (thread, time_ns)) {
                     spans.push(Span { thread: before, cpu, from_ns, to_ns: time_ns });
                 }
             }
-            What::SwitchedOut | What::Preempted => match running.remove(&seat) {
+            NotedKind::SwitchedOut | NotedKind::Preempted => match running.remove(&seat) {
                 Some((before, from_ns)) if before == thread => {
                     spans.push(Span { thread, cpu, from_ns, to_ns: time_ns });
                 }
@@ -55,7 +55,7 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
                 None => {}
             },
             // Who ends does not give the CPU up any more.
-            What::Ended => {
+            NotedKind::Ended => {
                 if let Some(&(before, from_ns)) = running.get(&seat)
                     && before == thread
                 {
@@ -111,7 +111,7 @@ mod tests {
         (tasks.find(1, 1, &mut names), tasks.find(2, 2, &mut names))
     }
 
-    fn whole(notes: &[(u64, u32, ThreadId, What)]) -> Whole {
+    fn whole(notes: &[(u64, u32, ThreadId, NotedKind)]) -> Whole {
         let (thread, _) = two_threads();
         let sample = |time_ns| Taken {
             time_ns,
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn who_had_a_cpu_is_known_from_both_ends() {
+    fn a_span_on_a_cpu_is_known_from_both_ends() {
         let (a, b) = two_threads();
         let all = whole(&[
-            (90, 1, a, What::SwitchedIn),
-            (110, 0, a, What::SwitchedOut),
-            (110, 0, b, What::SwitchedIn),
-            (120, 1, a, What::Preempted),
-            (150, 0, a, What::SwitchedIn),
+            (90, 1, a, NotedKind::SwitchedIn),
+            (110, 0, a, NotedKind::SwitchedOut),
+            (110, 0, b, NotedKind::SwitchedIn),
+            (120, 1, a, NotedKind::Preempted),
+            (150, 0, a, NotedKind::SwitchedIn),
         ]);
         let span = |thread, cpu, from_ns, to_ns| Span { thread, cpu: Some(cpu), from_ns, to_ns };
         let expected = [span(a, 0, 100, 110), span(a, 1, 100, 120), span(b, 0, 110, 150), span(a, 0, 150, 200)];
@@ -147,9 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_has_no_cpu() {
+    fn a_thread_that_ends_has_no_cpu() {
         let (a, b) = two_threads();
-        let all = whole(&[(110, 0, a, What::SwitchedIn), (120, 0, a, What::Ended), (130, 1, b, What::Ended)]);
+        let all =
+            whole(&[(110, 0, a, NotedKind::SwitchedIn), (120, 0, a, NotedKind::Ended), (130, 1, b, NotedKind::Ended)]);
         assert_eq!(spans(&all), [Span { thread: a, cpu: Some(0), from_ns: 110, to_ns: 120 }]);
     }
 

@@ -72,7 +72,7 @@ impl Frame {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Node {
+struct StackNode {
     parent: u32,
     frame: FrameId,
 }
@@ -82,7 +82,7 @@ struct Node {
 pub struct Stacks {
     frames: Vec<Frame>,
     frame_ids: HashTable<u32>,
-    nodes: Vec<Node>,
+    nodes: Vec<StackNode>,
     /// By node: what it called first, or 0. Most have called nothing else, so these are found without a look-up.
     first_called: Vec<u32>,
     /// The other ones.
@@ -93,7 +93,7 @@ pub struct Stacks {
 impl Default for Stacks {
     fn default() -> Self {
         // The first node is the empty stack, which no look-up finds.
-        let nodes = vec![Node { parent: 0, frame: FrameId(u32::MAX) }];
+        let nodes = vec![StackNode { parent: 0, frame: FrameId(u32::MAX) }];
         let hasher = DefaultHashBuilder::default();
         let (frames, first_called) = (Vec::new(), vec![0]);
         Self { frames, frame_ids: HashTable::new(), nodes, first_called, node_ids: HashTable::new(), hasher }
@@ -125,7 +125,7 @@ impl Stacks {
 
     /// The stack in which `caller` has called a function.
     pub fn call(&mut self, caller: StackId, frame: FrameId) -> StackId {
-        let node = Node { parent: caller.0, frame };
+        let node = StackNode { parent: caller.0, frame };
         let first = self.first_called[caller.index()];
         if first != 0 && self.nodes[first as usize] == node {
             return StackId(first);

@@ -9,8 +9,8 @@
 mod code;
 
 use super::{Frame, FrameId, Inlining, ModuleId, ModuleKind, Profile};
-use crate::symbol::{CodeRange, KernelCode, Named};
-use code::{Code, FindKernel};
+use crate::symbol::{CodeRange, KernelCode, NamedFunction};
+use code::{FindKernel, SymbolSource};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -42,7 +42,7 @@ pub struct Function {
 
 /// What one look-up came to.
 #[derive(Clone, Copy)]
-struct Known {
+struct LookupResult {
     function: u32,
     offset: u32,
 }
@@ -51,23 +51,23 @@ struct Known {
 pub struct Symbols {
     functions: Vec<Function>,
     by_start: HashMap<(ModuleId, u64, bool), u32>,
-    by_frame: Vec<Option<Known>>,
+    by_frame: Vec<Option<LookupResult>>,
     /// By frame; only of those that a caller asked for.
-    lines: Vec<Option<Arc<[crate::symbol::Frame]>>>,
+    lines: Vec<Option<Arc<[crate::symbol::ResolvedFrame]>>>,
     /// By frame: what was inlined there, the innermost first.
     inlined: HashMap<usize, Box<[FunctionId]>>,
     inlined_ids: HashMap<(ModuleId, String), FunctionId>,
     /// So many frames were asked for what was inlined there.
     looked_into: usize,
     /// By module; `None` until it is needed. No thread waits for these locks: they let names be read side by side.
-    codes: Vec<Mutex<Option<Code>>>,
+    codes: Vec<Mutex<Option<SymbolSource>>>,
     kernel: OnceLock<Result<KernelCode, String>>,
     /// Of which modules was said what they lack.
     complained: HashSet<Option<ModuleId>>,
     notes: Vec<String>,
 }
 
-struct Batch {
+struct ModuleBatch {
     module: ModuleId,
     /// By their places in the list of all frames.
     frames: Vec<usize>,
@@ -182,13 +182,13 @@ impl Symbols {
     fn ask<T: Send>(
         &mut self,
         profile: &Profile,
-        batches: &[Batch],
-        question: impl Fn(&mut Code, &FindKernel<'_>, Frame) -> T + Sync,
+        batches: &[ModuleBatch],
+        question: impl Fn(&mut SymbolSource, &FindKernel<'_>, Frame) -> T + Sync,
     ) -> Vec<Vec<T>> {
         self.codes.resize_with(profile.modules.len().max(self.codes.len()), Mutex::default);
         let codes = &mut self.codes;
-        let mut job = |batch: &Batch| Mutex::new((code_of(codes, batch.module).take(), Vec::new()));
-        let jobs: Vec<Mutex<(Option<Code>, Vec<T>)>> = batches.iter().map(&mut job).collect();
+        let mut job = |batch: &ModuleBatch| Mutex::new((code_of(codes, batch.module).take(), Vec::new()));
+        let jobs: Vec<Mutex<(Option<SymbolSource>, Vec<T>)>> = batches.iter().map(&mut job).collect();
         let frames = profile.stacks.frames();
         let (kernel, next) = (&self.kernel, AtomicUsize::new(0));
         let work = || {
@@ -199,7 +199,7 @@ impl Symbols {
             } {
                 let Ok(mut job) = job.lock() else { continue };
                 let (code, found) = &mut *job;
-                let code = code.get_or_insert_with(|| Code::open(profile, batch.module));
+                let code = code.get_or_insert_with(|| SymbolSource::open(profile, batch.module));
                 let find = || find_kernel(kernel, profile).as_ref().ok();
                 found.extend(batch.frames.iter().map(|&index| question(code, &find, frames[index])));
             }
@@ -245,7 +245,7 @@ impl Symbols {
         }
     }
 
-    fn take(&mut self, batch: &Batch, frames: &[Frame], found: Vec<Option<Named>>) {
+    fn take(&mut self, batch: &ModuleBatch, frames: &[Frame], found: Vec<Option<NamedFunction>>) {
         let module = batch.module;
         for (&index, found) in batch.frames.iter().zip(found) {
             let is_known = found.is_some();
@@ -259,11 +259,11 @@ impl Symbols {
                 functions.len() as u32 - 1
             });
             let offset = frames[index].address.wrapping_sub(start).min(u64::from(u32::MAX)) as u32;
-            self.by_frame[index] = Some(Known { function, offset });
+            self.by_frame[index] = Some(LookupResult { function, offset });
         }
     }
 
-    fn known(&mut self, profile: &Profile, frame: FrameId) -> Known {
+    fn known(&mut self, profile: &Profile, frame: FrameId) -> LookupResult {
         let index = frame.index();
         if self.by_frame.len() <= index {
             self.by_frame.resize(profile.stacks.frames().len(), None);
@@ -271,11 +271,11 @@ impl Symbols {
         if let Some(known) = self.by_frame[index] {
             return known;
         }
-        let batch = Batch { module: profile.stacks.frame(frame).module, frames: vec![index] };
+        let batch = ModuleBatch { module: profile.stacks.frame(frame).module, frames: vec![index] };
         let found = self.ask(profile, &[batch], function_at);
-        let batch = Batch { module: profile.stacks.frame(frame).module, frames: vec![index] };
+        let batch = ModuleBatch { module: profile.stacks.frame(frame).module, frames: vec![index] };
         self.take(&batch, profile.stacks.frames(), found.into_iter().flatten().collect());
-        self.by_frame[index].unwrap_or(Known { function: 0, offset: 0 })
+        self.by_frame[index].unwrap_or(LookupResult { function: 0, offset: 0 })
     }
 
     /// The function of a frame.
@@ -295,7 +295,7 @@ impl Symbols {
         let Function { module, start, inlining: Inlining::Called, .. } = *self.functions.get(id.index())? else {
             return None;
         };
-        code_of(&mut self.codes, module).get_or_insert_with(|| Code::open(profile, module)).range(start)
+        code_of(&mut self.codes, module).get_or_insert_with(|| SymbolSource::open(profile, module)).range(start)
     }
 
     /// The number of the function of a frame that was looked up before.
@@ -316,19 +316,20 @@ impl Symbols {
 
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
     /// Empty where none is known. A caller that asks for many calls [`Symbols::resolve_lines`] before.
-    pub fn lines_of(&mut self, profile: &Profile, frame: FrameId) -> Arc<[crate::symbol::Frame]> {
+    pub fn lines_of(&mut self, profile: &Profile, frame: FrameId) -> Arc<[crate::symbol::ResolvedFrame]> {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
 }
 
-fn function_at(code: &mut Code, kernel: &FindKernel<'_>, frame: Frame) -> Option<Named> {
+fn function_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frame: Frame) -> Option<NamedFunction> {
     // A signal handler returns to the very beginning of a function that no call comes before.
-    let begins = |code: &mut Code| code.function(kernel, frame.address).filter(|named| named.start == frame.address);
+    let begins =
+        |code: &mut SymbolSource| code.function(kernel, frame.address).filter(|named| named.start == frame.address);
     code.function(kernel, frame.lookup()).or_else(|| (frame.lookup() != frame.address).then(|| begins(code)).flatten())
 }
 
-fn code_of(codes: &mut [Mutex<Option<Code>>], module: ModuleId) -> &mut Option<Code> {
+fn code_of(codes: &mut [Mutex<Option<SymbolSource>>], module: ModuleId) -> &mut Option<SymbolSource> {
     codes[module.index()].get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -340,13 +341,13 @@ fn find_kernel<'a>(
 }
 
 /// Frames by their modules: what takes longest comes first.
-fn batches(frames: &[Frame], wanted: impl IntoIterator<Item = usize>) -> Vec<Batch> {
-    let mut batches: Vec<Batch> = Vec::new();
+fn batches(frames: &[Frame], wanted: impl IntoIterator<Item = usize>) -> Vec<ModuleBatch> {
+    let mut batches: Vec<ModuleBatch> = Vec::new();
     let mut place: HashMap<ModuleId, usize> = HashMap::new();
     for index in wanted {
         let module = frames[index].module;
         let at = *place.entry(module).or_insert_with(|| {
-            batches.push(Batch { module, frames: Vec::new() });
+            batches.push(ModuleBatch { module, frames: Vec::new() });
             batches.len() - 1
         });
         batches[at].frames.push(index);

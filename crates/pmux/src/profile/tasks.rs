@@ -354,11 +354,11 @@ mod tests {
 
     #[test]
     fn a_child_has_its_parents_mappings_until_it_executes() {
-        use super::super::maps::{Counting, Mapping};
+        use super::super::maps::{AddressRule, Mapping};
         use super::super::modules::ModuleId;
         use super::super::stacks::Site;
         let (mut tasks, mut names) = (Tasks::default(), Names::default());
-        let mapping = Mapping { end: 20, module: ModuleId::UNKNOWN, counting: Counting::AsTheyAre };
+        let mapping = Mapping { end: 20, module: ModuleId::UNKNOWN, counting: AddressRule::AsTheyAre };
         tasks.change_maps(1).add(10, mapping);
         let child = tasks.fork((2, 2), (1, 1), Some(1), &mut names);
         assert_eq!(tasks.process_of(child).stamp, tasks.processes()[0].stamp);

@@ -17,12 +17,12 @@ const LAST_BLOCK: [u8; 3] = [1, 0, 0];
 pub(super) struct Unpacker {
     decoder: FrameDecoder,
     waiting: Vec<u8>,
-    state: State,
+    state: UnpackState,
     is_last: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum UnpackState {
     Between,
     Within,
     Broken,
@@ -30,18 +30,18 @@ enum State {
 
 impl Default for Unpacker {
     fn default() -> Self {
-        Self { decoder: FrameDecoder::new(), waiting: Vec::new(), state: State::Between, is_last: false }
+        Self { decoder: FrameDecoder::new(), waiting: Vec::new(), state: UnpackState::Between, is_last: false }
     }
 }
 
 impl Unpacker {
     /// Whether a stream is open, so that some of its bytes may not have come out.
     pub(super) fn holds_back(&self) -> bool {
-        self.state == State::Within
+        self.state == UnpackState::Within
     }
 
     pub(super) fn feed(&mut self, packed: &[u8]) {
-        if self.state != State::Broken {
+        if self.state != UnpackState::Broken {
             self.waiting.extend(packed);
         }
     }
@@ -51,7 +51,7 @@ impl Unpacker {
     /// # Errors
     /// What is wrong with them, as half a sentence; once.
     pub(super) fn unpack(&mut self, out: &mut Vec<u8>, most: usize) -> Result<bool, String> {
-        if self.state == State::Broken {
+        if self.state == UnpackState::Broken {
             return Ok(false);
         }
         let done = self.go_on(out, most);
@@ -63,13 +63,13 @@ impl Unpacker {
 
     /// Leaves out whatever comes.
     pub(super) fn give_up(&mut self) {
-        self.state = State::Broken;
+        self.state = UnpackState::Broken;
         self.waiting = Vec::new();
     }
 
     /// Ends a stream that was left open, and adds what it held back.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.state == State::Within {
+        if self.state == UnpackState::Within {
             self.waiting.extend(LAST_BLOCK);
             // A stream with a checksum wants one; ours is not compared.
             self.waiting.extend([0; 4]);
@@ -86,7 +86,7 @@ impl Unpacker {
                 break;
             }
             let rest = self.waiting.get(at..).unwrap_or_default();
-            if self.state == State::Between {
+            if self.state == UnpackState::Between {
                 if rest.is_empty() {
                     break;
                 }
@@ -94,7 +94,7 @@ impl Unpacker {
                 match self.decoder.reset(&mut source) {
                     Ok(()) => {
                         at += rest.len() - source.len();
-                        self.state = State::Within;
+                        self.state = UnpackState::Within;
                     }
                     Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
                         length, ..
@@ -120,7 +120,7 @@ impl Unpacker {
             self.is_last |= read > 0 && source.first().is_some_and(|first| first & 1 == 1);
             out.extend(&room[..written]);
             if self.decoder.is_finished() && self.decoder.can_collect() == 0 {
-                (self.state, self.is_last) = (State::Between, false);
+                (self.state, self.is_last) = (UnpackState::Between, false);
             } else if read == 0 && written == 0 {
                 break;
             }
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn what_grows_beyond_measure_is_unpacked_piece_by_piece() {
-        // A stream of blocks that each say one byte 128 KiB times, as the format has it: magic, window, blocks of 4 bytes. It becomes 32,767
-        // times as large; copies of stacks, which are mostly zeros, become some thousands of times as large.
+        // A stream of blocks that each say one byte 128 KiB times, as the format has it: magic, window, blocks of 4 bytes. It becomes
+        // 32,767 times as large; copies of stacks, which are mostly zeros, become some thousands of times as large.
         const BLOCKS: usize = 1000;
         let mut packed = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x38];
         let block = (0x2_0000_u32 << 3 | 1 << 1).to_le_bytes();

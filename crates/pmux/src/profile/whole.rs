@@ -30,7 +30,7 @@ pub struct Taken {
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum NotedKind {
     /// The thread began.
     Born,
     /// The thread ended.
@@ -61,7 +61,7 @@ pub struct Noted {
     /// To which thread, where that is known.
     pub thread: Option<ThreadId>,
     /// What.
-    pub what: What,
+    pub what: NotedKind,
 }
 
 /// All samples, and what happened.
@@ -94,23 +94,23 @@ impl Sink for Whole {
 
     fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
         let switched = |direction: &SwitchDirection| match direction {
-            SwitchDirection::In => What::SwitchedIn,
-            SwitchDirection::Out => What::SwitchedOut,
-            SwitchDirection::OutPreempted => What::Preempted,
+            SwitchDirection::In => NotedKind::SwitchedIn,
+            SwitchDirection::Out => NotedKind::SwitchedOut,
+            SwitchDirection::OutPreempted => NotedKind::Preempted,
         };
         let what = match happening.record {
-            Record::Fork(_) => What::Born,
-            Record::Exit(_) => What::Ended,
+            Record::Fork(_) => NotedKind::Born,
+            Record::Exit(_) => NotedKind::Ended,
             Record::Comm(_) => match happening.thread {
-                Some(thread) => What::Named(profile.tasks.thread(thread).name()),
+                Some(thread) => NotedKind::Named(profile.tasks.thread(thread).name()),
                 None => return ControlFlow::Continue(()),
             },
             Record::Switch(direction) => switched(direction),
             Record::SwitchCpuWide(switch) => switched(&switch.direction),
-            Record::Lost(lost) => What::Lost(lost.lost),
-            Record::LostSamples(lost) => What::Lost(lost.lost),
-            Record::Throttle(_) => What::Throttled,
-            Record::Unthrottle(_) => What::Unthrottled,
+            Record::Lost(lost) => NotedKind::Lost(lost.lost),
+            Record::LostSamples(lost) => NotedKind::Lost(lost.lost),
+            Record::Throttle(_) => NotedKind::Throttled,
+            Record::Unthrottle(_) => NotedKind::Unthrottled,
             _ => return ControlFlow::Continue(()),
         };
         // What was there before the recording has no time.

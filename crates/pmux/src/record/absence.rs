@@ -24,7 +24,7 @@ pub struct Absence {
 
 impl Absence {
     /// As it is written into a recording.
-    pub(crate) fn told(&self) -> (u32, u64, Option<u64>) {
+    pub(crate) fn fields(&self) -> (u32, u64, Option<u64>) {
         (self.cpu, self.from.0, self.to.map(|to| to.0))
     }
 }

@@ -7,7 +7,7 @@
 
 use super::RecordOptions;
 use crate::event::{Event, Modifier};
-use crate::outlet::CLOCK_MONOTONIC;
+use crate::ring_owner::CLOCK_MONOTONIC;
 use crate::target::Inherit;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling, Wakeup};
 
@@ -70,7 +70,7 @@ impl Keep {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scope {
+pub(super) enum RecordScope {
     /// Threads, and those that they start.
     Tasks,
     /// Whatever runs on CPUs.
@@ -91,11 +91,11 @@ pub(super) struct Able {
 /// The registers that a reader needs to unwind: all that a sample can have, but segments that are no use.
 const USER_REGISTERS: u64 = if cfg!(target_arch = "x86_64") { 0x00ff_0fff } else { (1 << 33) - 1 };
 
-fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
+fn with_identity(attr: &mut Attr, scope: RecordScope, able: Able) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
     attr.sample |= SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
-    if scope != Scope::Tasks {
+    if scope != RecordScope::Tasks {
         attr.sample |= SampleFormat::CPU;
     }
     // These are what the host asks for anyway.
@@ -103,7 +103,7 @@ fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
     attr.read_format.set(ReadFormat::LOST, able.lost);
 }
 
-pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, able: Able) -> Attr {
+pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: RecordScope, able: Able) -> Attr {
     let mut attr = event.attr;
     with_identity(&mut attr, scope, able);
     attr.sampling = match (event.sampling, options.rate) {
@@ -126,7 +126,7 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     if event.modifiers.has(Modifier::MaxPrecise) {
         attr.precise = Precise::from_bits_truncate(u64::from(able.precise));
     }
-    attr.sample.set(SampleFormat::CGROUP, scope == Scope::Cgroups);
+    attr.sample.set(SampleFormat::CGROUP, scope == RecordScope::Cgroups);
     with_call_chain(&mut attr, options.call_chain);
     inherit(&mut attr, options, scope);
     attr.flags.set(AttrFlags::INHERIT_STAT, options.exit_counts.asked() && attr.flags.contains(AttrFlags::INHERIT));
@@ -135,8 +135,8 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     attr
 }
 
-fn inherit(attr: &mut Attr, options: &RecordOptions, scope: Scope) {
-    attr.flags.set(AttrFlags::INHERIT, scope == Scope::Tasks && options.inherit == Inherit::Children);
+fn inherit(attr: &mut Attr, options: &RecordOptions, scope: RecordScope) {
+    attr.flags.set(AttrFlags::INHERIT, scope == RecordScope::Tasks && options.inherit == Inherit::Children);
 }
 
 fn with_call_chain(attr: &mut Attr, chain: CallChain) {
@@ -162,7 +162,7 @@ fn with_call_chain(attr: &mut Attr, chain: CallChain) {
 ///
 /// It asks for no build ids: up to Linux 6.18 at least, mappings that a kernel has marked for an event that did keep the mark
 /// when they are told to others that did not, and `perf record` ends with a failed assertion then.
-pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Attr {
+pub(super) fn tracking(options: &RecordOptions, scope: RecordScope, able: Able) -> Attr {
     let mut attr = Attr {
         kind: EventType::SOFTWARE,
         config: pmux_abi::attr::sw::DUMMY,
@@ -177,7 +177,7 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
     };
     with_identity(&mut attr, scope, able);
     attr.flags.set(AttrFlags::MMAP_DATA, options.maps_data().asked());
-    attr.flags.set(AttrFlags::CGROUP, scope == Scope::Cgroups);
+    attr.flags.set(AttrFlags::CGROUP, scope == RecordScope::Cgroups);
     attr.flags.set(AttrFlags::CONTEXT_SWITCH, options.switches.asked());
     attr.flags.set(PRIVILEGED.intersection(AttrFlags::NAMESPACES), true);
     attr.flags.set(PRIVILEGED.difference(AttrFlags::NAMESPACES), able.symbols);

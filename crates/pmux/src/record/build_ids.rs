@@ -1,6 +1,6 @@
 //! Build ids of what is mapped.
 //!
-//! What it is: a list that grows as mappings are told. Read first: [`BuildIds`].
+//! What it is: a list that grows as mappings are told. Read first: [`MappedBuildIds`].
 //!
 //! **Invariant:** a file is looked into once.
 
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 /// What is known of files that are mapped.
 #[derive(Default)]
-pub(crate) struct BuildIds {
+pub(crate) struct MappedBuildIds {
     /// Ids by the path of the file, as the kernel tells it.
     by_path: HashMap<Vec<u8>, Vec<u8>>,
     /// Which files were looked into, by file system and number.
@@ -28,7 +28,7 @@ pub(crate) struct BuildIds {
     record: Vec<u8>,
 }
 
-impl BuildIds {
+impl MappedBuildIds {
     /// Takes in a record about a mapping, as it lies in a ring.
     pub(super) fn note(&mut self, peek: &Peek<'_>, layout: &SampleLayout) {
         debug_assert_eq!(peek.kind(), RecordKind::MMAP2.0);
@@ -67,14 +67,14 @@ impl BuildIds {
             MapSource::Inode { major, minor, inode, .. } if !self.by_file.contains(&((major, minor), inode)) => {
                 let path = PathBuf::from(OsStr::from_bytes(mapping.filename));
                 let file = MappedFile { path, inode, device: (major, minor), presence };
-                let told = Mapping {
+                let mapped = Mapping {
                     start: mapping.addr,
                     end: mapping.addr.wrapping_add(mapping.len),
                     rights: MappingPerms { execute: true, ..MappingPerms::default() },
                     offset: mapping.pgoff,
                     backing: Backing::File(file),
                 };
-                self.look_into(&Proc::system(), mapping.pid.cast_signed(), &told);
+                self.look_into(&Proc::system(), mapping.pid.cast_signed(), &mapped);
             }
             MapSource::Inode { .. } => {}
         }

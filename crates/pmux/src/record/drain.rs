@@ -59,7 +59,7 @@ pub(super) struct Packing {
 const MOST_PASSES: usize = 4;
 
 /// So much of what was told of tasks is kept as it came, for the next file.
-const MUCH_TOLD_BYTES: usize = 1 << 20;
+const MUCH_TRACKING_BYTES: usize = 1 << 20;
 
 pub(super) const SAMPLE: u32 = RecordKind::SAMPLE.0;
 pub(super) const LOST: u32 = RecordKind::LOST.0;
@@ -125,7 +125,7 @@ impl Recorder {
         self.write_numbers(writer)?;
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
         let (progress, build_ids, past) = (&mut self.progress, &mut self.build_ids, &mut self.past);
-        let mut told = Vec::new();
+        let mut record = Vec::new();
         for ring in self.rings.each() {
             // Of what is compressed it is not known how long it becomes.
             let left_bytes = match (&self.packing, enough_bytes.saturating_sub(writer.data_bytes())) {
@@ -149,8 +149,8 @@ impl Recorder {
                     _ => {}
                 }
                 if let (Some(past), true) = (past.as_mut(), explains(peek.kind())) {
-                    peek.copy_to(&mut told);
-                    past.take(&told);
+                    peek.copy_to(&mut record);
+                    past.take(&record);
                 }
             });
             // The samples of a ring are in their order, all but those that interrupted another one.
@@ -176,7 +176,7 @@ impl Recorder {
             }
             .map_err(Error::Output)?;
         }
-        if let Some(past) = past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TOLD_BYTES) {
+        if let Some(past) = past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TRACKING_BYTES) {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
         }
         if writer.data_bytes() > before {

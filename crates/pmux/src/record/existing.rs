@@ -6,7 +6,7 @@
 //! **Invariant:** who has ended meanwhile is left out; what can't be read is left out.
 
 use super::attrs::Keep;
-use super::build_ids::BuildIds;
+use super::build_ids::MappedBuildIds;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{
     Cgroup, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task, TaskId,
@@ -17,16 +17,16 @@ use pmux_linux::cgroup_counts::{Pattern, find};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc, ProcError};
 
-pub(super) enum Whose<'a> {
+pub(super) enum ExistingTasks<'a> {
     /// All processes, and the kernel.
-    Everybody,
+    All,
     /// These threads' processes, and the kernel.
     Tasks(&'a [i32]),
 }
 
 pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
-    pub(super) build_ids: &'a mut BuildIds,
+    pub(super) build_ids: &'a mut MappedBuildIds,
     /// Whether samples say in which cgroup they were taken.
     pub(super) with_cgroups: Keep,
     pub(super) data: Keep,
@@ -37,15 +37,15 @@ pub(super) struct Existing<'a> {
 
 impl Existing<'_> {
     /// The records of all that was there. `meanwhile` is called between two processes.
-    pub(super) fn records(mut self, whose: &Whose<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
+    pub(super) fn records(mut self, whose: &ExistingTasks<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
         self.kernel();
         if self.with_cgroups == Keep::Record {
             self.cgroups();
         }
         let proc = Proc::system();
         let mut pids = match whose {
-            Whose::Everybody => proc.processes().unwrap_or_default(),
-            Whose::Tasks(tids) => tids.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect(),
+            ExistingTasks::All => proc.processes().unwrap_or_default(),
+            ExistingTasks::Tasks(tids) => tids.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect(),
         };
         pids.sort_unstable();
         pids.dedup();

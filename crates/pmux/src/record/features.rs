@@ -4,14 +4,14 @@
 
 use super::Absence;
 use super::drain::Packing;
-use super::existing::{Existing, Whose, empty_id, is_alive};
-use super::past::{Past, Told};
+use super::existing::{Existing, ExistingTasks, empty_id, is_alive};
+use super::past::{Past, TaskRecords};
 use super::rings::Rings;
 use super::{Keep, Recorder};
 use crate::error::Error;
-use crate::outlet::CLOCK_MONOTONIC;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
+use crate::ring_owner::CLOCK_MONOTONIC;
 use pmux_abi::attr::{EventType, SampleFormat};
 use pmux_abi::record::{RecordHeader, Records, SampleLayout};
 use pmux_linux::cpus::Cpus;
@@ -20,7 +20,7 @@ use std::fs::File;
 
 /// What the recording program says of the recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct About {
+pub struct RecorderInfo {
     /// The words of the command line; the program first.
     pub words: Vec<Vec<u8>>,
     /// Whether records are compressed.
@@ -49,7 +49,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Output`]; [`Error::Catalog`] where the formats of tracepoints can't be read.
-    pub fn begin(&mut self, file: File, about: &About) -> Result<Writer, Error> {
+    pub fn begin(&mut self, file: File, about: &RecorderInfo) -> Result<Writer, Error> {
         let early = self.early_features(about)?;
         let is_file = about.form == Form::File && file.metadata().is_ok_and(|meta| meta.is_file());
         let cpus = self.rings.bytes().1.max(if self.shared.is_some() { self.session.online().len() } else { 0 });
@@ -62,7 +62,7 @@ impl Recorder {
         let early = std::mem::take(&mut self.early);
         if let Some(past) = &mut self.past {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
-            let Told { state, records, .. } = past.tell();
+            let TaskRecords { state, records, .. } = past.snapshot();
             self.put(&mut writer, &state)?;
             self.put(&mut writer, &records)?;
         } else {
@@ -96,7 +96,7 @@ impl Recorder {
         for (event, id) in self.fresh.drain(..) {
             self.descs[event].ids.push(id);
         }
-        self.early_features(&About { words: words.to_vec(), ..About::default() })
+        self.early_features(&RecorderInfo { words: words.to_vec(), ..RecorderInfo::default() })
     }
 
     /// What was there before, as records of the first event. `meanwhile` is called again and again with the rings.
@@ -109,12 +109,12 @@ impl Recorder {
         let build_ids = &mut self.build_ids;
         let existing = Existing { layout, build_ids, with_cgroups, data, out: Vec::new(), scratch };
         let tids: Vec<i32> = self.tids.iter().copied().collect();
-        let whose = if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) };
+        let whose = if tids.is_empty() { ExistingTasks::All } else { ExistingTasks::Tasks(&tids) };
         let rings = &mut self.rings;
         existing.records(&whose, || meanwhile(rings))
     }
 
-    fn early_features(&mut self, about: &About) -> Result<Vec<FeatureBytes>, Error> {
+    fn early_features(&mut self, about: &RecorderInfo) -> Result<Vec<FeatureBytes>, Error> {
         let online = self.session.online().len() as u32;
         let mut features = match &self.of_machine {
             Some((known, features)) if *known == online => features.clone(),
@@ -165,7 +165,7 @@ impl Recorder {
             features.push(feature::compressed(packing.packer.ratio(), pack::ROOM_BYTES));
         }
         if !self.absences().is_empty() {
-            features.push(feature::absences(self.absences().iter().map(Absence::told)));
+            features.push(feature::absences(self.absences().iter().map(Absence::fields)));
         }
         features
     }

@@ -3,8 +3,8 @@
 //! **Invariant:** an event that is led has its id in the file before anything that it wrote is read out of a ring.
 
 use super::absence::Absence;
-use super::open::{Held, Role, Switch};
-use super::plan::{Part, by_part};
+use super::open::{EventRole, RecordedEvents, Switch};
+use super::plan::{PlanPart, by_part};
 use super::{RecordOptions, Recorder, most_samples_per_second};
 use crate::error::Error;
 use crate::target::Inherit;
@@ -32,7 +32,7 @@ impl Recorder {
             return Ok(());
         }
         for (which, event, cpu) in fresh {
-            let role = if which.is_some() { Role::Samples } else { Role::Tells };
+            let role = if which.is_some() { EventRole::Samples } else { EventRole::Tracking };
             let id = self.rings.lead(event, cpu, role)?;
             // The tracking event is the last one.
             let which = which.unwrap_or(self.tracking_index);
@@ -41,8 +41,8 @@ impl Recorder {
         }
         let engine = self.session.engine();
         match &self.held[index] {
-            Held::Cpus { tracking, .. } => engine.enable_set(*tracking)?,
-            Held::Task { tracking, .. } => engine.enable_group(tracking.group)?,
+            RecordedEvents::Cpus { tracking, .. } => engine.enable_set(*tracking)?,
+            RecordedEvents::Task { tracking, .. } => engine.enable_group(tracking.group)?,
         }
         Ok(())
     }
@@ -75,12 +75,12 @@ impl Recorder {
 
     /// What is switched together: what is recorded is part 0.
     fn members(&self, part: usize) -> Vec<Member> {
-        let of = |held: &Held| match held {
-            Held::Cpus { sampling, .. } => {
+        let of = |held: &RecordedEvents| match held {
+            RecordedEvents::Cpus { sampling, .. } => {
                 let sets = by_part(sampling, &self.parts).nth(part).unwrap_or_default();
                 sets.iter().map(|&set| Member::Set(set)).collect()
             }
-            Held::Task { .. } => Vec::new(),
+            RecordedEvents::Task { .. } => Vec::new(),
         };
         self.held.iter().flat_map(of).chain(self.groups_of(0, part).map(Member::Group)).collect()
     }
@@ -99,8 +99,8 @@ impl Recorder {
             self.retry_refused()?;
         }
         let new: Vec<CpuId> = match self.held.first() {
-            Some(Held::Task { .. }) => {
-                let led: HashSet<CpuId> = self.held.iter().filter_map(Held::cpu).collect();
+            Some(RecordedEvents::Task { .. }) => {
+                let led: HashSet<CpuId> = self.held.iter().filter_map(RecordedEvents::cpu).collect();
                 self.session.engine().online().iter().filter(|cpu| !led.contains(cpu)).collect()
             }
             _ => Vec::new(),
@@ -113,11 +113,11 @@ impl Recorder {
 
     /// A CPU that came back may be refused because the kernel allows less samples a second by now: then less it is.
     fn retry_refused(&mut self) -> Result<(), Error> {
-        let Some(Held::Cpus { sampling, tracking }) = self.held.first() else { return Ok(()) };
+        let Some(RecordedEvents::Cpus { sampling, tracking }) = self.held.first() else { return Ok(()) };
         let engine = self.session.engine();
         let mut why = Vec::new();
         let (specs, tracked) = self.specs_again();
-        let of_part = |(sets, part): (&[SetId], &Part)| {
+        let of_part = |(sets, part): (&[SetId], &PlanPart)| {
             sets.iter().map(|&set| (set, specs[part.groups.clone()].to_vec())).collect::<Vec<_>>()
         };
         let sets = by_part(sampling, &self.parts).zip(&self.parts).flat_map(of_part);
@@ -160,7 +160,7 @@ impl Recorder {
 
     /// Looks which CPUs were away, and answers how many have come back. Of threads nothing is missed: their events stay where they are.
     fn note_absences(&mut self) -> Result<usize, Error> {
-        let Some(Held::Cpus { tracking, .. }) = self.held.first() else { return Ok(0) };
+        let Some(RecordedEvents::Cpus { tracking, .. }) = self.held.first() else { return Ok(0) };
         let engine = self.session.engine();
         let now = engine.host().now();
         // No counter is asked: the tracking event counts nothing.
@@ -221,12 +221,12 @@ impl Recorder {
     /// The groups of a part on threads, of what is held from an index on.
     fn groups_of(&self, first: usize, part: usize) -> impl Iterator<Item = GroupId> {
         let groups = self.parts.get(part).map(|part| part.groups.clone()).unwrap_or_default();
-        let of = move |held: &Held| match held {
-            Held::Task { sampling, .. } => {
+        let of = move |held: &RecordedEvents| match held {
+            RecordedEvents::Task { sampling, .. } => {
                 let groups = sampling.get(groups.clone()).unwrap_or_default();
                 groups.iter().map(|opened| opened.group).collect()
             }
-            Held::Cpus { .. } => Vec::new(),
+            RecordedEvents::Cpus { .. } => Vec::new(),
         };
         self.held.iter().skip(first).flat_map(of)
     }
@@ -260,7 +260,7 @@ impl Recorder {
     }
 }
 
-impl Held {
+impl RecordedEvents {
     fn cpu(&self) -> Option<CpuId> {
         match self {
             Self::Task { cpu, .. } => Some(*cpu),

@@ -1,8 +1,8 @@
 //! Recording: samples and what explains them, from the kernel's rings into `perf.data`.
 //!
 //! What it is: [`Recorder`] opens sampling events through the engine (`open`), each of a CPU into the one ring of that CPU
-//! (`rings`), or asks a service for them (`shared`); `attrs` says what each event is asked; `existing` tells of what was there before, and `past` of what has come
-//! since, where another file is begun; `drain` moves what the rings
+//! (`rings`), or asks a service for them (`shared`); `attrs` says what each event is asked; `existing` tells of what was there before,
+//! and `past` of what has come since, where another file is begun; `drain` moves what the rings
 //! hold to a [`crate::perf_data::Writer`]. Read first: [`Recorder`].
 //!
 //! Beside the events that are asked for there is one more, *tracking*, which counts nothing: its records tell of names, mappings,
@@ -26,21 +26,21 @@ mod state;
 
 pub use absence::Absence;
 pub use attrs::{CallChain, Keep, Rate};
-pub(crate) use build_ids::BuildIds;
+pub(crate) use build_ids::MappedBuildIds;
 pub use drain::Progress;
 pub(crate) use existing::{empty_id, is_alive};
-pub use features::{About, Form};
-pub(crate) use open::Manner;
-pub(crate) use past::{Past, Told};
+pub use features::{Form, RecorderInfo};
+pub(crate) use open::RecordMode;
+pub(crate) use past::{Past, TaskRecords};
 
 use crate::command::{Command, Running};
 use crate::error::Error;
-use crate::flight::Lanes;
+use crate::flight::CpuRings;
 use crate::perf_data::{EventDesc, FeatureBytes};
 use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::{Inherit, Start};
-use open::Held;
+use open::RecordedEvents;
 use pmux_engine::engine::Exec;
 use pmux_engine::{EventId, EventSetId};
 use pmux_linux::host::LinuxHost;
@@ -82,7 +82,7 @@ pub struct Recorder {
     options: RecordOptions,
     /// The events as they were opened, the tracking one last.
     descs: Vec<EventDesc>,
-    held: Vec<Held>,
+    held: Vec<RecordedEvents>,
     rings: Rings,
     /// Which event of `descs` an open event is, and its id.
     known: HashMap<EventId, (usize, u64)>,
@@ -93,7 +93,7 @@ pub struct Recorder {
     /// How many events each group has, in their order.
     group_sizes: Vec<usize>,
     /// What is switched together.
-    parts: Vec<plan::Part>,
+    parts: Vec<plan::PlanPart>,
     absences: absence::Absences,
     /// Whether what is recorded is on: what is opened later for it is, too.
     sampling: open::Switch,
@@ -101,7 +101,7 @@ pub struct Recorder {
     event_sets: Vec<EventSetId>,
     tracking_index: usize,
     notes: Vec<String>,
-    build_ids: BuildIds,
+    build_ids: MappedBuildIds,
     progress: Progress,
     /// Records that came out of rings before there was a file.
     early: Vec<u8>,
@@ -154,8 +154,8 @@ impl Recorder {
     }
 
     /// The rings that are overwritten, if there are any.
-    pub(crate) fn lanes(&mut self) -> Option<&mut Lanes> {
-        self.rings.lanes()
+    pub(crate) fn cpu_rings(&mut self) -> Option<&mut CpuRings> {
+        self.rings.cpu_rings()
     }
 
     /// Lets the command go for which this was opened, or another one that runs meanwhile.

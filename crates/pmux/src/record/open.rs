@@ -6,8 +6,8 @@
 //!
 //! **Invariant:** after an error nothing is open. What the file says of an event is what the kernel was asked.
 
-use super::attrs::{Able, CallChain, PRIVILEGED, Scope};
-use super::build_ids::BuildIds;
+use super::attrs::{Able, CallChain, PRIVILEGED, RecordScope};
+use super::build_ids::MappedBuildIds;
 use super::drain::Progress;
 use super::plan::{Plan, able, by_part, samples_user};
 use super::rings::Rings;
@@ -15,7 +15,7 @@ use super::{RecordOptions, Recorder};
 use crate::clones::Cloning;
 use crate::error::Error;
 use crate::event::{Event, EventList, Modifier, Software};
-use crate::flight::Lanes;
+use crate::flight::CpuRings;
 use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{CpuChoice, Inherit, Target};
@@ -40,7 +40,7 @@ const MOST_ROUNDS: usize = 64;
 /// What is open beside the events: what is written, what is read of `/proc`, what is waited for.
 const OTHER_FILES: u64 = 16;
 
-pub(super) enum Held {
+pub(super) enum RecordedEvents {
     /// On CPUs: the tracking event, and the others, part by part, and of each part for each cgroup where cgroups are recorded.
     Cpus { tracking: SetId, sampling: Vec<SetId> },
     /// On a thread and a CPU.
@@ -49,18 +49,18 @@ pub(super) enum Held {
 
 /// What an event's records are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub(crate) enum EventRole {
     /// They are what is wanted.
     Samples,
     /// They explain the others.
-    Tells,
+    Tracking,
 }
 
 /// What is recorded otherwise than usual.
 #[derive(Default)]
-pub(crate) struct Manner {
+pub(crate) struct RecordMode {
     /// Where samples go, if they don't wait for a reader.
-    pub(crate) lanes: Option<Lanes>,
+    pub(crate) cpu_rings: Option<CpuRings>,
     /// Events that stay off until other code switches them on.
     pub(crate) sets: Vec<EventList>,
 }
@@ -86,7 +86,7 @@ fn files_of(target: &Target<'_>, plan: &Plan, cpus: usize, rings_of_cpu: usize) 
     (cpus * (rings_of_cpu + of_cpu)) as u64 + OTHER_FILES
 }
 
-struct Refused {
+struct RecordRefusal {
     /// The event; `None` for the tracking one.
     event: Option<usize>,
     error: OpenError,
@@ -110,7 +110,7 @@ impl Recorder {
         target: &Target<'_>,
         options: RecordOptions,
     ) -> Result<Self, Error> {
-        Self::open_as(session, events, target, options, Manner::default())
+        Self::open_as(session, events, target, options, RecordMode::default())
     }
 
     /// As [`Recorder::open`], in another manner.
@@ -119,18 +119,18 @@ impl Recorder {
         events: EventList,
         target: &Target<'_>,
         options: RecordOptions,
-        mut manner: Manner,
+        mut mode: RecordMode,
     ) -> Result<Self, Error> {
         if let Backend::Usage { why } = session.backend() {
             return Err(Error::Refused(vec![(**why).clone()]));
         }
         let scope = match target {
-            Target::Cgroups { names, .. } if names.len() > 1 => Scope::Cgroups,
-            Target::Cpus(_) | Target::Cgroups { .. } => Scope::Cpus,
-            _ => Scope::Tasks,
+            Target::Cgroups { names, .. } if names.len() > 1 => RecordScope::Cgroups,
+            Target::Cpus(_) | Target::Cgroups { .. } => RecordScope::Cpus,
+            _ => RecordScope::Tasks,
         };
         let able = able(session);
-        let mut plan = Plan::new(events, &mut manner, &options, scope, able)?;
+        let mut plan = Plan::new(events, &mut mode, &options, scope, able)?;
         session.watch_hotplug();
         let cpus: Vec<CpuId> = match target {
             Target::Cpus(cpus) | Target::Cgroups { cpus, .. } => {
@@ -139,9 +139,9 @@ impl Recorder {
             }
             _ => session.engine().online().iter().collect(),
         };
-        let rings_of_cpu = if manner.lanes.is_some() { 2 } else { 1 };
+        let rings_of_cpu = if mode.cpu_rings.is_some() { 2 } else { 1 };
         let files = |plan: &Plan| files_of(target, plan, cpus.len(), rings_of_cpu);
-        let rings = Rings::open(session, &cpus, options.ring_bytes, manner.lanes)
+        let rings = Rings::open(session, &cpus, options.ring_bytes, mode.cpu_rings)
             .map_err(|error| session.with_file_numbers(error, files(&plan)))?;
         let mut recorder = Self {
             session: session.clone(),
@@ -159,7 +159,7 @@ impl Recorder {
             absences: super::absence::Absences::default(),
             tracking_index: plan.attrs.len(),
             notes: Vec::new(),
-            build_ids: BuildIds::default(),
+            build_ids: MappedBuildIds::default(),
             progress: Progress::default(),
             early: Vec::new(),
             tids: HashSet::new(),
@@ -191,7 +191,7 @@ impl Recorder {
     }
 
     /// Opens everything, in a milder way where it has to be.
-    fn hold(&mut self, plan: &mut Plan, target: &Target<'_>, scope: Scope, able: Able) -> Result<(), Error> {
+    fn hold(&mut self, plan: &mut Plan, target: &Target<'_>, scope: RecordScope, able: Able) -> Result<(), Error> {
         loop {
             let refused = match target {
                 Target::Cpus(cpus) => self.hold_cpus(plan, cpus, &[SetScope::Everything])?,
@@ -215,8 +215,8 @@ impl Recorder {
     }
 
     /// Changes the plan to what may be granted, or says why nothing helps.
-    fn give_in(&self, plan: &mut Plan, refused: &Refused, scope: Scope, able: Able) -> Result<(), Error> {
-        let Refused { event, error, kind } = *refused;
+    fn give_in(&self, plan: &mut Plan, refused: &RecordRefusal, scope: RecordScope, able: Able) -> Result<(), Error> {
+        let RecordRefusal { event, error, kind } = *refused;
         let attr = event.map_or(plan.tracking, |event| plan.attrs[event]);
         let mut refusal = self.session.refusal(error, &attr, kind);
         let denied = refusal.kind == ReasonKind::NotPermitted;
@@ -236,7 +236,7 @@ impl Recorder {
             return Ok(());
         }
         let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-        let cpus = scope != Scope::Tasks;
+        let cpus = scope != RecordScope::Tasks;
         if denied && !cpus && !plan.attrs.iter().any(|attr| attr.flags.intersects(levels)) && samples_user(&attr) {
             plan.in_user_mode();
             plan.notes.push(format!("records user mode only: {}", refusal.summary));
@@ -288,7 +288,12 @@ impl Recorder {
         Ok(())
     }
 
-    fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scopes: &[SetScope]) -> Result<Option<Refused>, Error> {
+    fn hold_cpus(
+        &mut self,
+        plan: &Plan,
+        cpus: &CpuChoice,
+        scopes: &[SetScope],
+    ) -> Result<Option<RecordRefusal>, Error> {
         let (mask, absent) = cpus.mask(&self.session)?;
         let (specs, mut sampling) = (plan.specs(), Vec::new());
         let close = |sets: Vec<SetId>| sets.into_iter().for_each(|set| self.session.engine().close_set(set));
@@ -300,7 +305,7 @@ impl Recorder {
                     close(sampling);
                     let group = part.groups.start + group;
                     let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
-                    return Ok(Some(Refused { event: Some(event), ..refused }));
+                    return Ok(Some(RecordRefusal { event: Some(event), ..refused }));
                 }
             }
         }
@@ -308,7 +313,7 @@ impl Recorder {
         let groups = vec![GroupSpec::single(KERNEL, plan.tracking)];
         match self.open_set(groups, SetScope::Everything, &mask, absent) {
             Ok(tracking) => {
-                self.held.push(Held::Cpus { tracking, sampling });
+                self.held.push(RecordedEvents::Cpus { tracking, sampling });
                 Ok(None)
             }
             Err((_, refused)) => {
@@ -324,14 +329,14 @@ impl Recorder {
         scope: SetScope,
         mask: &CpuMask,
         absent: Absent,
-    ) -> Result<SetId, (usize, Refused)> {
+    ) -> Result<SetId, (usize, RecordRefusal)> {
         let request = SetRequest { groups, scope, mask: mask.clone(), absent };
         self.session.engine().open_set(request).map_err(|error| {
             let kind = match scope {
                 SetScope::Cgroup(_) => TargetKind::Cgroup,
                 _ => TargetKind::Cpu(error.cpu.0),
             };
-            (error.group, Refused { event: None, error: error.error, kind })
+            (error.group, RecordRefusal { event: None, error: error.error, kind })
         })
     }
 
@@ -343,7 +348,7 @@ impl Recorder {
         tids: &[i32],
         pids: &[i32],
         whose: Whose,
-    ) -> Result<Option<Refused>, Error> {
+    ) -> Result<Option<RecordRefusal>, Error> {
         const UNSETTLED: &str = "threads came and went faster than they could be listed: some may not be recorded";
         let (mut gone, mut born, mut cloning) = (None, HashSet::new(), Cloning::default());
         let mut settled = pids.is_empty();
@@ -390,14 +395,14 @@ impl Recorder {
         Ok(gone.filter(|_| self.held.is_empty()))
     }
 
-    fn hold_thread(&mut self, plan: &Plan, tid: i32, whose: Whose) -> Option<Refused> {
+    fn hold_thread(&mut self, plan: &Plan, tid: i32, whose: Whose) -> Option<RecordRefusal> {
         let cpus: Vec<CpuId> = self.session.engine().online().iter().collect();
         let before = self.held.len();
         let refused = cpus.iter().find_map(|&cpu| self.hold_thread_on(&plan.specs(), plan.tracking, tid, cpu).err());
         let (group, error) = refused?;
         self.close(before);
         let event = group.map(|group| plan.groups[group].1 + error.index().unwrap_or_default());
-        Some(Refused { event, error, kind: TargetKind::Task(whose) })
+        Some(RecordRefusal { event, error, kind: TargetKind::Task(whose) })
     }
 
     /// Opens everything on a thread and a CPU. Who is told to have been born has inherited what samples, so tracking comes last.
@@ -429,7 +434,7 @@ impl Recorder {
             sampling.iter().for_each(|opened| engine.close(opened.group));
         })?;
         let index = self.held.len();
-        self.held.push(Held::Task { cpu, tracking, sampling });
+        self.held.push(RecordedEvents::Task { cpu, tracking, sampling });
         // What can't be led anywhere tells nothing; the error comes again when all are led.
         let _ = self.lead(index);
         Ok(())
@@ -440,11 +445,11 @@ impl Recorder {
         let engine = self.session.engine();
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
-                Held::Cpus { tracking, sampling } => {
+                RecordedEvents::Cpus { tracking, sampling } => {
                     sampling.into_iter().for_each(|set| engine.close_set(set));
                     engine.close_set(tracking);
                 }
-                Held::Task { tracking, sampling, .. } => {
+                RecordedEvents::Task { tracking, sampling, .. } => {
                     sampling.iter().for_each(|opened| engine.close(opened.group));
                     engine.close(tracking.group);
                 }
@@ -453,11 +458,11 @@ impl Recorder {
     }
 
     /// The events of a held part: which one of `descs` each is, and its CPU; the tracking one is told as `None`.
-    pub(super) fn events_of(&self, held: &Held) -> Result<Vec<(Option<usize>, EventId, CpuId)>, Error> {
+    pub(super) fn events_of(&self, held: &RecordedEvents) -> Result<Vec<(Option<usize>, EventId, CpuId)>, Error> {
         let engine = self.session.engine();
         let mut events = Vec::new();
         match held {
-            Held::Cpus { tracking, sampling } => {
+            RecordedEvents::Cpus { tracking, sampling } => {
                 for (sets, part) in by_part(sampling, &self.parts).zip(&self.parts) {
                     for &set in sets {
                         for (cpu, members) in engine.set_events(set)? {
@@ -470,7 +475,7 @@ impl Recorder {
                     events.extend(members.into_iter().map(|event| (None, event, cpu)));
                 }
             }
-            Held::Task { cpu, tracking, sampling } => {
+            RecordedEvents::Task { cpu, tracking, sampling } => {
                 let all = sampling.iter().flat_map(|opened| opened.events.iter().copied());
                 events.extend(all.enumerate().map(|(index, event)| (Some(index), event, *cpu)));
                 events.push((None, tracking.events[0], *cpu));

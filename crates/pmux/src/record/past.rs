@@ -1,6 +1,6 @@
 //! What explains samples: names, mappings, births and ends, as far back as the oldest sample that is kept.
 //!
-//! What it is: a table of how things stood at a moment ([`State`]), and all records about tasks since then, in memory. The moment
+//! What it is: a table of how things stood at a moment ([`TaskTable`]), and all records about tasks since then, in memory. The moment
 //! moves on as samples are overwritten: what is older than the oldest one is taken into the table. Read first: [`Past::forget`].
 //!
 //! Memory: the table has what is alive; what was told since the moment is as much as happens in the time that is kept. Where that is
@@ -9,7 +9,7 @@
 //!
 //! **Invariant:** pure, and bounded. Records are in the order of their times when they are told.
 
-use super::state::State;
+use super::state::TaskTable;
 use pmux_abi::attr::Attr;
 use pmux_abi::record::{Record, RecordHeader, RecordKind, Records, SampleId, SampleLayout, decode_record};
 use std::ops::Range;
@@ -21,7 +21,7 @@ const SETTLED_NS: u64 = 500_000_000;
 
 pub(crate) struct Past {
     layout: SampleLayout,
-    state: State,
+    state: TaskTable,
     /// Records, one after another, and where they are.
     records: Vec<u8>,
     places: Vec<(u64, Range<usize>)>,
@@ -33,7 +33,7 @@ pub(crate) struct Past {
 
 /// What a snapshot tells of it.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct TaskRecords {
     /// How things stood, as records without a time.
     pub(crate) state: Vec<u8>,
     /// What came since then.
@@ -51,7 +51,7 @@ impl Past {
     pub(crate) fn new(tracking: &Attr, first: SampleLayout, id: SampleId, now_ns: u64) -> Self {
         Self {
             layout: SampleLayout::new(tracking),
-            state: State::new(first, id),
+            state: TaskTable::new(first, id),
             records: Vec::new(),
             places: Vec::new(),
             since_ns: now_ns,
@@ -131,10 +131,10 @@ impl Past {
     }
 
     /// All that is known, for a snapshot.
-    pub(crate) fn tell(&mut self) -> Told {
+    pub(crate) fn snapshot(&mut self) -> TaskRecords {
         self.sort();
-        Told {
-            state: self.state.tell(),
+        TaskRecords {
+            state: self.state.encode_records(),
             records: self.records.clone(),
             places: self.places.clone(),
             since_ns: self.since_ns,
@@ -197,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_in_order_whatever_the_order_it_came_in() {
+    fn a_snapshot_is_in_order_whatever_the_order_of_arrival() {
         let mut past = past();
         for pid in [5, 3, 9, 1] {
             life(&mut past, pid, u64::from(pid) * SECOND);
         }
-        let told = past.tell();
-        assert_eq!(told.places.len(), 12);
-        assert!(told.places.is_sorted_by_key(|(at, _)| *at));
+        let task_records = past.snapshot();
+        assert_eq!(task_records.places.len(), 12);
+        assert!(task_records.places.is_sorted_by_key(|(at, _)| *at));
         let layout = SampleLayout::new(&attr());
-        for (at, place) in &told.places {
-            assert_eq!(layout.time(&told.records[place.clone()]), Some(*at));
+        for (at, place) in &task_records.places {
+            assert_eq!(layout.time(&task_records.records[place.clone()]), Some(*at));
         }
-        assert!(told.state.is_empty());
+        assert!(task_records.state.is_empty());
     }
 
     #[test]
@@ -223,10 +223,10 @@ mod tests {
             most = most.max(past.bytes());
         }
         assert!(most < 10_000, "{most} bytes");
-        let told = past.tell();
-        let first = told.places.first().unwrap().0;
-        assert!(told.since_ns <= 19_989 * SECOND && first <= 19_990 * SECOND, "nothing younger is missing");
-        assert!(told.places.last().unwrap().0 > 19_999 * SECOND);
+        let task_records = past.snapshot();
+        let first = task_records.places.first().unwrap().0;
+        assert!(task_records.since_ns <= 19_989 * SECOND && first <= 19_990 * SECOND, "nothing younger is missing");
+        assert!(task_records.places.last().unwrap().0 > 19_999 * SECOND);
     }
 
     #[test]
@@ -239,28 +239,28 @@ mod tests {
             past.forget(0, (second + 2) * SECOND, |_| true);
             assert!(past.records.len() <= 4096 + 512);
         }
-        let told = past.tell();
-        assert!(told.since_ns > 900 * SECOND && told.since_ns < told.places[0].0);
+        let task_records = past.snapshot();
+        assert!(task_records.since_ns > 900 * SECOND && task_records.since_ns < task_records.places[0].0);
     }
 
     #[test]
-    fn what_is_just_being_told_is_not_closed() {
+    fn a_record_that_has_just_come_is_not_taken_into_the_table() {
         let mut past = past();
         life(&mut past, 3, SECOND);
         past.forget(u64::MAX, SECOND + SETTLED_NS / 2, |_| true);
-        assert_eq!(past.tell().places.len(), 3, "an older record may come yet");
+        assert_eq!(past.snapshot().places.len(), 3, "an older record may come yet");
         past.forget(u64::MAX, 10 * SECOND, |_| true);
-        assert_eq!((past.tell().places.len(), past.tell().state.len()), (0, 0));
+        assert_eq!((past.snapshot().places.len(), past.snapshot().state.len()), (0, 0));
     }
 
     #[test]
-    fn losses_are_counted_and_who_was_lost_sight_of_is_looked_for() {
+    fn losses_are_counted_and_tasks_that_were_lost_are_looked_for() {
         let mut past = past();
         let task = Task { pid: 4, ppid: 1, tid: 4, ptid: 1, time: SECOND };
         take(&mut past, &Record::Fork(task), SECOND);
         take(&mut past, &Record::Comm(Comm { pid: 4, tid: 4, cause: CommCause::Exec, comm: b"x" }), SECOND);
         take(&mut past, &Record::Lost(Lost { id: 7, lost: 12 }), SECOND);
         past.forget(u64::MAX, 9 * SECOND, |pid| pid != 4);
-        assert_eq!((past.lost(), past.tell().state.len()), (12, 0));
+        assert_eq!((past.lost(), past.snapshot().state.len()), (12, 0));
     }
 }

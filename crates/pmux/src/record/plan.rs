@@ -3,10 +3,10 @@
 //! **Invariant:** nothing is opened here.
 
 use super::RecordOptions;
-use super::attrs::{self, Able, Scope};
-use super::open::Manner;
+use super::attrs::{self, Able, RecordScope};
+use super::open::RecordMode;
 use crate::error::Error;
-use crate::event::{Event, EventList, Hardware, Modifier, Source};
+use crate::event::{Event, EventList, EventSource, Hardware, Modifier};
 use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::Start;
@@ -19,13 +19,13 @@ use std::ops::Range;
 
 /// Events that are switched together: the first part is what is recorded, the others are sets that other code switches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct PlanPart {
     pub(super) groups: Range<usize>,
     pub(super) events: Range<usize>,
 }
 
 /// The sets of each part, one for each cgroup.
-pub(super) fn by_part<'s>(sampling: &'s [SetId], parts: &[Part]) -> impl Iterator<Item = &'s [SetId]> {
+pub(super) fn by_part<'s>(sampling: &'s [SetId], parts: &[PlanPart]) -> impl Iterator<Item = &'s [SetId]> {
     sampling.chunks((sampling.len() / parts.len().max(1)).max(1))
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) events: Vec<Event>,
     /// Which events belong together: the first one, and how many.
     pub(super) groups: Vec<(String, usize, usize)>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PlanPart>,
     pub(super) attrs: Vec<Attr>,
     pub(super) tracking: Attr,
     /// Flags of all events that sample.
@@ -47,29 +47,29 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(
         events: EventList,
-        manner: &mut Manner,
+        mode: &mut RecordMode,
         options: &RecordOptions,
-        scope: Scope,
+        scope: RecordScope,
         able: Able,
     ) -> Result<Self, Error> {
         let chosen_by_us = events.groups.is_empty();
         let events = if chosen_by_us { usual_event() } else { events };
         let (mut all, mut groups, mut parts) = (Vec::new(), Vec::new(), Vec::new());
-        for part in std::iter::once(events).chain(std::mem::take(&mut manner.sets)) {
+        for part in std::iter::once(events).chain(std::mem::take(&mut mode.sets)) {
             let (first_group, first_event) = (groups.len(), all.len());
             for group in part.groups {
                 groups.push((group.name.unwrap_or_default(), all.len(), group.events.len()));
                 all.extend(group.events);
             }
-            parts.push(Part { groups: first_group..groups.len(), events: first_event..all.len() });
+            parts.push(PlanPart { groups: first_group..groups.len(), events: first_event..all.len() });
         }
-        if all.iter().any(|event| matches!(event.source, Source::Tool(_))) {
+        if all.iter().any(|event| matches!(event.source, EventSource::Tool(_))) {
             return Err(Error::Options(
                 "what pmux measures itself (duration_time, user_time, …) is counted, and has no samples: pmux stat",
             ));
         }
         let tracking = attrs::tracking(options, scope, able);
-        let flags = if manner.lanes.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
+        let flags = if mode.cpu_rings.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
         let (attrs, notes) = (Vec::new(), Vec::new());
         let mut plan = Self { events: all, groups, parts, attrs, tracking, flags, chosen_by_us, notes };
         plan.ask(options, scope, able);
@@ -77,7 +77,7 @@ impl Plan {
     }
 
     /// Makes the attributes of the events.
-    pub(super) fn ask(&mut self, options: &RecordOptions, scope: Scope, able: Able) {
+    pub(super) fn ask(&mut self, options: &RecordOptions, scope: RecordScope, able: Able) {
         self.attrs = self.events.iter().map(|event| attrs::sampling(event, options, scope, able)).collect();
         for &(_, first, count) in self.groups.iter().filter(|(_, _, count)| *count > 1) {
             let members = first..first + count;

@@ -1,14 +1,14 @@
 //! The rings of a recording: one for each CPU, into which all events of that CPU write.
 //!
-//! What it is: on each CPU an [`Outlet`], from which records are taken out. Where what samples is to be overwritten instead, that goes
-//! into rings of its own ([`Lanes`]), and only what explains samples is taken out here. Read first: [`Rings`].
+//! What it is: on each CPU an [`RingOwner`], from which records are taken out. Where what samples is to be overwritten instead, that goes
+//! into rings of its own ([`CpuRings`]), and only what explains samples is taken out here. Read first: [`Rings`].
 //!
 //! **Invariant:** a CPU has one such ring as long as the recording lasts.
 
-use super::open::Role;
+use super::open::EventRole;
 use crate::error::Error;
-use crate::flight::Lanes;
-use crate::outlet::{Outlet, is_too_large, pages};
+use crate::flight::CpuRings;
+use crate::ring_owner::{RingOwner, is_too_large, pages};
 use crate::session::Session;
 use pmux_engine::{CpuId, EventId};
 use pmux_linux::host::MappedRing;
@@ -23,10 +23,10 @@ const LEAST_BYTES: u64 = 32 << 10;
 
 pub(crate) struct Rings {
     session: Session,
-    outlets: Vec<Outlet<MappedRing>>,
+    ring_owners: Vec<RingOwner<MappedRing>>,
     pages: u32,
     /// Where samples go, if not here.
-    lanes: Option<Lanes>,
+    cpu_rings: Option<CpuRings>,
 }
 
 impl Rings {
@@ -35,18 +35,18 @@ impl Rings {
         session: &Session,
         cpus: &[CpuId],
         wanted_bytes: Option<u64>,
-        lanes: Option<Lanes>,
+        cpu_rings: Option<CpuRings>,
     ) -> Result<Self, Error> {
         let usual = USUAL_BYTES.min(TOTAL_BYTES / cpus.len().max(1) as u64).max(LEAST_BYTES * 4);
         let mut bytes = wanted_bytes.unwrap_or(usual);
-        let mut rings = Self { session: session.clone(), outlets: Vec::new(), pages: 0, lanes };
+        let mut rings = Self { session: session.clone(), ring_owners: Vec::new(), pages: 0, cpu_rings };
         loop {
             rings.pages = pages(bytes);
             // All in one size, or the first would take what the last ones need.
             match cpus.iter().try_for_each(|&cpu| rings.add(cpu)) {
                 Ok(()) => return Ok(rings),
                 Err(error) if is_too_large(&error) && wanted_bytes.is_none() && bytes > LEAST_BYTES => {
-                    rings.outlets.clear();
+                    rings.ring_owners.clear();
                     bytes /= 2;
                 }
                 Err(error) => return Err(error),
@@ -55,20 +55,23 @@ impl Rings {
     }
 
     pub(super) fn add(&mut self, cpu: CpuId) -> Result<(), Error> {
-        let outlet = Outlet::open(&self.session, cpu, self.pages, "mapping a ring for records")?;
-        self.outlets.push(outlet);
+        let ring_owner = RingOwner::open(&self.session, cpu, self.pages, "mapping a ring for records")?;
+        self.ring_owners.push(ring_owner);
         Ok(())
     }
 
     /// Leads an event into the ring of its CPU, which is made where there is none; answers the event's id of the kernel.
-    pub(super) fn lead(&mut self, event: EventId, cpu: CpuId, role: Role) -> Result<u64, Error> {
-        match &mut self.lanes {
-            Some(lanes) if role == Role::Samples => lanes.lead(event, cpu)?,
+    pub(super) fn lead(&mut self, event: EventId, cpu: CpuId, role: EventRole) -> Result<u64, Error> {
+        match &mut self.cpu_rings {
+            Some(cpu_rings) if role == EventRole::Samples => cpu_rings.lead(event, cpu)?,
             _ => {
-                if !self.outlets.iter().any(|outlet| outlet.cpu == cpu) {
+                if !self.ring_owners.iter().any(|ring_owner| ring_owner.cpu == cpu) {
                     self.add(cpu)?;
                 }
-                self.outlets.iter().filter(|outlet| outlet.cpu == cpu).try_for_each(|outlet| outlet.lead(event))?;
+                self.ring_owners
+                    .iter()
+                    .filter(|ring_owner| ring_owner.cpu == cpu)
+                    .try_for_each(|ring_owner| ring_owner.lead(event))?;
             }
         }
         let engine = self.session.engine();
@@ -78,22 +81,22 @@ impl Rings {
 
     /// What becomes readable when a ring fills up.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.outlets.iter().map(|outlet| outlet.ring.fd())
+        self.ring_owners.iter().map(|ring_owner| ring_owner.ring.fd())
     }
 
     /// The rings, by CPU as they came.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.outlets.iter_mut().map(|outlet| &mut outlet.ring.ring)
+        self.ring_owners.iter_mut().map(|ring_owner| &mut ring_owner.ring.ring)
     }
 
     /// Where samples go that are overwritten.
-    pub(crate) fn lanes(&mut self) -> Option<&mut Lanes> {
-        self.lanes.as_mut()
+    pub(crate) fn cpu_rings(&mut self) -> Option<&mut CpuRings> {
+        self.cpu_rings.as_mut()
     }
 
     /// Bytes of each, and how many there are.
     pub(super) fn bytes(&self) -> (u64, usize) {
-        let bytes = self.outlets.first().map_or(0, |outlet| outlet.ring.ring.capacity_bytes());
-        (bytes, self.outlets.len())
+        let bytes = self.ring_owners.first().map_or(0, |ring_owner| ring_owner.ring.ring.capacity_bytes());
+        (bytes, self.ring_owners.len())
     }
 }

@@ -8,17 +8,17 @@
 //!
 //! **Invariant:** a number that a record carries is in the file before the record.
 
-use super::attrs::{PRIVILEGED, Scope, TIME_AT};
-use super::build_ids::BuildIds;
+use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
+use super::build_ids::MappedBuildIds;
 use super::drain::{LOST, MMAP2, Progress, SAMPLE, THROTTLE};
-use super::open::Manner;
+use super::open::RecordMode;
 use super::plan::{Plan, able, samples_user};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
 use crate::error::Error;
 use crate::event::{Event, EventList, Software};
 use crate::perf_data::Writer;
-use crate::serving::{StreamQuestion, StreamScope};
+use crate::server_api::{StreamRequest, StreamScope};
 use crate::session::Session;
 use crate::subscription::Subscription;
 use crate::target::{CpuChoice, Start, Target};
@@ -72,16 +72,16 @@ impl Recorder {
         if events.groups.iter().any(|group| group.events.len() > 1) {
             return Err(Error::Options("groups of events are not recorded through the service: --shared=never"));
         }
-        let kind = if tids.is_empty() { Scope::Cpus } else { Scope::Tasks };
+        let kind = if tids.is_empty() { RecordScope::Cpus } else { RecordScope::Tasks };
         let able = able(session);
-        let mut plan = Plan::new(events, &mut Manner::default(), &options, kind, able)?;
+        let mut plan = Plan::new(events, &mut RecordMode::default(), &options, kind, able)?;
         let page_bytes = u64::from(pmux_linux::page_bytes()).max(LEAST_BYTES);
         let ring_bytes = options.ring_bytes.unwrap_or(USUAL_BYTES).max(page_bytes).next_power_of_two();
         let subscription = loop {
             let mut attrs = plan.attrs.clone();
             attrs.push(plan.tracking);
             let wake_bytes = ring_bytes / 4;
-            let question = StreamQuestion { scope: scope.clone(), attrs, ring_bytes, wake_bytes };
+            let question = StreamRequest { scope: scope.clone(), attrs, ring_bytes, wake_bytes };
             match Subscription::ask(session, &question) {
                 Ok(subscription) => break subscription,
                 Err(AskError::Away) => return Err(Error::NoService),
@@ -113,7 +113,7 @@ impl Recorder {
             group_sizes: Vec::new(),
             tracking_index: plan.attrs.len(),
             notes: plan.notes,
-            build_ids: BuildIds::default(),
+            build_ids: MappedBuildIds::default(),
             progress: Progress::default(),
             early: Vec::new(),
             tids: tids.into_iter().collect(),
@@ -264,7 +264,7 @@ fn give_in(
     plan: &mut Plan,
     refusal: &Refusal,
     options: &RecordOptions,
-    scope: Scope,
+    scope: RecordScope,
     session: &Session,
 ) -> Result<(), Error> {
     let denied = refusal.kind() == RefusalKind::Rights;
@@ -276,7 +276,7 @@ fn give_in(
     }
     let levelled = |attr: &Attr| attr.flags.intersects(levels);
     let may = plan.attrs.get(index).is_some_and(samples_user);
-    if denied && scope == Scope::Tasks && may && !plan.attrs.iter().any(levelled) {
+    if denied && scope == RecordScope::Tasks && may && !plan.attrs.iter().any(levelled) {
         plan.in_user_mode();
         plan.notes.push(format!("records user mode only: {}", refusal.text));
         return Ok(());

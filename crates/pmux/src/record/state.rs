@@ -1,7 +1,7 @@
 //! What explains samples, as it stands at a moment: what tasks are called, and what they have mapped.
 //!
 //! What it is: records about tasks, taken in one after another, leave a table; told again, the table is records once more, as if
-//! everything in it had begun just now. Who has ended is in it no more. Read first: [`State::take`], [`State::tell`].
+//! everything in it had begun just now. Who has ended is in it no more. Read first: [`TaskTable::take`], [`TaskTable::encode_records`].
 //!
 //! **Invariant:** pure. It grows with what is alive, not with time.
 
@@ -21,28 +21,28 @@ const KERNEL: u32 = u32::MAX;
 type Bytes = Arc<[u8]>;
 
 #[derive(Clone)]
-struct Mapping {
+struct MappingRecord {
     start: u64,
     end: u64,
     record: Bytes,
 }
 
 #[derive(Clone, Default)]
-struct Process {
+struct ProcessState {
     parent: u32,
     /// Each thread's name.
     threads: BTreeMap<u32, Bytes>,
     /// In the order in which they were made; none is covered by a younger one.
-    mappings: VecDeque<Mapping>,
+    mappings: VecDeque<MappingRecord>,
     namespaces: Option<Bytes>,
 }
 
-pub(super) struct State {
+pub(super) struct TaskTable {
     /// Of the records that it tells.
     layout: SampleLayout,
     id: SampleId,
-    processes: HashMap<u32, Process>,
-    kernel: Vec<Mapping>,
+    processes: HashMap<u32, ProcessState>,
+    kernel: Vec<MappingRecord>,
     /// Symbols that came, by address; programs, by number.
     symbols: BTreeMap<u64, Bytes>,
     programs: BTreeMap<u32, Bytes>,
@@ -51,7 +51,7 @@ pub(super) struct State {
     scratch: Box<[u8]>,
 }
 
-impl State {
+impl TaskTable {
     /// Of no process. What it tells is of this layout, and has this id.
     pub(super) fn new(layout: SampleLayout, id: SampleId) -> Self {
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
@@ -82,7 +82,7 @@ impl State {
                 let end = mapping.addr.saturating_add(mapping.len);
                 let record = self.keep(&Record::Mmap(mapping), misc);
                 self.kernel.retain(|known| known.start != mapping.addr);
-                self.kernel.push(Mapping { start: mapping.addr, end, record });
+                self.kernel.push(MappingRecord { start: mapping.addr, end, record });
             }
             Record::Namespaces(namespaces) => {
                 let record = self.keep(&Record::Namespaces(namespaces), misc);
@@ -160,7 +160,7 @@ impl State {
         if mappings.len() >= MOST_MAPPINGS {
             mappings.pop_front();
         }
-        mappings.push_back(Mapping { start, end, record });
+        mappings.push_back(MappingRecord { start, end, record });
     }
 
     /// Forgets processes that are not there any more: what told of their end was lost.
@@ -169,7 +169,7 @@ impl State {
     }
 
     /// The whole table, as records.
-    pub(super) fn tell(&mut self) -> Vec<u8> {
+    pub(super) fn encode_records(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let kernel = self.kernel.iter().map(|mapping| &mapping.record);
         let machine = kernel.chain(self.symbols.values()).chain(self.programs.values()).chain(self.cgroups.values());
@@ -178,27 +178,27 @@ impl State {
         pids.sort_unstable();
         for pid in pids {
             let Some(process) = self.processes.get(&pid).cloned() else { continue };
-            self.tell_process(pid, &process, &mut out);
+            self.put_process(pid, &process, &mut out);
         }
         out
     }
 
-    fn tell_process(&mut self, pid: u32, process: &Process, out: &mut Vec<u8>) {
+    fn put_process(&mut self, pid: u32, process: &ProcessState, out: &mut Vec<u8>) {
         // The first thread first: the others are its.
         let mut threads: Vec<_> = process.threads.iter().collect();
         threads.sort_by_key(|(tid, _)| **tid != pid);
         for (&tid, name) in threads {
             let (ppid, ptid) = if tid == pid { (process.parent, process.parent) } else { (pid, pid) };
             self.put(Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::FORK_EXEC, out);
-            self.tell_again(name, pid, tid, out);
+            self.put_again(name, pid, tid, out);
         }
         for record in process.mappings.iter().map(|mapping| &mapping.record).chain(&process.namespaces) {
-            self.tell_again(record, pid, pid, out);
+            self.put_again(record, pid, pid, out);
         }
     }
 
     /// Tells a record of a task, which may have been another task's first.
-    fn tell_again(&mut self, record: &Bytes, pid: u32, tid: u32, out: &mut Vec<u8>) {
+    fn put_again(&mut self, record: &Bytes, pid: u32, tid: u32, out: &mut Vec<u8>) {
         let layout = self.layout;
         let misc = RecordHeader::decode(record).map_or(Misc::default(), |header| header.misc);
         match decode_record(record, &layout) {
@@ -216,7 +216,7 @@ impl State {
 
     /// About how many bytes it takes. Mappings that a child has of its parent count for both.
     pub(super) fn bytes(&self) -> u64 {
-        let of = |process: &Process| {
+        let of = |process: &ProcessState| {
             let mapped = process.mappings.iter().map(|mapping| &mapping.record);
             let records = mapped.chain(process.threads.values()).chain(&process.namespaces);
             records.map(|record| record.len() as u64).sum::<u64>()
@@ -243,11 +243,11 @@ mod tests {
         SampleId { task: Some(Default::default()), time: Some(0), identifier: Some(0), ..SampleId::default() }
     }
 
-    struct Table(State);
+    struct Table(TaskTable);
 
     impl Table {
         fn new() -> Self {
-            Self(State::new(layout(), id()))
+            Self(TaskTable::new(layout(), id()))
         }
 
         fn take(&mut self, record: Record<'_>, misc: Misc) -> &mut Self {
@@ -286,28 +286,28 @@ mod tests {
         }
 
         /// What it tells, a line for each record.
-        fn told(&mut self) -> Vec<String> {
+        fn lines(&mut self) -> Vec<String> {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let told = self.0.tell();
+            let records = self.0.encode_records();
             let line = |record: &[u8]| match decode_record(record, &layout()).unwrap().0 {
                 Record::Fork(task) => format!("{}/{} of {}/{}", task.pid, task.tid, task.ppid, task.ptid),
                 Record::Comm(comm) => format!("{}/{} is {}", comm.pid, comm.tid, text(comm.comm)),
                 Record::Mmap2(map) => format!("{} maps {} at {}", map.pid, text(map.filename), map.addr),
                 other => format!("{other:?}"),
             };
-            Records::new(&told).map(|record| line(record.unwrap())).collect()
+            Records::new(&records).map(|record| line(record.unwrap())).collect()
         }
     }
 
     #[test]
-    fn who_is_alive_is_told_with_what_is_his() {
+    fn live_tasks_have_records_with_their_names_and_mappings() {
         let mut table = Table::new();
         table.fork((10, 10), (1, 1)).comm((10, 10), "sh", CommCause::Exec).map(10, 0, 4096, "/bin/sh");
         // A child has what its parent has, and its name; then it is another program.
         table.fork((11, 11), (10, 10)).fork((12, 12), (10, 10));
         table.comm((12, 12), "ls", CommCause::Exec).map(12, 0, 8192, "/bin/ls");
         table.fork((12, 9), (12, 12)).comm((12, 9), "helper", CommCause::Rename);
-        let told = [
+        let expected = [
             "10/10 of 1/1",
             "10/10 is sh",
             "10 maps /bin/sh at 0",
@@ -320,17 +320,17 @@ mod tests {
             "12/9 is helper",
             "12 maps /bin/ls at 0",
         ];
-        assert_eq!(table.told(), told);
+        assert_eq!(table.lines(), expected);
         // What it tells makes the same table, in whatever order threads come.
-        let bytes = table.0.tell();
+        let bytes = table.0.encode_records();
         let mut again = Table::new();
         Records::new(&bytes).for_each(|record| again.0.take(record.unwrap(), &layout()));
-        assert_eq!(again.told(), told);
+        assert_eq!(again.lines(), expected);
         // The first thread of a process may end first.
         table.exit((12, 12)).exit((10, 10)).exit((11, 11));
-        assert_eq!(table.told(), ["12/9 of 12/12", "12/9 is helper", "12 maps /bin/ls at 0"]);
+        assert_eq!(table.lines(), ["12/9 of 12/12", "12/9 is helper", "12 maps /bin/ls at 0"]);
         table.exit((12, 9));
-        assert_eq!((table.told().len(), table.0.bytes()), (0, 0));
+        assert_eq!((table.lines().len(), table.0.bytes()), (0, 0));
     }
 
     #[test]
@@ -339,18 +339,18 @@ mod tests {
         table.fork((10, 10), (1, 1)).comm((10, 10), "old", CommCause::Exec).map(10, 0, 4096, "/old");
         // No record has told of its end.
         table.fork((10, 10), (2, 2)).comm((10, 10), "new", CommCause::Rename);
-        assert_eq!(table.told(), ["10/10 of 2/2", "10/10 is new"]);
+        assert_eq!(table.lines(), ["10/10 of 2/2", "10/10 is new"]);
         table.0.sweep(|pid| pid != 10);
-        assert!(table.told().is_empty());
+        assert!(table.lines().is_empty());
     }
 
     #[test]
-    fn threads_that_are_told_of_before_the_first_one_stay() {
+    fn threads_whose_records_come_before_the_first_one_stay() {
         let mut table = Table::new();
         let task = |tid| Record::Fork(Task { pid: 10, tid, ppid: if tid == 10 { 1 } else { 10 }, ptid: 1, time: 0 });
         table.take(task(9), Misc::FORK_EXEC).comm((10, 9), "late", CommCause::Rename);
         table.take(task(10), Misc::FORK_EXEC).comm((10, 10), "first", CommCause::Rename);
-        assert_eq!(table.told(), ["10/10 of 1/1", "10/10 is first", "10/9 of 10/10", "10/9 is late"]);
+        assert_eq!(table.lines(), ["10/10 of 1/1", "10/10 is first", "10/9 of 10/10", "10/9 is late"]);
     }
 
     #[test]
@@ -358,12 +358,12 @@ mod tests {
         let mut table = Table::new();
         table.fork((10, 10), (1, 1)).comm((10, 10), "x", CommCause::Exec);
         table.map(10, 0, 4096, "a").map(10, 4096, 4096, "b").map(10, 4096, 8192, "c").map(10, 2048, 4096, "d");
-        let told = table.told();
-        assert_eq!(told[2..], ["10 maps a at 0", "10 maps c at 4096", "10 maps d at 2048"]);
+        let lines = table.lines();
+        assert_eq!(lines[2..], ["10 maps a at 0", "10 maps c at 4096", "10 maps d at 2048"]);
         for place in 0..2 * MOST_MAPPINGS as u64 {
             table.map(10, place << 20, 4096, "jit");
         }
-        assert_eq!(table.told().len(), 2 + MOST_MAPPINGS);
+        assert_eq!(table.lines().len(), 2 + MOST_MAPPINGS);
     }
 
     #[test]
@@ -374,6 +374,6 @@ mod tests {
         {
             table.0.take(bytes, &layout());
         }
-        assert!(table.told().is_empty());
+        assert!(table.lines().is_empty());
     }
 }

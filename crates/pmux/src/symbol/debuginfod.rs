@@ -22,14 +22,14 @@ const WHOLE_SECONDS: &str = "600";
 const FORGET_SECONDS: u64 = 600;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum DebuginfodFile {
     /// The program or library itself.
     Executable,
     /// Its debugging information.
     Debuginfo,
 }
 
-impl What {
+impl DebuginfodFile {
     fn word(self) -> &'static str {
         match self {
             Self::Executable => "executable",
@@ -39,7 +39,7 @@ impl What {
 }
 
 /// How a server answered.
-enum Answer {
+enum DebuginfodAnswer {
     Here,
     None,
 }
@@ -48,7 +48,7 @@ enum Answer {
 ///
 /// # Errors
 /// Why it can't be had, as a sentence.
-pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: What) -> Result<Option<PathBuf>, String> {
+pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: DebuginfodFile) -> Result<Option<PathBuf>, String> {
     let id = hex(build_id);
     let id = id.trim_end_matches("00");
     let (false, Some(cache)) = (sources.debuginfod.is_empty() || id.len() < 8, &sources.cache) else { return Ok(None) };
@@ -68,7 +68,7 @@ pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: What) -> Result<Op
     for server in &sources.debuginfod {
         let url = format!("{}/buildid/{id}/{}", server.trim_end_matches('/'), what.word());
         match get(&url, &new) {
-            Ok(Answer::Here) => {
+            Ok(DebuginfodAnswer::Here) => {
                 let found = File::open(&new).ok().and_then(|file| pmux_linux::build_id::of_file(&file));
                 if found.is_some_and(|found| is_same(build_id, &found)) {
                     fs::rename(&new, &file).map_err(failed)?;
@@ -76,7 +76,7 @@ pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: What) -> Result<Op
                 }
                 wrong = Some(format!("debuginfod: {url} is a file of another build"));
             }
-            Ok(Answer::None) => {}
+            Ok(DebuginfodAnswer::None) => {}
             Err(why) => wrong = Some(format!("debuginfod: {url}: {why}")),
         }
         let _ = fs::remove_file(&new);
@@ -91,7 +91,7 @@ pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: What) -> Result<Op
 }
 
 /// Gets a file by `curl`, which knows the proxies and the certificates of this machine.
-fn get(url: &str, into: &Path) -> Result<Answer, String> {
+fn get(url: &str, into: &Path) -> Result<DebuginfodAnswer, String> {
     const CURL_HTTP_ERROR: i32 = 22;
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("a server's address begins with http:// or https://".to_owned());
@@ -108,8 +108,8 @@ fn get(url: &str, into: &Path) -> Result<Answer, String> {
     })?;
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
     match done.status.code() {
-        Some(0) => Ok(Answer::Here),
-        Some(CURL_HTTP_ERROR) if said.contains("404") => Ok(Answer::None),
+        Some(0) => Ok(DebuginfodAnswer::Here),
+        Some(CURL_HTTP_ERROR) if said.contains("404") => Ok(DebuginfodAnswer::None),
         _ => Err(said),
     }
 }
@@ -160,30 +160,30 @@ mod tests {
         let (url, asked) = server(&path, me.clone(), 8);
         let cache = tempfile::tempdir().unwrap();
         // The first server can't be reached.
-        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let sources = Sources {
-            debuginfod: vec![format!("http://{nobody}"), url.clone()],
+            debuginfod: vec![format!("http://{closed_port}"), url.clone()],
             cache: Some(cache.path().to_owned()),
             ..Sources::default()
         };
         for _ in 0..2 {
-            let found = fetch(&sources, &id, What::Executable).unwrap().unwrap();
+            let found = fetch(&sources, &id, DebuginfodFile::Executable).unwrap().unwrap();
             assert_eq!(fs::read(found).unwrap(), me);
         }
         assert_eq!(*asked.lock().unwrap(), std::slice::from_ref(&path));
         let only = Sources { debuginfod: vec![url], ..sources.clone() };
         for _ in 0..2 {
-            assert_eq!(fetch(&only, &id, What::Debuginfo), Ok(None));
+            assert_eq!(fetch(&only, &id, DebuginfodFile::Debuginfo), Ok(None));
         }
         assert_eq!(asked.lock().unwrap().len(), 2, "who has not had it is not asked again at once");
-        let wrong = fetch(&only, &[0xdd; 20], What::Executable).unwrap_err();
+        let wrong = fetch(&only, &[0xdd; 20], DebuginfodFile::Executable).unwrap_err();
         assert!(wrong.contains("error: 500"), "{wrong}");
-        assert!(fetch(&sources, &[0xdd; 20], What::Executable).is_err());
+        assert!(fetch(&sources, &[0xdd; 20], DebuginfodFile::Executable).is_err());
         // Without servers, nothing is asked.
         let silent = Sources { debuginfod: Vec::new(), ..sources };
-        assert_eq!(fetch(&silent, &[1; 20], What::Executable), Ok(None));
+        assert_eq!(fetch(&silent, &[1; 20], DebuginfodFile::Executable), Ok(None));
         let odd = Sources { debuginfod: vec!["ftp://x".to_owned()], ..only };
-        assert!(fetch(&odd, &[2; 20], What::Executable).unwrap_err().contains("http://"));
+        assert!(fetch(&odd, &[2; 20], DebuginfodFile::Executable).unwrap_err().contains("http://"));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         let (url, _) = server(&format!("/buildid/{}/executable", hex(&[7; 20])), me, 1);
         let cache = tempfile::tempdir().unwrap();
         let sources = Sources { debuginfod: vec![url], cache: Some(cache.path().to_owned()), ..Sources::default() };
-        let wrong = fetch(&sources, &[7; 20], What::Executable).unwrap_err();
+        let wrong = fetch(&sources, &[7; 20], DebuginfodFile::Executable).unwrap_err();
         assert!(wrong.contains("another build"), "{wrong}");
         assert!(!cache.path().join("debuginfod").join(hex(&[7; 20])).join("executable").exists());
     }

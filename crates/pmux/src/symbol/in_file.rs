@@ -3,15 +3,15 @@
 //! **Invariant:** the file may be anything; several places for one name are an error, and none of them is taken.
 
 use super::debug::files::FOLDER;
-use super::elf::{Kind, Symbol, Table};
-use super::module::Module;
-use super::names::{Fit, Matcher, Rough};
+use super::elf::{Kind, Symbol, SymbolCoverage};
+use super::module::LoadedModule;
+use super::names::{Fit, NameMatcher, Rough};
 use crate::event::nearest::nearest_by;
 use pmux_linux::plain_file;
 use std::path::Path;
 
 /// How many places of one name are told.
-const TOLD: usize = 4;
+const MOST_LISTED: usize = 4;
 
 /// The offset in a file of a place in its code: `FUNCTION`, `FUNCTION+OFFSET`, or `0x…` as the file counts addresses.
 ///
@@ -22,7 +22,7 @@ pub(crate) fn code_in_file(path: &Path, place: &str) -> Result<u64, (String, Vec
     let shown = path.display();
     let unreadable = |error: String| plain(format!("{shown} can't be read: {error}"));
     let file = plain_file::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let module = Module::read(file, path, Path::new(FOLDER)).map_err(unreadable)?;
+    let module = LoadedModule::read(file, path, Path::new(FOLDER)).map_err(unreadable)?;
     let address = match hexadecimal(place) {
         Some(address) => address,
         None => address_of(&module, place)?,
@@ -39,7 +39,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-fn address_of(module: &Module, place: &str) -> Result<u64, (String, Vec<String>)> {
+fn address_of(module: &LoadedModule, place: &str) -> Result<u64, (String, Vec<String>)> {
     // What stands behind the last plus is an offset if it is a number; `operator+` is a name.
     let split = place.rsplit_once('+').and_then(|(name, offset)| {
         let offset = hexadecimal(offset).or_else(|| offset.parse().ok())?;
@@ -47,7 +47,7 @@ fn address_of(module: &Module, place: &str) -> Result<u64, (String, Vec<String>)
     });
     let (name, offset) = split.unwrap_or((place, 0));
     let symbols = &module.elf.symbols;
-    let matcher = Matcher::new(name);
+    let matcher = NameMatcher::new(name);
     let mut found: Vec<(Fit, &Symbol)> = symbols
         .iter()
         .filter(|symbol| symbol.kind == Kind::Code)
@@ -78,7 +78,7 @@ fn address_of(module: &Module, place: &str) -> Result<u64, (String, Vec<String>)
                 )
             } else {
                 let stripped = match module.elf.table {
-                    Table::Full => "",
+                    SymbolCoverage::Full => "",
                     _ => {
                         ", as far as it tells: it was stripped of names. Its debugging information has them; an address will do"
                     }
@@ -92,10 +92,10 @@ fn address_of(module: &Module, place: &str) -> Result<u64, (String, Vec<String>)
             _ => Err((format!("`{name}` has {} bytes: there is no byte {offset} of it", symbol.size), Vec::new())),
         },
         several => {
-            let places = several.iter().take(TOLD);
+            let places = several.iter().take(MOST_LISTED);
             let places: Vec<_> =
                 places.map(|(_, symbol)| format!("{:#x} {}", symbol.address, module.readable(symbol))).collect();
-            let more = if several.len() > TOLD { ", …" } else { "" };
+            let more = if several.len() > MOST_LISTED { ", …" } else { "" };
             let (path, count, places) = (&module.path, several.len(), places.join(", "));
             Err((
                 format!("{path} has {count} functions `{name}`: name one by its address ({places}{more})"),

@@ -8,8 +8,8 @@
 //!
 //! Source: `tools/perf/Documentation/jit-interface.txt`, `jitdump-specification.txt`.
 
-use super::kept::Named;
-use super::place::Frame;
+use super::kept::NamedFunction;
+use super::place::ResolvedFrame;
 use crate::bytes::Fields;
 use pmux_linux::plain_file;
 use std::collections::HashMap;
@@ -33,16 +33,16 @@ const LINES: u32 = 2;
 const HEADER_BYTES: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Function {
+struct JitFunction {
     start: u64,
     end: u64,
     name: Arc<str>,
     /// Where lines begin, as bytes from its beginning.
-    lines: Arc<[(u64, Line)]>,
+    lines: Arc<[(u64, JitLine)]>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Line {
+struct JitLine {
     file: Arc<str>,
     line: u32,
 }
@@ -51,7 +51,7 @@ struct Line {
 #[derive(Default)]
 pub(crate) struct JitCode {
     /// By their beginning; of those that begin at one place the last one is meant.
-    functions: Vec<Function>,
+    functions: Vec<JitFunction>,
     /// While a dump is read: the function that began at a place last.
     last_at: HashMap<u64, usize>,
 }
@@ -78,7 +78,7 @@ impl JitCode {
             let mut number = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
             let (start, length) = (number()?, number()?);
             let name = words.next()?.trim().into();
-            Some(Function { start, end: start.checked_add(length)?, name, lines: Arc::default() })
+            Some(JitFunction { start, end: start.checked_add(length)?, name, lines: Arc::default() })
         };
         self.functions.extend(text.split(|&byte| byte == b'\n').filter_map(line).take(MOST_FUNCTIONS));
     }
@@ -88,7 +88,7 @@ impl JitCode {
         let (Some(MAGIC), Some(_version), Some(size)) = (head.u32(), head.u32(), head.u32()) else { return };
         let mut rest = bytes.get(size as usize..).unwrap_or_default();
         // Lines come before the function that they are of.
-        let mut lines: Vec<(u64, Line)> = Vec::new();
+        let mut lines: Vec<(u64, JitLine)> = Vec::new();
         loop {
             let mut record = Fields(rest);
             let (Some(kind), Some(length)) = (record.u32(), record.u32()) else { return };
@@ -105,18 +105,19 @@ impl JitCode {
         }
     }
 
-    fn load(&mut self, fields: &mut Fields<'_>, lines: Vec<(u64, Line)>) -> Option<()> {
+    fn load(&mut self, fields: &mut Fields<'_>, lines: Vec<(u64, JitLine)>) -> Option<()> {
         let (_pid, _tid, _vma) = (fields.u32()?, fields.u32()?, fields.u64()?);
         let (start, length, _number) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let name = String::from_utf8_lossy(fields.zero_ended()?).into();
-        let inside = |(address, line): (u64, Line)| Some((address.checked_sub(start).filter(|at| *at < length)?, line));
+        let inside =
+            |(address, line): (u64, JitLine)| Some((address.checked_sub(start).filter(|at| *at < length)?, line));
         let mut lines: Vec<_> = lines.into_iter().filter_map(inside).collect();
         lines.sort_by_key(|(at, _)| *at);
-        self.add(Function { start, end: start.checked_add(length)?, name, lines: lines.into() });
+        self.add(JitFunction { start, end: start.checked_add(length)?, name, lines: lines.into() });
         Some(())
     }
 
-    fn add(&mut self, function: Function) {
+    fn add(&mut self, function: JitFunction) {
         if self.functions.len() < MOST_FUNCTIONS {
             self.last_at.insert(function.start, self.functions.len());
             self.functions.push(function);
@@ -128,30 +129,35 @@ impl JitCode {
         let (from, to) = (fields.u64()?, fields.u64()?);
         let old = self.functions.get(*self.last_at.get(&from)?)?;
         let end = to.checked_add(old.end - old.start)?;
-        let moved = Function { start: to, end, ..old.clone() };
+        let moved = JitFunction { start: to, end, ..old.clone() };
         self.add(moved);
         Some(())
     }
 
-    fn at(&self, address: u64) -> Option<&Function> {
+    fn at(&self, address: u64) -> Option<&JitFunction> {
         let behind = self.functions.partition_point(|function| function.start <= address);
         self.functions.get(behind.checked_sub(1)?).filter(|function| address < function.end)
     }
 
-    pub(crate) fn function(&self, address: u64) -> Option<Named> {
-        self.at(address).map(|function| Named { start: function.start, name: Arc::clone(&function.name) })
+    pub(crate) fn function(&self, address: u64) -> Option<NamedFunction> {
+        self.at(address).map(|function| NamedFunction { start: function.start, name: Arc::clone(&function.name) })
     }
 
     /// The line at an address; empty where none was told.
-    pub(crate) fn lines(&self, address: u64) -> Arc<[Frame]> {
+    pub(crate) fn lines(&self, address: u64) -> Arc<[ResolvedFrame]> {
         let Some(function) = self.at(address) else { return Arc::default() };
         let behind = function.lines.partition_point(|(at, _)| *at <= address - function.start);
         let Some((_, line)) = behind.checked_sub(1).and_then(|at| function.lines.get(at)) else {
             return Arc::default();
         };
         let (name, file) = (function.name.to_string(), Arc::clone(&line.file));
-        [Frame { function: Some(name), offset: None, file: Some(file), line: (line.line > 0).then_some(line.line) }]
-            .into()
+        [ResolvedFrame {
+            function: Some(name),
+            offset: None,
+            file: Some(file),
+            line: (line.line > 0).then_some(line.line),
+        }]
+        .into()
     }
 }
 
@@ -177,10 +183,10 @@ fn open_map(path: &Path) -> Option<File> {
 }
 
 /// Lines of a function that comes behind them, by their addresses.
-fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, Line)> {
+fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, JitLine)> {
     /// Stands for the name of the entry before.
     const SAME: &[u8] = &[0xff];
-    let mut lines: Vec<(u64, Line)> = Vec::new();
+    let mut lines: Vec<(u64, JitLine)> = Vec::new();
     let (Some(_address), Some(count)) = (fields.u64(), fields.u64()) else { return lines };
     for _ in 0..count {
         let entry = |fields: &mut Fields<'_>| {
@@ -189,7 +195,7 @@ fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, Line)> {
                 (SAME, Some((_, before))) => Arc::clone(&before.file),
                 (text, _) => String::from_utf8_lossy(text).into(),
             };
-            Some((address, Line { file, line }))
+            Some((address, JitLine { file, line }))
         };
         match entry(fields) {
             Some(entry) => lines.push(entry),

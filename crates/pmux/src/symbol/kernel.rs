@@ -7,7 +7,7 @@
 //! Source: `proc_pid_kallsyms`, `kernel/kallsyms.c`: the letters are those of `nm(1)`.
 
 use super::elf::Kind;
-use super::names::{Fit, Matcher};
+use super::names::{Fit, NameMatcher};
 use pmux_linux::procfs::{Proc, ProcError};
 
 /// The lowest address that a kernel has for itself, on all 64-bit machines.
@@ -77,7 +77,7 @@ impl Kernel {
 
     /// The symbols that fit a name best, of all or of one module. Addresses may be hidden.
     pub(super) fn find(&self, name: &str, module: Option<&str>) -> Vec<KernelSymbol<'_>> {
-        let matcher = Matcher::new(name);
+        let matcher = NameMatcher::new(name);
         let module = module.map(|module| module.trim_matches(['[', ']']));
         let fits = |(_, place): &(u64, u32)| {
             let symbol = self.symbol(*place)?;
@@ -95,7 +95,7 @@ impl Kernel {
 
     /// Whether a symbol is called so, and not only a copy of it or one in some path.
     pub(super) fn has(&self, name: &str) -> bool {
-        let matcher = Matcher::new(name);
+        let matcher = NameMatcher::new(name);
         self.names().any(|known| matcher.fit(known.as_bytes()) == Some(Fit::Exact))
     }
 
@@ -130,14 +130,14 @@ impl Kernel {
     }
 
     fn symbol(&self, place: u32) -> Option<KernelSymbol<'_>> {
-        let line = Line::parse(self.text.get(place as usize..)?.split('\n').next()?)?;
+        let line = SymbolLine::parse(self.text.get(place as usize..)?.split('\n').next()?)?;
         let after = self.lines.partition_point(|(other, _)| *other <= line.address);
         let room = self.lines.get(after).map_or(0, |(next, _)| next - line.address);
         Some(KernelSymbol { address: line.address, room, kind: line.kind, name: line.name, module: line.module })
     }
 }
 
-struct Line<'t> {
+struct SymbolLine<'t> {
     address: u64,
     kind: Kind,
     name: &'t str,
@@ -161,7 +161,7 @@ fn head(line: &[u8]) -> Option<(u64, Kind, usize)> {
     (!matches!(first, b'$' | b'\t')).then_some((address, kind, digits + 3))
 }
 
-impl<'t> Line<'t> {
+impl<'t> SymbolLine<'t> {
     fn parse(line: &'t str) -> Option<Self> {
         let (address, kind, at) = head(line.as_bytes())?;
         let rest = line.get(at..)?;

@@ -4,10 +4,10 @@
 //! What it is: [`KernelAnswers`] has functions by their distance from a symbol that the recording names, which is the same each time that
 //! this build runs. Read first: [`KernelAnswers::of`].
 //!
-//! **Invariant:** what is kept is what the list would tell: nothing is used while the kernel hides its addresses, nothing is kept of modules
-//! or of code that the kernel made while it ran.
+//! **Invariant:** what is kept is what the list would tell: nothing is used while the kernel hides its addresses, nothing is kept of
+//! modules or of code that the kernel made while it ran.
 
-use super::kept::{Kept, Named};
+use super::kept::{FileAnswers, NamedFunction};
 use super::recorded_kernel::{KernelCode, KernelId};
 use super::sources::Sources;
 use pmux_linux::procfs::Proc;
@@ -22,7 +22,7 @@ pub(crate) struct KernelAnswers {
     key: Vec<u8>,
     /// Where the symbol was that addresses count from.
     from: u64,
-    kept: Kept,
+    kept: FileAnswers,
 }
 
 impl KernelAnswers {
@@ -32,7 +32,7 @@ impl KernelAnswers {
         let (name, from) = id.text.filter(|(name, from)| *from != 0 && name.len() <= LONGEST_NAME)?;
         let build_id = id.build_id.filter(|_| id.is_this() && Proc::system().shows_kernel_addresses())?;
         let key = [build_id, name.as_bytes()].concat();
-        let kept = Kept::load(&cache, &key);
+        let kept = FileAnswers::load(&cache, &key);
         Some(Self { cache, key, from, kept })
     }
 
@@ -41,16 +41,16 @@ impl KernelAnswers {
         &mut self,
         kernel: impl FnOnce() -> Option<&'k KernelCode>,
         address: u64,
-    ) -> Option<Named> {
+    ) -> Option<NamedFunction> {
         let place = address.wrapping_sub(self.from);
         if let Some(Some(known)) = self.kept.function(place) {
-            return Some(Named { start: known.start.wrapping_add(self.from), name: known.name.clone() });
+            return Some(NamedFunction { start: known.start.wrapping_add(self.from), name: known.name.clone() });
         }
         let kernel = kernel()?;
         let named = kernel.function(address)?;
         if kernel.is_always_there(address) {
             let start = named.start.wrapping_sub(self.from);
-            self.kept.set_function(place, Some(Named { start, name: named.name.clone() }));
+            self.kept.set_function(place, Some(NamedFunction { start, name: named.name.clone() }));
         }
         Some(named)
     }
@@ -83,20 +83,20 @@ mod tests {
         let id = KernelId { release: None, build_id: Some(id), text: Some((name, recorded)) };
         let list = KernelCode::find(&sources, id).unwrap();
         let places: Vec<u64> = (0..2000).map(|at| recorded + 0x1_0000 + 977 * at).collect();
-        let told: Vec<Option<Named>> = places.iter().map(|&address| list.function(address)).collect();
-        let known = told.iter().flatten().count();
+        let listed: Vec<Option<NamedFunction>> = places.iter().map(|&address| list.function(address)).collect();
+        let known = listed.iter().flatten().count();
         assert!(known > 100, "{known}");
         let mut first = KernelAnswers::of(&sources, id).unwrap();
         let asked: Vec<_> = places.iter().map(|&address| first.function(|| Some(&list), address)).collect();
-        assert_eq!(asked, told);
+        assert_eq!(asked, listed);
         drop(first);
         // The next time the list is not read, also where the kernel began somewhere else.
         let moved = 0x60_0000;
         let later = KernelId { text: Some((name, recorded + moved)), ..id };
         let mut second = KernelAnswers::of(&sources, later).unwrap();
-        for (place, told) in places.iter().zip(told) {
-            let told = told.map(|named| Named { start: named.start + moved, ..named });
-            assert_eq!(second.function(|| None, place + moved), told, "{place:#x}");
+        for (place, listed) in places.iter().zip(listed) {
+            let listed = listed.map(|named| NamedFunction { start: named.start + moved, ..named });
+            assert_eq!(second.function(|| None, place + moved), listed, "{place:#x}");
         }
         // Of another symbol, another kernel, or with an image that was asked for, nothing is known.
         let other = KernelId { text: Some(("_other", recorded)), ..id };

@@ -4,13 +4,13 @@
 //! breakpoints need, for programs, libraries and the kernel; a command that is held at the moment when they are mapped;
 //! and the way back, from an address in a sample to a function and a line.
 //!
-//! Read first: [`Wanted`], then [`Symbolizer::find`] and [`Symbolizer::place`]; for commands [`Followed`].
+//! Read first: [`AddressSpec`], then [`Symbolizer::find`] and [`Symbolizer::place`]; for commands [`Followed`].
 //!
 //! ```
-//! use pmux::symbol::{Finding, ProcessImage, Scope, Symbolizer, Wanted};
+//! use pmux::symbol::{AddressSpec, Finding, ProcessImage, SearchScope, Symbolizer};
 //! use pmux::{Command, Step};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let wanted: Wanted = "libc.so:malloc:x".parse()?;
+//! let wanted: AddressSpec = "libc.so:malloc:x".parse()?;
 //! let mut symbolizer = Symbolizer::new();
 //! let mut followed = match Command::hold(["true"])?.follow() {
 //!     Err(pmux::Error::Follow(refused)) => return Ok(println!("not here: {refused}")),
@@ -19,7 +19,7 @@
 //! // Everything stands while a stop is looked at: events that are opened now miss nothing.
 //! while let Step::Mapped(stop) = followed.next_step() {
 //!     let image = ProcessImage::read(stop.pid())?;
-//!     match symbolizer.find(&wanted, Scope::Process(&image)) {
+//!     match symbolizer.find(&wanted, SearchScope::Process(&image)) {
 //!         Ok(Finding::Found(found)) => {
 //!             println!("{} is at {:#x}", found[0].name, found[0].address);
 //!             break;
@@ -59,20 +59,20 @@ mod unwind;
 mod wanted;
 
 pub use crate::text::TextError;
-pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope, Stripped};
+pub use find::{Candidate, FindError, Finding, FoundAddress, FoundKind, Others, SearchScope, Stripped};
 pub use follow::Followed;
 pub use image::{ProcessImage, mapping_of};
 pub(crate) use in_file::code_in_file;
 pub(crate) use jit::JitCode;
-pub(crate) use kept::Named;
+pub(crate) use kept::NamedFunction;
 pub(crate) use kernel_answers::KernelAnswers;
 pub use offline::CodeRange;
 pub(crate) use offline::{FileCode, VdsoCode};
-pub use place::{Frame, Place};
+pub use place::{ResolvedAddress, ResolvedFrame};
 pub use pmux_linux::procfs::Mapping;
 pub(crate) use recorded_kernel::{KernelCode, KernelId};
 pub use sources::Sources;
 pub(crate) use sources::{Missing, Recorded};
 pub use symbolizer::Symbolizer;
 pub(crate) use unwind::CallFrames;
-pub use wanted::{KERNEL, Wanted, What};
+pub use wanted::{AddressForm, AddressSpec, KERNEL};

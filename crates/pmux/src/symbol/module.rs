@@ -3,15 +3,15 @@
 //! **Invariant:** addresses in here are as the file counts; where it is in memory is known elsewhere.
 
 use super::debug::{Debug, LineHit, files};
-use super::elf::{Elf, Sections, Symbol, Table};
+use super::elf::{Elf, Sections, Symbol, SymbolCoverage};
 use super::names;
-use super::place::Frame;
+use super::place::ResolvedFrame;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct Module {
+pub(super) struct LoadedModule {
     pub(super) path: Arc<str>,
     pub(super) elf: Elf,
     /// Until a caller asks: the file itself, or the one with its debugging information.
@@ -20,7 +20,7 @@ pub(super) struct Module {
     folder: PathBuf,
 }
 
-impl Module {
+impl LoadedModule {
     /// Reads a file. `shown` is what the process calls it, `path` where it really is, for what is searched beside it.
     ///
     /// # Errors
@@ -29,10 +29,10 @@ impl Module {
         Self::read_or_fetch(file, shown, folder, |_| None)
     }
 
-    /// As [`Module::read`]; a file that was stripped, and whose debugging information is not here, is looked for by `fetch`.
+    /// As [`LoadedModule::read`]; a file that was stripped, and whose debugging information is not here, is looked for by `fetch`.
     ///
     /// # Errors
-    /// As [`Module::read`].
+    /// As [`LoadedModule::read`].
     pub(super) fn read_or_fetch(
         file: File,
         shown: &Path,
@@ -43,14 +43,14 @@ impl Module {
         let mut elf = Elf::read(again)?;
         let mut source = (file, shown.to_owned());
         let mut separate = files::find(&elf, shown, folder);
-        if separate.is_none() && elf.table != Table::Full {
+        if separate.is_none() && elf.table != SymbolCoverage::Full {
             separate = fetch(&elf).and_then(|path| files::open(&elf, path));
         }
         if let Some(separate) = separate {
             // What was stripped from the one is in the other.
-            if elf.table != Table::Full && separate.elf.table == Table::Full {
+            if elf.table != SymbolCoverage::Full && separate.elf.table == SymbolCoverage::Full {
                 elf.symbols = separate.elf.symbols;
-                elf.table = Table::Full;
+                elf.table = SymbolCoverage::Full;
             }
             source = (separate.file, separate.path);
         }
@@ -74,7 +74,7 @@ impl Module {
     }
 
     /// The functions that an address belongs to, innermost first; empty where none is known.
-    pub(super) fn frames(&mut self, address: u64) -> Vec<Frame> {
+    pub(super) fn frames(&mut self, address: u64) -> Vec<ResolvedFrame> {
         let mut frames = self.debug().map(|debug| debug.frames(address)).unwrap_or_default();
         let symbol = self.elf.symbols.at(address);
         let name = symbol.map(|symbol| names::brief(self.elf.symbols.name(symbol)));
@@ -88,7 +88,9 @@ impl Module {
                 }
                 outermost.offset = offset;
             }
-            None => frames.extend(name.map(|name| Frame { function: Some(name), offset, file: None, line: None })),
+            None => {
+                frames.extend(name.map(|name| ResolvedFrame { function: Some(name), offset, file: None, line: None }))
+            }
         }
         frames
     }
@@ -134,7 +136,7 @@ fn is_better(outside: &str, inside: &str) -> bool {
     hidden(inside) && !hidden(outside) || outside.strip_suffix(inside).is_some_and(|path| path.ends_with("::"))
 }
 
-/// As [`Module::is_called`], for a path.
+/// As [`LoadedModule::is_called`], for a path.
 pub(super) fn is_called(path: &str, typed: &str) -> bool {
     if typed.contains('/') {
         let is_end = !typed.starts_with('/') && path.strip_suffix(typed).is_some_and(|before| before.ends_with('/'));

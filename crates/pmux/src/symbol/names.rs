@@ -1,6 +1,6 @@
 //! Names as the linker has them, as a reader of the source knows them, and when two are the same.
 //!
-//! What it is: [`readable`] undoes what compilers of Rust and C++ do to names; [`Matcher`] says how well a symbol fits a
+//! What it is: [`readable`] undoes what compilers of Rust and C++ do to names; [`NameMatcher`] says how well a symbol fits a
 //! name that a user typed. Read first: [`Fit`].
 //!
 //! **Invariant:** pure.
@@ -108,14 +108,14 @@ pub(crate) enum Fit {
 }
 
 /// A typed name, prepared to be held against many symbols.
-pub(crate) struct Matcher {
+pub(crate) struct NameMatcher {
     typed: String,
     plain: String,
     /// Compilers keep it as it is in all of their names. Empty where there is none.
     word: String,
 }
 
-impl Matcher {
+impl NameMatcher {
     pub(crate) fn new(typed: &str) -> Self {
         let plain = without_parameters(typed);
         let bare = without_types(&plain);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn how_well_names_fit() {
-        let fit = |typed: &str, raw: &str| Matcher::new(typed).fit(raw.as_bytes());
+        let fit = |typed: &str, raw: &str| NameMatcher::new(typed).fit(raw.as_bytes());
         for (typed, raw, expected) in [
             ("counter", "counter", Some(Fit::Exact)),
             ("counter", "counter.0", Some(Fit::Copy)),
@@ -396,22 +396,22 @@ mod tests {
         for raw in [bomb.clone(), format!("_ZN1aI{}E", "1bIS_S_E".repeat(300)), "(".repeat(1 << 20), "<".repeat(4000)] {
             assert!(short(raw.as_bytes()).len() <= 2 * LONGEST);
             assert!(brief(raw.as_bytes()).len() <= 2 * LONGEST);
-            assert_eq!(Matcher::new("counter").fit(raw.as_bytes()), None);
-            assert!(Matcher::new(&raw[..raw.len().min(LONGEST)]).fit(b"counter").is_none());
+            assert_eq!(NameMatcher::new("counter").fit(raw.as_bytes()), None);
+            assert!(NameMatcher::new(&raw[..raw.len().min(LONGEST)]).fit(b"counter").is_none());
         }
     }
 
     proptest! {
         #[test]
         fn any_names_can_be_held_against_each_other(typed in "[a-z<>():. ~*&{}_é-]{0,20}", raw in "(_ZN|_R|)[A-Za-z0-9_<>(). ]{0,20}") {
-            let _ = Matcher::new(&typed).fit(raw.as_bytes());
+            let _ = NameMatcher::new(&typed).fit(raw.as_bytes());
             let _ = short(raw.as_bytes());
             let _ = Rough::new(&typed).may_be_near(raw.as_bytes());
         }
 
         #[test]
         fn a_plain_name_fits_itself(name in "[a-zA-Z_][a-zA-Z0-9_]{0,12}") {
-            prop_assert_eq!(Matcher::new(&name).fit(name.as_bytes()), Some(Fit::Exact));
+            prop_assert_eq!(NameMatcher::new(&name).fit(name.as_bytes()), Some(Fit::Exact));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Code by its file, long after it ran: the file may be gone or another one by now.
 //!
-//! What it is: [`FileCode`] is a program or library of a recording, [`VdsoCode`] the kernel's own code in each process. Read first: [`FileCode::function`].
+//! What it is: [`FileCode`] is a program or library of a recording, [`VdsoCode`] the kernel's own code in each process. Read first:
+//! [`FileCode::function`].
 //!
 //! **Invariant:** what is kept on disk, and what is not, never makes another answer.
 
@@ -8,10 +9,10 @@ use super::debug::files::candidates;
 use super::debuginfod;
 use super::elf::Elf;
 use super::image::ProcessImage;
-use super::kept::{Kept, Named};
-use super::module::Module;
+use super::kept::{FileAnswers, NamedFunction};
+use super::module::LoadedModule;
 use super::names;
-use super::place::Frame;
+use super::place::ResolvedFrame;
 use super::sources::{Located, Missing, Recorded, Sources, copies, is_same, locate};
 use super::symbolizer::own_vdso;
 use hashbrown::HashMap;
@@ -29,10 +30,10 @@ pub(crate) struct FileCode {
     until: Option<SystemTime>,
     build_id: Vec<u8>,
     /// Once it was opened.
-    module: Option<Result<Box<Module>, Missing>>,
+    module: Option<Result<Box<LoadedModule>, Missing>>,
     /// What should be said although it is there.
     remark: Option<String>,
-    kept: Kept,
+    kept: FileAnswers,
     /// Names of functions, by where these begin: each is made readable once.
     names: HashMap<u64, Arc<str>>,
 }
@@ -42,8 +43,8 @@ impl FileCode {
         let Recorded { path, build_id, pid, until } = recorded;
         let build_id = build_id.unwrap_or_default().to_vec();
         let kept = match &sources.cache {
-            Some(cache) if !build_id.is_empty() => Kept::load(cache, &sources.key(&build_id)),
-            _ => Kept::default(),
+            Some(cache) if !build_id.is_empty() => FileAnswers::load(cache, &sources.key(&build_id)),
+            _ => FileAnswers::default(),
         };
         Self {
             sources: sources.clone(),
@@ -59,7 +60,7 @@ impl FileCode {
     }
 
     /// The file, if it is there.
-    fn module(&mut self) -> Option<&mut Module> {
+    fn module(&mut self) -> Option<&mut LoadedModule> {
         let Self { sources, path, pid, until, build_id, module, remark, kept, .. } = self;
         let module = module.get_or_insert_with(|| {
             let build_id = (!build_id.is_empty()).then_some(&build_id[..]);
@@ -71,14 +72,16 @@ impl FileCode {
                 ));
             }
             let folder = sources.folder();
-            let fetch = |elf: &Elf| match debuginfod::fetch(sources, &elf.build_id, debuginfod::What::Debuginfo) {
-                Ok(found) => found,
-                Err(why) => {
-                    *remark = Some(why);
-                    None
-                }
-            };
-            let module = Module::read_or_fetch(found.file, &found.path, &folder, fetch).map_err(Missing::Unreadable)?;
+            let fetch =
+                |elf: &Elf| match debuginfod::fetch(sources, &elf.build_id, debuginfod::DebuginfodFile::Debuginfo) {
+                    Ok(found) => found,
+                    Err(why) => {
+                        *remark = Some(why);
+                        None
+                    }
+                };
+            let module =
+                LoadedModule::read_or_fetch(found.file, &found.path, &folder, fetch).map_err(Missing::Unreadable)?;
             kept.asked(candidates(&module.elf, &found.path, &folder));
             kept.asked(build_id.map(|id| copies(sources, id)).unwrap_or_default());
             Ok(Box::new(module))
@@ -97,7 +100,7 @@ impl FileCode {
     }
 
     /// The function at a place in the file.
-    pub(crate) fn function(&mut self, offset: u64) -> Option<Named> {
+    pub(crate) fn function(&mut self, offset: u64) -> Option<NamedFunction> {
         if let Some(known) = self.kept.function(offset) {
             return known.cloned();
         }
@@ -111,7 +114,7 @@ impl FileCode {
         });
         let named = found.map(|(start, raw)| {
             let name = self.names.entry(start).or_insert_with(|| names::short(&raw).into());
-            Named { start, name: Arc::clone(name) }
+            NamedFunction { start, name: Arc::clone(name) }
         });
         self.kept.set_function(offset, named.clone());
         named
@@ -120,14 +123,14 @@ impl FileCode {
     /// Where the function at a place in the file stands: the file, and its address and size as the file counts. `None` where the symbol
     /// table doesn't know it, or has no size of it.
     pub(crate) fn range(&mut self, offset: u64) -> Option<CodeRange> {
-        let Module { elf, path, .. } = self.module()?;
+        let LoadedModule { elf, path, .. } = self.module()?;
         let address = offset.wrapping_sub(elf.bias(offset, offset, true)?);
         let symbol = elf.symbols.at(address).filter(|symbol| symbol.size > 0)?;
         Some(CodeRange { path: PathBuf::from(&**path), start: symbol.address, bytes: symbol.size })
     }
 
     /// The functions at a place in the file, the innermost inlined one first, as debugging information has them.
-    pub(crate) fn lines(&mut self, offset: u64) -> Arc<[Frame]> {
+    pub(crate) fn lines(&mut self, offset: u64) -> Arc<[ResolvedFrame]> {
         if let Some(known) = self.kept.lines(offset) {
             return Arc::clone(known);
         }
@@ -136,7 +139,7 @@ impl FileCode {
         let mut frames = address.map(|address| module.frames(address)).unwrap_or_default();
         // Places are told apart by their lines, not by where in a function they are.
         frames.iter_mut().for_each(|frame| frame.offset = None);
-        let frames: Arc<[Frame]> = frames.into();
+        let frames: Arc<[ResolvedFrame]> = frames.into();
         self.kept.set_lines(offset, Arc::clone(&frames));
         frames
     }
@@ -187,9 +190,9 @@ impl VdsoCode {
     }
 
     /// The function that is so many bytes from the beginning.
-    pub(crate) fn function(&self, address: u64) -> Option<Named> {
+    pub(crate) fn function(&self, address: u64) -> Option<NamedFunction> {
         let symbol = self.0.symbols.at(address)?;
-        Some(Named { start: symbol.address, name: names::short(self.0.symbols.name(symbol)).into() })
+        Some(NamedFunction { start: symbol.address, name: names::short(self.0.symbols.name(symbol)).into() })
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// What stands at an address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct ResolvedAddress {
     /// The address.
     pub address: u64,
     /// The functions that it belongs to: the innermost inlined one first, the one that is in the symbol table last. At
     /// least one.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<ResolvedFrame>,
     /// The path of the program or library, `[kernel]`, `[vdso]`, or the name of a kernel module in brackets.
     pub module: Option<Arc<str>>,
     /// The address as that file counts; the address itself in the kernel and where there is no file.
@@ -21,7 +21,7 @@ pub struct Place {
 
 /// A function, and where in its source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Frame {
+pub struct ResolvedFrame {
     /// Its name, readable and without parameters.
     pub function: Option<String>,
     /// Bytes behind its beginning; only of the outermost, where the symbol table knows it.
@@ -32,11 +32,11 @@ pub struct Frame {
     pub line: Option<u32>,
 }
 
-impl Place {
+impl ResolvedAddress {
     /// An address of which nothing is known.
     #[must_use]
     pub fn unknown(address: u64) -> Self {
-        Self { address, frames: vec![Frame::default()], module: None, module_address: address }
+        Self { address, frames: vec![ResolvedFrame::default()], module: None, module_address: address }
     }
 
     /// The innermost function.
@@ -73,7 +73,7 @@ pub(super) fn file_name(path: &str) -> &str {
 }
 
 /// `add at writer.rs:12`, `main+0x1c (writer)`, `[unknown] (libfoo.so+0x1234)`.
-impl fmt::Display for Place {
+impl fmt::Display for ResolvedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let module = self.module_name();
         match (self.function(), self.source()) {
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn places_read_well() {
-        let mut place = Place::unknown(0x1234);
+        let mut place = ResolvedAddress::unknown(0x1234);
         assert_eq!(place.to_string(), "[unknown] (0x1234)");
         place.module = Some("/usr/lib/libfoo.so".into());
         place.module_address = 0x34;
         assert_eq!(place.to_string(), "[unknown] (libfoo.so+0x34)");
-        place.frames[0] = Frame { function: Some("a::add".into()), offset: Some(0x1c), file: None, line: None };
+        place.frames[0] = ResolvedFrame { function: Some("a::add".into()), offset: Some(0x1c), file: None, line: None };
         assert_eq!(place.to_string(), "a::add+0x1c (libfoo.so)");
         place.frames[0].file = Some("/x/writer.rs".into());
         place.frames[0].line = Some(12);

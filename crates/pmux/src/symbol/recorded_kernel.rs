@@ -3,17 +3,17 @@
 //! What it is: [`KernelCode`] has names by the kernel's own list, or by its image with debugging information, which knows lines too. Read
 //! first: [`KernelCode::find`].
 //!
-//! The kernel makes its list anew each time that it is read (5 MB of text). Where `perf record` has kept one of this build, functions of the
-//! kernel itself are looked up there; what was added while it ran, modules and programs, is not.
+//! The kernel makes its list anew each time that it is read (5 MB of text). Where `perf record` has kept one of this build, functions
+//! of the kernel itself are looked up there; what was added while it ran, modules and programs, is not.
 //!
 //! **Invariant:** a list or an image of another build is never used; that is said.
 
 use super::debug::files::FOLDER;
-use super::kept::Named;
+use super::kept::NamedFunction;
 use super::kernel::Kernel;
-use super::module::Module;
+use super::module::LoadedModule;
 use super::names;
-use super::place::Frame;
+use super::place::ResolvedFrame;
 use super::sources::{Missing, Sources, copies, copy_of_perf, is_same, open};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::Proc;
@@ -45,7 +45,7 @@ impl KernelId<'_> {
 }
 
 pub(crate) struct KernelCode {
-    names: Names,
+    names: KernelNames,
     /// What is added to a recorded address: a kernel begins somewhere else each time it starts.
     shift: u64,
     /// Whether that is known, by a symbol that both have.
@@ -82,9 +82,9 @@ impl Current {
     }
 }
 
-enum Names {
+enum KernelNames {
     Listed(Kernel),
-    Image(Box<Mutex<Module>>),
+    Image(Box<Mutex<LoadedModule>>),
 }
 
 impl KernelCode {
@@ -111,21 +111,21 @@ impl KernelCode {
             None => match kept_of_this(id) {
                 Some((kernel, list)) => {
                     current = Some(list);
-                    Names::Listed(kernel)
+                    KernelNames::Listed(kernel)
                 }
                 None => elsewhere(sources, id)?,
             },
         };
         let address = |name: &str| match &names {
-            Names::Listed(kernel) => kernel.address_of(name),
-            Names::Image(image) => image.lock().ok().and_then(|image| {
+            KernelNames::Listed(kernel) => kernel.address_of(name),
+            KernelNames::Image(image) => image.lock().ok().and_then(|image| {
                 let symbols = &image.elf.symbols;
                 symbols.iter().find(|symbol| symbols.name(symbol) == name.as_bytes()).map(|symbol| symbol.address)
             }),
         };
         let text = id.text.filter(|(_, recorded)| *recorded != 0);
         let shift = text.and_then(|(name, recorded)| Some(address(name)?.wrapping_sub(recorded)));
-        if matches!(names, Names::Listed(_)) && id.is_this() && !id.is_known_to_be_this() {
+        if matches!(names, KernelNames::Listed(_)) && id.is_this() && !id.is_known_to_be_this() {
             const UNKNOWN: &str = "the recording does not say which kernel it was made on: the kernel's functions have the names of this \
                                    one, which may be wrong; `-k FILE` names another one's image (vmlinux)";
             remark = Some(remark.map_or(UNKNOWN.to_owned(), |other: String| format!("{other}; {UNKNOWN}")));
@@ -135,18 +135,18 @@ impl KernelCode {
         Ok(Self { names, shift: shift.unwrap_or(0), is_placed: shift.is_some(), modules, current, remark })
     }
 
-    pub(crate) fn function(&self, address: u64) -> Option<Named> {
+    pub(crate) fn function(&self, address: u64) -> Option<NamedFunction> {
         self.at(address, self.shift)
     }
 
     /// Whether the function at an address is the same each time that this build runs.
     pub(crate) fn is_always_there(&self, address: u64) -> bool {
         let is_inside = |kernel: &Kernel| kernel.is_inside(address.wrapping_add(self.shift));
-        self.is_placed && matches!(&self.names, Names::Listed(kernel) if is_inside(kernel))
+        self.is_placed && matches!(&self.names, KernelNames::Listed(kernel) if is_inside(kernel))
     }
 
     /// The function at an address of a module, which was loaded at `start`.
-    pub(crate) fn function_of_module(&self, name: &str, start: u64, address: u64) -> Option<Named> {
+    pub(crate) fn function_of_module(&self, name: &str, start: u64, address: u64) -> Option<NamedFunction> {
         let here = self.modules.iter().find(|(known, _)| known == name.trim_matches(['[', ']']));
         // A list that was kept beside a recording has its modules where they were.
         let shift = here.map_or(self.shift, |(_, here)| here.wrapping_sub(start));
@@ -156,15 +156,15 @@ impl KernelCode {
         }
     }
 
-    fn at(&self, address: u64, shift: u64) -> Option<Named> {
+    fn at(&self, address: u64, shift: u64) -> Option<NamedFunction> {
         let here = address.wrapping_add(shift);
         match (&self.names, &self.current) {
-            (Names::Listed(kernel), Some(current)) if !kernel.is_inside(here) => {
+            (KernelNames::Listed(kernel), Some(current)) if !kernel.is_inside(here) => {
                 let (kernel, shift) = current.list()?;
                 listed(kernel, address, *shift)
             }
-            (Names::Listed(kernel), _) => listed(kernel, address, shift),
-            (Names::Image(image), _) => {
+            (KernelNames::Listed(kernel), _) => listed(kernel, address, shift),
+            (KernelNames::Image(image), _) => {
                 let image = image.lock().ok()?;
                 let symbol = image.elf.symbols.at(here)?;
                 Some(named(symbol.address.wrapping_sub(shift), image.elf.symbols.name(symbol)))
@@ -173,8 +173,8 @@ impl KernelCode {
     }
 
     /// The functions at an address, the innermost inlined one first, with their sources. Empty where no image tells.
-    pub(crate) fn lines(&self, address: u64) -> Arc<[Frame]> {
-        let Names::Image(image) = &self.names else { return Arc::default() };
+    pub(crate) fn lines(&self, address: u64) -> Arc<[ResolvedFrame]> {
+        let KernelNames::Image(image) = &self.names else { return Arc::default() };
         let Ok(mut image) = image.lock() else { return Arc::default() };
         let mut frames = image.frames(address.wrapping_add(self.shift));
         frames.iter_mut().for_each(|frame| frame.offset = None);
@@ -182,30 +182,30 @@ impl KernelCode {
     }
 }
 
-fn listed(kernel: &Kernel, address: u64, shift: u64) -> Option<Named> {
+fn listed(kernel: &Kernel, address: u64, shift: u64) -> Option<NamedFunction> {
     let symbol = kernel.at(address.wrapping_add(shift))?;
     Some(named(symbol.address.wrapping_sub(shift), symbol.name.as_bytes()))
 }
 
-fn named(start: u64, raw: &[u8]) -> Named {
-    Named { start, name: names::short(raw).into() }
+fn named(start: u64, raw: &[u8]) -> NamedFunction {
+    NamedFunction { start, name: names::short(raw).into() }
 }
 
-fn image(path: &Path, build_id: Option<&[u8]>) -> Result<Names, Missing> {
+fn image(path: &Path, build_id: Option<&[u8]>) -> Result<KernelNames, Missing> {
     let found = open(path, build_id)?;
-    let module = Module::read(found.file, &found.path, Path::new(FOLDER)).map_err(Missing::Unreadable)?;
+    let module = LoadedModule::read(found.file, &found.path, Path::new(FOLDER)).map_err(Missing::Unreadable)?;
     if module.elf.symbols.iter().len() == 0 {
         return Err(Missing::Unreadable("it has no symbols".to_owned()));
     }
-    Ok(Names::Image(Box::new(Mutex::new(module))))
+    Ok(KernelNames::Image(Box::new(Mutex::new(module))))
 }
 
 /// The names of a kernel where the user has not said where they are.
-fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<Names, String> {
+fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<KernelNames, String> {
     let why = if id.is_this() {
         let kernel = Kernel::read(&Proc::system()).map_err(|error| error.to_string())?;
         if kernel.hidden.is_none() {
-            return Ok(Names::Listed(kernel));
+            return Ok(KernelNames::Listed(kernel));
         }
         "this kernel hides its addresses: `sysctl kernel.kptr_restrict=0`, or root, shows them; `-k FILE` names its image".to_owned()
     } else {
@@ -215,7 +215,7 @@ fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<Names, String> {
     // By its name alone it can't be told from another build.
     let Some(build_id) = id.build_id else { return Err(why) };
     if let Some(kernel) = kept(build_id) {
-        return Ok(Names::Listed(kernel));
+        return Ok(KernelNames::Listed(kernel));
     }
     images(sources, id.release, build_id).iter().find_map(|path| image(path, Some(build_id)).ok()).ok_or(why)
 }
@@ -301,7 +301,7 @@ mod tests {
         let kept = Kernel::parse([mark].into_iter().chain(lines).collect::<String>().into_bytes());
         let id = KernelId { release: None, build_id: None, text: Some((&text.name, recorded)) };
         let kernel = KernelCode {
-            names: Names::Listed(kept),
+            names: KernelNames::Listed(kept),
             shift: (first + moved).wrapping_sub(recorded),
             is_placed: true,
             modules: Vec::new(),
@@ -324,13 +324,13 @@ mod tests {
         // Any program will do: it is its symbols that count.
         let Some((me, own)) = crate::symbol::sources::tests::own_build() else { return };
         let sources = Sources { vmlinux: Some(me.clone()), ..Sources::default() };
-        let Ok(Names::Image(image)) = image(&me, None) else { panic!("{me:?}") };
+        let Ok(KernelNames::Image(image)) = image(&me, None) else { panic!("{me:?}") };
         let symbols = &image.lock().unwrap().elf.symbols;
         let main = symbols.iter().find(|symbol| symbols.name(symbol) == b"main").unwrap().address;
         let recorded = 0xffff_ffff_8100_0000;
         let id = |build_id| KernelId { release: Some("x"), build_id, text: Some(("main", recorded)) };
         let kernel = KernelCode::find(&sources, id(Some(&own))).unwrap();
-        assert_eq!(kernel.function(recorded + 1).unwrap(), Named { start: recorded, name: "main".into() });
+        assert_eq!(kernel.function(recorded + 1).unwrap(), NamedFunction { start: recorded, name: "main".into() });
         assert_eq!((kernel.remark.as_deref(), main != 0), (None, true));
         assert!(KernelCode::find(&sources, id(Some(&[7; 20]))).is_err());
     }

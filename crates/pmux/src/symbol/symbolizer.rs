@@ -9,9 +9,9 @@ use super::debug::files::FOLDER;
 use super::elf::{Elf, Symbol};
 use super::image::ProcessImage;
 use super::kernel::{self, Kernel};
-use super::module::Module;
+use super::module::LoadedModule;
 use super::names;
-use super::place::{Frame, Place};
+use super::place::{ResolvedAddress, ResolvedFrame};
 use crate::error::Error;
 use pmux_linux::procfs::{MappedFile, Mapping, Proc};
 use std::collections::HashMap;
@@ -34,9 +34,9 @@ pub struct Symbolizer {
     folder: PathBuf,
     /// By the file as it is mapped. An error is kept too.
     files: HashMap<MappedFile, Result<usize, String>>,
-    pub(super) modules: Vec<Module>,
+    pub(super) modules: Vec<LoadedModule>,
     images: HashMap<i32, ProcessImage>,
-    places: HashMap<(i32, u64), Arc<Place>>,
+    places: HashMap<(i32, u64), Arc<ResolvedAddress>>,
     kernel: Option<Result<Kernel, String>>,
     /// What looks like a name that was not found, by the name and the module: it is asked for at each stop of a program.
     pub(super) near: HashMap<(String, usize), Vec<Symbol>>,
@@ -110,14 +110,14 @@ impl Symbolizer {
     ///
     /// `pid` may be any thread of the process, but is remembered under its own number. Never fails: what can't be found
     /// out is left open.
-    pub fn place(&mut self, pid: i32, address: u64) -> Arc<Place> {
+    pub fn place(&mut self, pid: i32, address: u64) -> Arc<ResolvedAddress> {
         let key = (if address >= kernel::LOWEST { 0 } else { pid }, address);
         if let Some(place) = self.places.get(&key) {
             return Arc::clone(place);
         }
         let place = if address >= kernel::LOWEST { Some(self.kernel_place(address)) } else { self.look(pid, address) };
         // Where nothing is mapped, something may be later.
-        let Some(place) = place.map(Arc::new) else { return Arc::new(Place::unknown(address)) };
+        let Some(place) = place.map(Arc::new) else { return Arc::new(ResolvedAddress::unknown(address)) };
         if self.places.len() >= PLACES {
             self.places.clear();
         }
@@ -126,7 +126,7 @@ impl Symbolizer {
     }
 
     /// What stands before a return address: the call. For all addresses of a call chain but the first.
-    pub fn place_of_return(&mut self, pid: i32, address: u64) -> Arc<Place> {
+    pub fn place_of_return(&mut self, pid: i32, address: u64) -> Arc<ResolvedAddress> {
         let call = self.place(pid, address.saturating_sub(1));
         if call.address == address {
             return call;
@@ -153,7 +153,7 @@ impl Symbolizer {
     }
 
     /// What stands at an address of a process; `None` where nothing is mapped.
-    fn look(&mut self, pid: i32, address: u64) -> Option<Place> {
+    fn look(&mut self, pid: i32, address: u64) -> Option<ResolvedAddress> {
         let mut mapping = self.images.get(&pid).and_then(|image| image.mapping(address)).cloned();
         if mapping.is_none()
             && let Ok(image) = ProcessImage::read(pid)
@@ -162,7 +162,7 @@ impl Symbolizer {
             self.images.insert(pid, image);
         }
         let (mapping, image) = (mapping?, self.images.get(&pid)?);
-        let mut place = Place::unknown(address);
+        let mut place = ResolvedAddress::unknown(address);
         if image.special("[vdso]").is_some_and(|vdso| vdso.holds(address)) {
             place.module = Some("[vdso]".into());
             place.module_address = address - mapping.start;
@@ -184,8 +184,8 @@ impl Symbolizer {
         Some(place)
     }
 
-    fn kernel_place(&mut self, address: u64) -> Place {
-        let mut place = Place::unknown(address);
+    fn kernel_place(&mut self, address: u64) -> ResolvedAddress {
+        let mut place = ResolvedAddress::unknown(address);
         place.module = Some("[kernel]".into());
         let Ok(kernel) = self.kernel() else { return place };
         if let Some(symbol) = kernel.at(address) {
@@ -198,7 +198,7 @@ impl Symbolizer {
         place
     }
 
-    fn name_in_vdso(&mut self, place: &mut Place) {
+    fn name_in_vdso(&mut self, place: &mut ResolvedAddress) {
         let own = self.vdso.get_or_insert_with(|| {
             // It is the same in every process of this machine, and this one can always be read.
             own_vdso(&self.proc, &ProcessImage::read(std::process::id().cast_signed()).ok()?)
@@ -207,8 +207,12 @@ impl Symbolizer {
             && let Some(symbol) = elf.symbols.at(place.module_address)
         {
             let offset = Some(place.module_address - symbol.address);
-            place.frames[0] =
-                Frame { function: Some(names::brief(elf.symbols.name(symbol))), offset, file: None, line: None };
+            place.frames[0] = ResolvedFrame {
+                function: Some(names::brief(elf.symbols.name(symbol))),
+                offset,
+                file: None,
+                line: None,
+            };
         }
     }
 
@@ -222,7 +226,7 @@ impl Symbolizer {
             return known.clone();
         }
         let opened = self.proc.open_mapped(pid, mapping).map_err(|error| error.to_string());
-        let read = opened.and_then(|opened| Module::read(opened, &file.path, &self.folder));
+        let read = opened.and_then(|opened| LoadedModule::read(opened, &file.path, &self.folder));
         let known = read.map(|module| {
             self.modules.push(module);
             self.modules.len() - 1

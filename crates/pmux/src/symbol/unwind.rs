@@ -7,7 +7,7 @@
 //!
 //! Source: `.eh_frame` of the Linux Standard Base, call frame information of DWARF 5.
 
-use super::elf::{Loaded, Section, Sections, Segment, bias, loaded};
+use super::elf::{ElfSection, Loaded, Sections, Segment, bias, loaded};
 use super::image::ProcessImage;
 use super::sources::{Missing, Recorded, Sources, locate};
 use super::symbolizer::vdso_bytes;
@@ -24,12 +24,12 @@ const TRAMPOLINES: [&[u8]; 2] =
 /// How the functions of a file are left.
 pub(crate) struct CallFrames {
     segments: Vec<Segment>,
-    sections: [Option<Section>; SECTIONS.len()],
-    code: Code,
+    sections: [Option<ElfSection>; SECTIONS.len()],
+    code: InstructionSource,
 }
 
 /// Where instructions are read.
-enum Code {
+enum InstructionSource {
     File(File),
     Memory(Vec<u8>),
 }
@@ -41,17 +41,17 @@ impl CallFrames {
         let file = locate(sources, recorded)?.file;
         let again = file.try_clone().map_err(unreadable)?;
         let loaded = Sections::of(file).loaded(SECTIONS).map_err(Missing::Unreadable)?;
-        Ok(Self::of(loaded, Code::File(again)))
+        Ok(Self::of(loaded, InstructionSource::File(again)))
     }
 
     /// The kernel's own code in each process of this machine.
     pub(crate) fn of_vdso() -> Option<Self> {
         let bytes = vdso_bytes(&Proc::system(), &ProcessImage::read(std::process::id().cast_signed()).ok()?)?;
         let loaded = loaded(&bytes[..], SECTIONS).ok()?;
-        Some(Self::of(loaded, Code::Memory(bytes)))
+        Some(Self::of(loaded, InstructionSource::Memory(bytes)))
     }
 
-    fn of(loaded: Loaded<{ SECTIONS.len() }>, code: Code) -> Self {
+    fn of(loaded: Loaded<{ SECTIONS.len() }>, code: InstructionSource) -> Self {
         let Loaded { segments, mut sections } = loaded;
         // What is there only for debuggers is not needed where there is the other.
         if sections[0].is_some() {
@@ -98,8 +98,8 @@ impl CallFrames {
             let mut found = [0; 16];
             let found = &mut found[..wanted.len()];
             let read = match &self.code {
-                Code::File(file) => file.read_exact_at(found, offset).is_ok(),
-                Code::Memory(bytes) => {
+                InstructionSource::File(file) => file.read_exact_at(found, offset).is_ok(),
+                InstructionSource::Memory(bytes) => {
                     usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).is_some_and(|code| {
                         code.get(..found.len()).is_some_and(|code| {
                             found.copy_from_slice(code);

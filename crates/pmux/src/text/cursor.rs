@@ -13,12 +13,12 @@ pub(crate) struct Cursor<'t> {
 
 /// A part of the text, and where it begins.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece<'t> {
+pub(crate) struct TextPiece<'t> {
     pub(crate) text: &'t str,
     pub(crate) at: usize,
 }
 
-impl<'t> Piece<'t> {
+impl<'t> TextPiece<'t> {
     pub(crate) fn trim(self) -> Self {
         let text = self.text.trim_start();
         Self { text: text.trim_end(), at: self.at + self.text.len() - text.len() }
@@ -40,7 +40,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// At the beginning of a piece, which it does not leave.
-    pub(crate) const fn within(self, piece: Piece<'_>) -> Self {
+    pub(crate) const fn within(self, piece: TextPiece<'_>) -> Self {
         Self { at: piece.at, end: piece.at + piece.text.len(), ..self }
     }
 

@@ -7,7 +7,7 @@ use pmux_abi::record::{CommCause, Record, SampleLayout, decode_record};
 use pmux_engine::{Count, Nanos};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum TreeRecordKind {
     /// A task started another one.
     Fork { pid: i32, tid: i32, parent: i32 },
     /// A task has another name, by an exec or by itself.
@@ -22,24 +22,24 @@ pub(super) enum What {
 
 /// What happened, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct TreeRecord {
     pub(super) at: Nanos,
-    pub(super) what: What,
+    pub(super) what: TreeRecordKind,
 }
 
 /// Reads one record; `None` for those that say nothing about the tree, `Err` for bytes that make no sense.
-pub(super) fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
+pub(super) fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<TreeRecord>, ()> {
     let (record, sample) = decode_record(bytes, layout).map_err(|_| ())?;
     let stamp = sample.and_then(|sample| sample.time).map(Nanos);
     let (at, what) = match record {
         Record::Fork(fork) => {
-            let what = What::Fork { pid: signed(fork.pid), tid: signed(fork.tid), parent: signed(fork.ptid) };
+            let what = TreeRecordKind::Fork { pid: signed(fork.pid), tid: signed(fork.tid), parent: signed(fork.ptid) };
             (Some(Nanos(fork.time)), what)
         }
-        Record::Exit(exit) => (Some(Nanos(exit.time)), What::Exit { tid: signed(exit.tid) }),
+        Record::Exit(exit) => (Some(Nanos(exit.time)), TreeRecordKind::Exit { tid: signed(exit.tid) }),
         Record::Comm(comm) => {
             let name = String::from_utf8_lossy(comm.comm).into_owned();
-            (stamp, What::Name { tid: signed(comm.tid), name, exec: comm.cause == CommCause::Exec })
+            (stamp, TreeRecordKind::Name { tid: signed(comm.tid), name, exec: comm.cause == CommCause::Exec })
         }
         Record::Read(read) => {
             let ReadMember { value, id, .. } = read.values.first().ok_or(())?;
@@ -48,12 +48,12 @@ pub(super) fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>
                 enabled: Nanos(read.values.time_enabled.ok_or(())?),
                 running: Nanos(read.values.time_running.ok_or(())?),
             };
-            (stamp, What::Read { tid: signed(read.tid), id: id.ok_or(())?, count })
+            (stamp, TreeRecordKind::Read { tid: signed(read.tid), id: id.ok_or(())?, count })
         }
-        Record::Lost(lost) => (stamp, What::Lost { records: lost.lost }),
+        Record::Lost(lost) => (stamp, TreeRecordKind::Lost { records: lost.lost }),
         _ => return Ok(None),
     };
-    Ok(Some(Entry { at: at.ok_or(())?, what }))
+    Ok(Some(TreeRecord { at: at.ok_or(())?, what }))
 }
 
 /// The kernel writes task numbers as unsigned words; a task outside our pid namespace is -1 there.

@@ -11,8 +11,8 @@
 //!
 //! **Invariant:** records are taken in the order of their times, whichever CPU wrote them.
 
-use super::entry::{Entry, What, entry};
-use super::view::{Layout, Loss, Names, ProcessTree};
+use super::entry::{TreeRecord, TreeRecordKind, entry};
+use super::view::{Layout, Loss, ProcessTree, TaskNames};
 use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, SampleFormat, Wakeup};
@@ -46,8 +46,8 @@ pub(crate) struct TreeFollower {
     /// The count that a kernel event id belongs to.
     ids: HashMap<u64, usize>,
     columns: Vec<usize>,
-    pending: Vec<Entry>,
-    names: Names,
+    pending: Vec<TreeRecord>,
+    names: TaskNames,
     lost: u64,
     /// How many rings were full when they were last drained: what is lost then is told only in front of the next record.
     full: u64,
@@ -216,7 +216,7 @@ impl TreeFollower {
             ids,
             columns,
             pending: Vec::new(),
-            names: Names::new(pid),
+            names: TaskNames::new(pid),
             lost: 0,
             full: 0,
         })
@@ -256,9 +256,9 @@ impl TreeFollower {
         // Stable: the records of one CPU are in their order already.
         self.pending.sort_by_key(|entry| entry.at);
         let ready = self.pending.partition_point(|entry| entry.at <= until);
-        for Entry { at, what } in self.pending.drain(..ready) {
+        for TreeRecord { at, what } in self.pending.drain(..ready) {
             match what {
-                What::Fork { pid, tid, parent } => {
+                TreeRecordKind::Fork { pid, tid, parent } => {
                     let (parent, child) = (LinuxHost::task(parent), LinuxHost::task(tid));
                     let joined = engine.with_family(self.family, |family| family.fork(parent, child, at));
                     match joined {
@@ -267,8 +267,8 @@ impl TreeFollower {
                         _ => self.lost += 1,
                     }
                 }
-                What::Name { tid, name, exec } => self.names.named(engine, self.family, tid, name, exec, at),
-                What::Read { tid, id, count } => {
+                TreeRecordKind::Name { tid, name, exec } => self.names.named(engine, self.family, tid, name, exec, at),
+                TreeRecordKind::Read { tid, id, count } => {
                     // An id that isn't ours can't come out of our rings, but for a garbled record.
                     match self.ids.get(&id) {
                         Some(&index) => {
@@ -278,12 +278,12 @@ impl TreeFollower {
                         None => self.lost += 1,
                     }
                 }
-                What::Exit { tid } => {
+                TreeRecordKind::Exit { tid } => {
                     engine.with_family(self.family, |family| self.names.exiting(family, tid, at));
                     // The exit of a task whose fork was lost tells nothing.
                     let _ = engine.child_exited(self.family, LinuxHost::task(tid), at);
                 }
-                What::Lost { records } => self.lost += records,
+                TreeRecordKind::Lost { records } => self.lost += records,
             }
         }
     }

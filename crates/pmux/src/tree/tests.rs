@@ -1,6 +1,6 @@
 //! What a tree says of a kernel that keeps silent.
 
-use super::view::{Layout, Loss, Names, ProcessTree, Reporting};
+use super::view::{Layout, Loss, ProcessTree, Reporting, TaskNames};
 use pmux_engine::engine::FamilyTally;
 use pmux_engine::inherit::{Attribution, Counting, Family};
 use pmux_engine::{Count, Nanos};
@@ -24,7 +24,7 @@ fn tree(reported: Option<u64>, loss: Loss, at: [Option<u64>; 2]) -> ProcessTree 
     let retired = count(reported.unwrap_or(0));
     let tally = FamilyTally { own: count(9 - retired.value), retired, total: count(9) };
     let layout = Layout { columns: &[0], width: 1, reports: 1, loss };
-    Names::new(10).tree(&family, &[tally], &layout, Nanos(10_000_000))
+    TaskNames::new(10).tree(&family, &[tally], &layout, Nanos(10_000_000))
 }
 
 fn counts(tree: &ProcessTree) -> Vec<Option<u64>> {
@@ -32,7 +32,7 @@ fn counts(tree: &ProcessTree) -> Vec<Option<u64>> {
 }
 
 #[test]
-fn a_child_that_reported_nothing_has_no_count_where_nobody_reports() {
+fn a_child_that_reported_nothing_has_no_count_where_no_task_reports() {
     for exits in [[Some(3), Some(4)], [Some(3), None]] {
         let silent = tree(None, Loss::None, exits);
         assert_eq!((silent.reporting, silent.lost_records), (Reporting::Never, 0));
@@ -44,9 +44,9 @@ fn a_child_that_reported_nothing_has_no_count_where_nobody_reports() {
 fn what_may_be_a_loss_says_nothing_about_the_kernel() {
     let lost = tree(None, Loss::Some, [Some(3), Some(4)]);
     assert_eq!((lost.reporting, lost.lost_records), (Reporting::Known, 1));
-    let told = tree(Some(4), Loss::None, [Some(3), Some(4)]);
-    assert_eq!((told.reporting, told.lost_records), (Reporting::Known, 0));
-    assert_eq!(counts(&told), [Some(5), Some(4)]);
+    let reported = tree(Some(4), Loss::None, [Some(3), Some(4)]);
+    assert_eq!((reported.reporting, reported.lost_records), (Reporting::Known, 0));
+    assert_eq!(counts(&reported), [Some(5), Some(4)]);
     // No child has exited, or one just now: the report may be on the way.
     for exits in [[None, None], [Some(9_999_999), None]] {
         assert_eq!(tree(None, Loss::None, exits).reporting, Reporting::Known, "{exits:?}");

@@ -74,7 +74,7 @@ impl Process {
 }
 
 #[derive(Clone, Debug)]
-struct Name {
+struct TaskName {
     pid: i32,
     command: String,
     /// The first task of its process.
@@ -82,11 +82,11 @@ struct Name {
 }
 
 /// What the engine doesn't know of its relatives.
-pub(super) struct Names {
+pub(super) struct TaskNames {
     root_pid: i32,
     root_name: String,
     root_started: Option<Nanos>,
-    by_kin: HashMap<FamilyTaskId, Name>,
+    by_kin: HashMap<FamilyTaskId, TaskName>,
     /// The threads of a process beside its first, by that one.
     threads: HashMap<FamilyTaskId, Vec<FamilyTaskId>>,
     /// Threads that have become the first of their process by an exec, and when.
@@ -104,7 +104,7 @@ struct Replaced {
     ended: Option<Nanos>,
 }
 
-impl Names {
+impl TaskNames {
     pub(super) fn new(root_pid: i32) -> Self {
         Self {
             root_pid,
@@ -126,7 +126,9 @@ impl Names {
             })
             .flatten();
         let above = match parent {
-            Some((parent, true)) => Some(Name { pid: self.root_pid, command: self.root_name.clone(), process: parent }),
+            Some((parent, true)) => {
+                Some(TaskName { pid: self.root_pid, command: self.root_name.clone(), process: parent })
+            }
             Some((parent, false)) => self.by_kin.get(&parent).cloned(),
             None => None,
         };
@@ -135,7 +137,7 @@ impl Names {
             Some(name) if name.pid == pid && pid != tid => name.process,
             _ => kin,
         };
-        self.by_kin.insert(kin, Name { pid, command, process });
+        self.by_kin.insert(kin, TaskName { pid, command, process });
         if process != kin {
             self.threads.entry(process).or_default().push(kin);
         }

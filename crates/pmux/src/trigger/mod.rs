@@ -7,22 +7,22 @@
 //! **Invariant:** when a trigger fires is decided by the engine ([`pmux_engine::event_set`]), from readings and happenings that are
 //! brought to it here.
 
-mod board;
+mod engine;
+mod events;
 mod language;
-mod news;
 mod open;
 mod run;
 mod sets;
 mod sources;
 mod triggers;
 
+pub use events::{Fired, Reason, TriggerEvent, TriggerHit, TriggerTarget};
 pub use language::{
-    Action, Comparison, Every, Level, Line, Pressure, Resource, Rounds, Rule, Scope, SetText, Share, SignalName,
-    Source, Switching, TextError, Trigger, TriggerTerm, Waiting, Whose,
+    Action, Comparison, Every, ExitOf, Level, LevelQuantity, LineFilter, Pressure, Resource, Rounds, Rule, SetText,
+    SignalName, StalledTasks, Switching, TermScope, TermSource, TextError, Trigger, TriggerTerm,
 };
-pub use news::{Fired, Hit, News, Reason, TriggerTarget};
 pub use pmux_engine::engine::SwitchError;
 pub use pmux_engine::event_set::{Position, SwitchRequest};
 pub use run::{Commands, REASON_VARIABLE, SNAPSHOT_VARIABLE};
 pub use sets::{EventSets, Switched};
-pub use triggers::{Setting, TriggerError, Triggers, USUAL_INTERVAL};
+pub use triggers::{TriggerError, TriggerOptions, Triggers, USUAL_INTERVAL};

@@ -2,17 +2,17 @@
 //!
 //! **Invariant:** what can't be had is a sentence that says why, and what helps.
 
-use super::board::Ear;
-use super::language::{Line, Pressure, Rule, SignalName, Source, Whose};
+use super::engine::TermId;
+use super::language::{ExitOf, LineFilter, Pressure, Rule, SignalName, TermSource};
 use super::sources::Live;
-use super::sources::files::{Ending, Lines, Signalled, Stalls};
-use super::sources::hits::{Address, Search, Threads, Tracepoint};
+use super::sources::files::{Ending, LineInput, Signalled, Stalls};
+use super::sources::hits::{AddressSearch, Threads, Tracepoint, WatchedAddress};
 use super::triggers::TriggerError;
 use crate::error::Error;
 use crate::event::Event;
 use crate::event::nearest::nearest;
 use crate::session::Session;
-use crate::symbol::{ProcessImage, Scope, Wanted, What};
+use crate::symbol::{AddressForm, AddressSpec, ProcessImage, SearchScope};
 use crate::target::Target;
 use pmux_linux::Errno;
 use pmux_linux::pressure::{self, Limit};
@@ -22,25 +22,25 @@ use std::os::fd::{AsFd as _, OwnedFd};
 /// The kernel knows commands by so many bytes of their name. Source: `TASK_COMM_LEN`.
 const NAME_BYTES: usize = 15;
 
-pub(super) fn why(rules: &[Rule], ear: Ear, why: String) -> TriggerError {
-    let term = rules.get(ear.rule).and_then(|rule| rule.trigger.terms.get(ear.term));
-    TriggerError { rule: ear.rule, term: term.map(ToString::to_string).unwrap_or_default(), why }
+pub(super) fn why(rules: &[Rule], term_id: TermId, why: String) -> TriggerError {
+    let term = rules.get(term_id.rule).and_then(|rule| rule.trigger.terms.get(term_id.term));
+    TriggerError { rule: term_id.rule, term: term.map(ToString::to_string).unwrap_or_default(), why }
 }
 
 /// Sources as they are opened, each with what it is: who waits for the same gets the same.
-pub(super) struct Opening<'a> {
+pub(super) struct SourceOpener<'a> {
     session: &'a Session,
     target: &'a Target<'a>,
     input: Option<OwnedFd>,
-    lines: Option<Lines>,
+    lines: Option<LineInput>,
     tracepoints: Vec<(String, Option<String>, Tracepoint)>,
     stalls: Vec<Stalls>,
     endings: Vec<Ending>,
     signalled: Vec<Signalled>,
-    addresses: Vec<Address>,
+    addresses: Vec<WatchedAddress>,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> SourceOpener<'a> {
     pub(super) fn new(session: &'a Session, target: &'a Target<'a>, input: Option<OwnedFd>) -> Self {
         let (stalls, endings, signalled) = (Vec::new(), Vec::new(), Vec::new());
         let (tracepoints, addresses) = (Vec::new(), Vec::new());
@@ -64,33 +64,33 @@ impl<'a> Opening<'a> {
     ///
     /// # Errors
     /// Why it can't.
-    pub(super) fn listen(&mut self, source: &Source, ear: Ear) -> Result<(), String> {
+    pub(super) fn listen(&mut self, source: &TermSource, term_id: TermId) -> Result<(), String> {
         match source {
             // Read now and then, all together.
-            Source::Level(_) => Ok(()),
-            Source::Pressure(limit) => self.pressure(limit, ear),
-            Source::Tracepoint { event, filter } => {
-                self.tracepoint(event, filter.clone(), event, Threads::All, ear).map_err(|(_, why)| why)
+            TermSource::Level(_) => Ok(()),
+            TermSource::Pressure(limit) => self.pressure(limit, term_id),
+            TermSource::Tracepoint { event, filter } => {
+                self.tracepoint(event, filter.clone(), event, Threads::All, term_id).map_err(|(_, why)| why)
             }
-            Source::Watch(wanted) => self.address(wanted, ear),
-            Source::Exit(Whose::Process(pid)) => self.ending(*pid, ear),
-            Source::Exit(Whose::Named(name)) => self.exit_of(name, ear),
-            Source::Crash(name) => self.crash(name.as_deref(), ear),
-            Source::Line(line) => self.line(line, ear),
-            Source::Signal(SignalName(name)) => self.signal(name, ear),
+            TermSource::Watch(wanted) => self.address(wanted, term_id),
+            TermSource::Exit(ExitOf::Process(pid)) => self.ending(*pid, term_id),
+            TermSource::Exit(ExitOf::Named(name)) => self.exit_of(name, term_id),
+            TermSource::Crash(name) => self.crash(name.as_deref(), term_id),
+            TermSource::Line(line) => self.line(line, term_id),
+            TermSource::Signal(SignalName(name)) => self.signal(name, term_id),
         }
     }
 
-    fn pressure(&mut self, limit: &Pressure, ear: Ear) -> Result<(), String> {
+    fn pressure(&mut self, limit: &Pressure, term_id: TermId) -> Result<(), String> {
         if let Some(known) = self.stalls.iter_mut().find(|known| known.limit == *limit) {
-            known.ears.push(ear);
+            known.term_ids.push(term_id);
             return Ok(());
         }
         let (resource, tasks) = (limit.resource.to_string(), limit.tasks.to_string());
         let Pressure { stalled, window, .. } = *limit;
         let asked = Limit { resource: &resource, tasks: &tasks, stalled, window };
         let file = pressure::Pressure::watch(asked, limit.cgroup.as_deref()).map_err(|error| error.to_string())?;
-        self.stalls.push(Stalls { file, limit: limit.clone(), ears: vec![ear] });
+        self.stalls.push(Stalls { file, limit: limit.clone(), term_ids: vec![term_id] });
         Ok(())
     }
 
@@ -104,26 +104,27 @@ impl<'a> Opening<'a> {
         filter: Option<String>,
         what: &str,
         threads: Threads,
-        ear: Ear,
-    ) -> Result<(), (Fault, String)> {
+        term_id: TermId,
+    ) -> Result<(), (TracepointFault, String)> {
         let same = |(event, with, source): &&mut (String, Option<String>, Tracepoint)| {
             event == name && *with == filter && source.threads == threads && source.what == what
         };
         if let Some((_, _, source)) = self.tracepoints.iter_mut().find(same) {
-            source.ears.push(ear);
+            source.term_ids.push(term_id);
             return Ok(());
         }
-        let event =
-            Event::parse_with(name, self.session.catalog()).map_err(|error| (Fault::Other, error.to_string()))?;
-        match Tracepoint::open(self.session, &event, filter.as_deref(), (what, threads, ear)) {
+        let event = Event::parse_with(name, self.session.catalog())
+            .map_err(|error| (TracepointFault::Other, error.to_string()))?;
+        match Tracepoint::open(self.session, &event, filter.as_deref(), (what, threads, term_id)) {
             Ok(source) => {
                 self.tracepoints.push((name.to_owned(), filter, source));
                 Ok(())
             }
-            Err(error @ Error::Filter { errno: Errno::EINVAL, .. }) => {
-                Err((Fault::Filter, format!("{error}{}", self.fields(name, filter.as_deref().unwrap_or_default()))))
-            }
-            Err(error) => Err((Fault::Other, error.to_string())),
+            Err(error @ Error::Filter { errno: Errno::EINVAL, .. }) => Err((
+                TracepointFault::Filter,
+                format!("{error}{}", self.fields(name, filter.as_deref().unwrap_or_default())),
+            )),
+            Err(error) => Err((TracepointFault::Other, error.to_string())),
         }
     }
 
@@ -142,32 +143,32 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn exit_of(&mut self, name: &str, ear: Ear) -> Result<(), String> {
+    fn exit_of(&mut self, name: &str, term_id: TermId) -> Result<(), String> {
         const EVENT: &str = "sched:sched_process_exit";
         let (name, what) = (known_as(name), format!("exit of {name}"));
         // Kernels that say which thread was the last one (6.16) are asked for that; of others it is the first one that counts.
         let last = format!("comm == \"{name}\" && group_dead != 0");
-        match self.tracepoint(EVENT, Some(last), &what, Threads::All, ear) {
-            Err((Fault::Filter, _)) => self
-                .tracepoint(EVENT, Some(format!("comm == \"{name}\"")), &what, Threads::First, ear)
+        match self.tracepoint(EVENT, Some(last), &what, Threads::All, term_id) {
+            Err((TracepointFault::Filter, _)) => self
+                .tracepoint(EVENT, Some(format!("comm == \"{name}\"")), &what, Threads::First, term_id)
                 .map_err(|(_, why)| why),
             other => other.map_err(|(_, why)| why),
         }
     }
 
-    fn crash(&mut self, name: Option<&str>, ear: Ear) -> Result<(), String> {
+    fn crash(&mut self, name: Option<&str>, term_id: TermId) -> Result<(), String> {
         let signals: Vec<String> = CRASHES.iter().map(|signal| format!("sig == {signal}")).collect();
         let mut filter = format!("sa_handler == 0 && ({})", signals.join(" || "));
         if let Some(name) = name {
             filter = format!("comm == \"{}\" && {filter}", known_as(name));
         }
         let what = name.map_or_else(|| "crash".to_owned(), |name| format!("crash of {name}"));
-        self.tracepoint("signal:signal_deliver", Some(filter), &what, Threads::All, ear).map_err(|(_, why)| why)
+        self.tracepoint("signal:signal_deliver", Some(filter), &what, Threads::All, term_id).map_err(|(_, why)| why)
     }
 
-    fn ending(&mut self, pid: i32, ear: Ear) -> Result<(), String> {
+    fn ending(&mut self, pid: i32, term_id: TermId) -> Result<(), String> {
         if let Some(known) = self.endings.iter_mut().find(|known| known.pid == pid) {
-            known.ears.push(ear);
+            known.term_ids.push(term_id);
             return Ok(());
         }
         let end = ProcessEnd::of(pid).map_err(|errno| match errno {
@@ -176,23 +177,23 @@ impl<'a> Opening<'a> {
             Errno::ENOSYS => "the end of a process by its number needs Linux 5.3; exit:NAME works here too".to_owned(),
             errno => format!("process {pid} can't be waited for: {errno}"),
         })?;
-        self.endings.push(Ending { end, pid, ears: vec![ear] });
+        self.endings.push(Ending { end, pid, term_ids: vec![term_id] });
         Ok(())
     }
 
-    fn signal(&mut self, name: &'static str, ear: Ear) -> Result<(), String> {
+    fn signal(&mut self, name: &'static str, term_id: TermId) -> Result<(), String> {
         if let Some(known) = self.signalled.iter_mut().find(|known| known.name == name) {
-            known.ears.push(ear);
+            known.term_ids.push(term_id);
             return Ok(());
         }
         let number = signal_number(name).ok_or_else(|| format!("this machine has no signal {name}"))?;
         let signals = Signals::receive(&[number]);
         let signals = signals.map_err(|errno| format!("signal {name} can't be received: {errno}"))?;
-        self.signalled.push(Signalled { signals, number, name, ears: vec![ear] });
+        self.signalled.push(Signalled { signals, number, name, term_ids: vec![term_id] });
         Ok(())
     }
 
-    fn line(&mut self, line: &Line, ear: Ear) -> Result<(), String> {
+    fn line(&mut self, line: &LineFilter, term_id: TermId) -> Result<(), String> {
         if self.lines.is_none() {
             let input = match self.input.take() {
                 Some(input) => input,
@@ -201,17 +202,17 @@ impl<'a> Opening<'a> {
                     input.map_err(|error| format!("the standard input can't be read: {error}"))?
                 }
             };
-            self.lines = Some(Lines::new(input));
+            self.lines = Some(LineInput::new(input));
         }
-        self.lines.as_mut().map_or(Ok(()), |lines| lines.add(ear, line))
+        self.lines.as_mut().map_or(Ok(()), |lines| lines.add(term_id, line))
     }
 
-    fn address(&mut self, wanted: &Wanted, ear: Ear) -> Result<(), String> {
+    fn address(&mut self, wanted: &AddressSpec, term_id: TermId) -> Result<(), String> {
         if let Some(known) = self.addresses.iter_mut().find(|known| known.wanted() == wanted) {
-            known.ears.push(ear);
+            known.term_ids.push(term_id);
             return Ok(());
         }
-        let mut address = Address::new(wanted.clone(), ear);
+        let mut address = WatchedAddress::new(wanted.clone(), term_id);
         let pid = match self.target {
             Target::CurrentThread => Some(std::process::id().cast_signed()),
             Target::Threads(ids) | Target::Processes(ids) => match ids[..] {
@@ -219,7 +220,7 @@ impl<'a> Opening<'a> {
                 // Each has its own addresses.
                 _ => return Err("an address is another place in each process: name one process with -p".to_owned()),
             },
-            Target::Command(command) if matches!(wanted.what, What::Address(_)) => Some(command.pid()),
+            Target::Command(command) if matches!(wanted.what, AddressForm::Address(_)) => Some(command.pid()),
             // Its symbols are known when its program is mapped: it is looked at then.
             Target::Command(_) => {
                 self.addresses.push(address);
@@ -233,18 +234,18 @@ impl<'a> Opening<'a> {
             Target::Cpus(_) => None,
         };
         let image = pid.map(ProcessImage::read).transpose().map_err(|error| error.to_string())?;
-        let scope = image.as_ref().map_or(Scope::Kernel, Scope::Process);
+        let scope = image.as_ref().map_or(SearchScope::Kernel, SearchScope::Process);
         match address.look(self.session, scope, self.target) {
-            Ok(Search::Over) => self.addresses.push(address),
-            Ok(Search::GoesOn(error)) | Err(error) => return Err(error.to_string()),
-            Ok(Search::Refused(error)) => return Err(error.to_string()),
+            Ok(AddressSearch::Over) => self.addresses.push(address),
+            Ok(AddressSearch::GoesOn(error)) | Err(error) => return Err(error.to_string()),
+            Ok(AddressSearch::Refused(error)) => return Err(error.to_string()),
         }
         Ok(())
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+enum TracepointFault {
     Filter,
     Other,
 }

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** what has been said by others (a line, a path) is never a part of what the shell reads.
 
-use super::news::Fired;
+use super::events::Fired;
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};

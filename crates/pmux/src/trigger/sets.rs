@@ -8,8 +8,8 @@
 //!
 //! **Invariant:** a set is on as a whole or off as a whole; what can't be switched on stays off, and is said.
 
+use super::events::TriggerEvent;
 use super::language::{Action, Rule, Switching};
-use super::news::News;
 use crate::counters::Counters;
 use crate::exact::Switchable;
 use crate::session::Session;
@@ -89,28 +89,28 @@ impl EventSets {
     #[must_use]
     pub fn carry_out(&self, action: &Action) -> Option<Switched> {
         let Action::Set { name, to } = action else { return None };
-        let wish = match *to {
+        let request = match *to {
             Switching::On => SwitchRequest::On,
             Switching::Off => SwitchRequest::Off,
             Switching::OnFor(span) => SwitchRequest::OnFor(nanos(span)),
             Switching::OffFor(span) => SwitchRequest::OffFor(nanos(span)),
             Switching::WhileItHolds => return None,
         };
-        Some(self.wish(name, wish))
+        Some(self.request(name, request))
     }
 
     /// Switches what is to be on while a condition holds, where the news are that one begins to hold or does no longer.
     #[must_use]
-    pub fn follow(&self, rules: &[Rule], news: &News) -> Vec<Switched> {
-        let (rule, begins) = match *news {
-            News::Begins { rule, .. } => (rule, true),
-            News::Ends { rule, .. } => (rule, false),
+    pub fn follow(&self, rules: &[Rule], event: &TriggerEvent) -> Vec<Switched> {
+        let (rule, begins) = match *event {
+            TriggerEvent::Begins { rule, .. } => (rule, true),
+            TriggerEvent::Ends { rule, .. } => (rule, false),
             _ => return Vec::new(),
         };
-        let who = u32::try_from(rule).unwrap_or(u32::MAX);
-        let wish = if begins { SwitchRequest::Hold(who) } else { SwitchRequest::Release(who) };
+        let holder = u32::try_from(rule).unwrap_or(u32::MAX);
+        let request = if begins { SwitchRequest::Hold(holder) } else { SwitchRequest::Release(holder) };
         let held = |action: &Action| match action {
-            Action::Set { name, to: Switching::WhileItHolds } => Some(self.wish(name, wish)),
+            Action::Set { name, to: Switching::WhileItHolds } => Some(self.request(name, request)),
             _ => None,
         };
         rules.get(rule).into_iter().flat_map(|rule| &rule.actions).filter_map(held).collect()
@@ -140,9 +140,9 @@ impl EventSets {
 
     /// Asks something of a set.
     #[must_use]
-    pub fn wish(&self, name: &str, wish: SwitchRequest) -> Switched {
+    pub fn request(&self, name: &str, request: SwitchRequest) -> Switched {
         let set = self.find(name).ok_or(SwitchError::Closed);
-        let result = set.and_then(|set| self.session.engine().switch_event_set(set, wish));
+        let result = set.and_then(|set| self.session.engine().switch_event_set(set, request));
         Switched { name: name.to_owned(), result }
     }
 }

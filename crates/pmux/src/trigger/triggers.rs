@@ -1,14 +1,14 @@
 //! Rules at work.
 //!
 //! What it is: [`Triggers`] opens what the rules listen to, is waited for, and tells what has happened. What follows from that is for its
-//! caller. Read next: `open` (what becomes of each source), `board` (the engine's side).
+//! caller. Read next: `open` (what becomes of each source), `engine` (the engine's side).
 //!
 //! **Invariant:** what does not work on this machine is an error before anything is waited for; what goes away later is told.
 
-use super::board::{Board, Ear};
-use super::language::{Level, Rule, Source};
-use super::news::News;
-use super::open::{Opening, why};
+use super::engine::{TermId, TriggerEngine};
+use super::events::TriggerEvent;
+use super::language::{Level, Rule, TermSource};
+use super::open::{SourceOpener, why};
 use super::sources::levels::Levels;
 use super::sources::{After, Live};
 use crate::error::Error;
@@ -30,7 +30,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What rules are about.
 #[derive(Debug)]
-pub struct Setting<'a> {
+pub struct TriggerOptions<'a> {
     /// Whose rates and ratios, and whose addresses. Tracepoints, crashes and exits are those of all CPUs.
     pub target: Target<'a>,
     /// How often rates and ratios are read; more often where a `for` is shorter than that.
@@ -41,7 +41,7 @@ pub struct Setting<'a> {
     pub lines: Option<OwnedFd>,
 }
 
-impl<'a> Setting<'a> {
+impl<'a> TriggerOptions<'a> {
     /// Usual intervals, no cool-down, and lines from the standard input.
     #[must_use]
     pub const fn of(target: Target<'a>) -> Self {
@@ -71,15 +71,15 @@ impl std::error::Error for TriggerError {}
 /// Rules at work.
 ///
 /// ```
-/// use pmux::trigger::{News, Rule, Setting, Triggers};
+/// use pmux::trigger::{Rule, TriggerEvent, TriggerOptions, Triggers};
 /// use pmux::{Session, Target};
 /// use std::time::{Duration, Instant};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let rule = Rule::parse("rate(page-faults) > 10/s", Some("mark busy"))?;
-/// let mut triggers = Triggers::open(&Session::new()?, &[rule], Setting::of(Target::CurrentThread))?;
+/// let mut triggers = Triggers::open(&Session::new()?, &[rule], TriggerOptions::of(Target::CurrentThread))?;
 /// let pages = vec![1_u8; 16 << 20];
-/// for news in triggers.wait(Some(Instant::now() + Duration::from_millis(150)))? {
-///     if let News::Fired(fired) = news {
+/// for event in triggers.wait(Some(Instant::now() + Duration::from_millis(150)))? {
+///     if let TriggerEvent::Fired(fired) = event {
 ///         println!("{fired}"); // rate(page-faults) is 37215/s (> 10/s)
 ///     }
 /// }
@@ -89,7 +89,7 @@ impl std::error::Error for TriggerError {}
 /// ```
 pub struct Triggers {
     session: Session,
-    board: Board,
+    engine: TriggerEngine,
     levels: Option<Levels>,
     sources: Vec<Option<Box<dyn Live>>>,
     /// The CPUs on which the sources listen.
@@ -101,24 +101,24 @@ impl Triggers {
     ///
     /// # Errors
     /// The first rule that does not work here, with the reason and what helps. Nothing is open then.
-    pub fn open(session: &Session, rules: &[Rule], setting: Setting<'_>) -> Result<Self, TriggerError> {
+    pub fn open(session: &Session, rules: &[Rule], setting: TriggerOptions<'_>) -> Result<Self, TriggerError> {
         let now = session.engine().host().now();
-        let mut board = Board::of(&setting.target);
-        let mut levels: Vec<(Ear, Level)> = Vec::new();
+        let mut engine = TriggerEngine::of(&setting.target);
+        let mut levels: Vec<(TermId, Level)> = Vec::new();
         let mut interval = setting.interval;
-        let mut opening = Opening::new(session, &setting.target, setting.lines);
+        let mut sources_opener = SourceOpener::new(session, &setting.target, setting.lines);
         for (rule, Rule { trigger, .. }) in rules.iter().enumerate() {
-            board.add(trigger, setting.cool_down, now);
+            engine.add(trigger, setting.cool_down, now);
             for (index, term) in trigger.terms.iter().enumerate() {
-                let ear = Ear { rule, term: index, scope: term.scope };
+                let term_id = TermId { rule, term: index, scope: term.scope };
                 match &term.source {
-                    Source::Level(level) => {
-                        levels.push((ear, level.clone()));
+                    TermSource::Level(level) => {
+                        levels.push((term_id, level.clone()));
                         if !term.held.is_zero() {
                             interval = interval.min(term.held.max(SHORTEST_INTERVAL));
                         }
                     }
-                    source => opening.listen(source, ear).map_err(|error| why(rules, ear, error))?,
+                    source => sources_opener.listen(source, term_id).map_err(|error| why(rules, term_id, error))?,
                 }
             }
         }
@@ -126,11 +126,11 @@ impl Triggers {
             [] => None,
             some => {
                 let opened = Levels::open(session, some, &setting.target, interval);
-                Some(opened.map_err(|(ear, error)| why(rules, ear, error))?)
+                Some(opened.map_err(|(term_id, error)| why(rules, term_id, error))?)
             }
         };
-        let sources = opening.finish().into_iter().map(Some).collect();
-        Ok(Self { session: session.clone(), board, levels, sources, online: session.online() })
+        let sources = sources_opener.finish().into_iter().map(Some).collect();
+        Ok(Self { session: session.clone(), engine, levels, sources, online: session.online() })
     }
 
     /// Has a waiter wait for everything that wakes. Tokens from `first` on are used: [`Triggers::tokens`] of them.
@@ -157,7 +157,7 @@ impl Triggers {
     pub fn next(&self) -> Option<Nanos> {
         let levels = self.levels.as_ref().map(Levels::next);
         let sources = self.sources.iter().flatten().filter_map(|source| source.next());
-        sources.chain(levels).chain(self.board.next()).min()
+        sources.chain(levels).chain(self.engine.next()).min()
     }
 
     /// As [`Triggers::next`], for [`Waiter::wait`].
@@ -168,7 +168,7 @@ impl Triggers {
     }
 
     /// What has happened, by what a waiter said that [`Triggers::watch`] was given, and by the time.
-    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<News> {
+    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<TriggerEvent> {
         let now = self.session.engine().host().now();
         self.session.follow_hotplug();
         let online = self.session.online();
@@ -176,50 +176,51 @@ impl Triggers {
         self.online = online;
         // What happens meets the newest numbers.
         if let Some(levels) = &mut self.levels {
-            levels.take(&mut self.board, now);
+            levels.take(&mut self.engine, now);
         }
         for (token, place) in (first.0..).zip(&mut self.sources) {
             let Some(source) = place else { continue };
             let woken = wakes.contains(&Wake::Fd(Token(token)));
             let hangup = wakes.contains(&Wake::Hangup(Token(token)));
-            if changed && source.follow_cpus(&mut self.board, now) == After::Ended {
+            if changed && source.follow_cpus(&mut self.engine, now) == After::Ended {
                 *place = None;
                 continue;
             }
             if !woken && !hangup && source.next().is_none_or(|at| at > now) {
                 continue;
             }
-            if source.take(&mut self.board, hangup, now) == After::Ended {
+            if source.take(&mut self.engine, hangup, now) == After::Ended {
                 *place = None;
             }
         }
-        self.board.pass(now);
-        self.board.take()
+        self.engine.pass(now);
+        self.engine.take()
     }
 
     /// Nothing follows for so long when a rule fires. The hits of a tracepoint with very many of them, which no other rule listens to, are
-    /// only counted meanwhile ([`News::HeldBack`] at the end), which slows down the tasks that are hit much less. All else is told as ever.
+    /// only counted meanwhile ([`TriggerEvent::HeldBack`] at the end), which slows down the tasks that are hit much less. All else is
+    /// told as ever.
     pub fn hold_back(&mut self, rule: usize, span: Duration) {
         let span = Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        self.board.hold_back_until(rule, self.session.engine().host().now() + span);
+        self.engine.hold_back_until(rule, self.session.engine().host().now() + span);
     }
 
     /// What has happened and was not told yet, where nothing more will happen: after the end of the target. [`Triggers::take`] holds
     /// hits back for a moment, in which older ones of other CPUs may come.
-    pub fn finish(&mut self) -> Vec<News> {
+    pub fn finish(&mut self) -> Vec<TriggerEvent> {
         let now = self.session.engine().host().now();
         for source in self.sources.iter_mut().flatten() {
-            source.finish(&mut self.board, now);
+            source.finish(&mut self.engine, now);
         }
-        self.board.pass(now);
-        self.board.take()
+        self.engine.pass(now);
+        self.engine.take()
     }
 
     /// Waits until there is something to tell, or until a time; `None`: for ever.
     ///
     /// # Errors
     /// [`Error::Wait`]; also where nothing will ever be told any more and there is no time.
-    pub fn wait(&mut self, until: Option<Instant>) -> Result<Vec<News>, Error> {
+    pub fn wait(&mut self, until: Option<Instant>) -> Result<Vec<TriggerEvent>, Error> {
         loop {
             let mut waiter = Waiter::new();
             self.watch(&mut waiter, Token(0));
@@ -228,9 +229,9 @@ impl Triggers {
                 (own, until) => own.or(until),
             };
             let wakes = waiter.wait(deadline).map_err(Error::Wait)?;
-            let news = self.take(&wakes, Token(0));
-            if !news.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(news);
+            let events = self.take(&wakes, Token(0));
+            if !events.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(events);
             }
         }
     }
@@ -258,7 +259,7 @@ impl Triggers {
     pub fn miss(&mut self) {
         for place in &mut self.sources {
             if let Some(source) = place
-                && source.miss(&mut self.board) == After::Ended
+                && source.miss(&mut self.engine) == After::Ended
             {
                 *place = None;
             }
@@ -268,7 +269,7 @@ impl Triggers {
     /// How often a rule has fired.
     #[must_use]
     pub fn fired(&self, rule: usize) -> u64 {
-        self.board.fired(rule)
+        self.engine.fired(rule)
     }
 
     /// How many things that wake are still there.

@@ -7,16 +7,17 @@
 //!
 //! Where programs tell of hits, an event follows its thread to every CPU. A child that is forked at the moment between the opening of an
 //! event and its program has the one and not the other, so no program would tell of its hits. Where a task was born while others
-//! were armed, all is armed anew by events on each CPU, each of which writes into a ring what no program does ([`Teller`]).
+//! were armed, all is armed anew by events on each CPU, each of which writes into a ring what no program does ([`HitReporter`]).
 //!
 //! **Invariant:** after an error nothing of the request is open.
 
-use super::probe::{ArmedTwice, Probe};
-use super::rings::{Load, Rings, What, with_records};
-use super::shortage::Place;
-use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
+use super::probe::{ArmedTwice, WatchProbe};
+use super::rings::{Load, WatchRecordKind, WatchRings, with_records};
+use super::shortage::RegisterTarget;
+use super::threads::{PiecesToOpen, Roll, TasksToWatch, ThreadRefusal, open_apart, open_together};
 use super::{
-    AcrossExec, Births, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, WatchOptions, Watched,
+    AcrossExec, Births, OpenBreakpoints, RegisterSharing, Shortage, Sides, TargetState, Wakes, Watch, WatchDetail,
+    WatchOptions, WatchPiece, WatchTarget,
 };
 use crate::clones::Cloning;
 use crate::error::Error;
@@ -40,7 +41,7 @@ use std::collections::HashSet;
 const MOST_ROUNDS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Teller {
+pub(super) enum HitReporter {
     /// A program: one event for each thread, without a ring.
     Program(EnableTime),
     /// The event, where no program does: one for each thread and CPU.
@@ -53,15 +54,15 @@ pub(super) enum CountedBy {
     /// The watch's own, which know of rings, programs and turns.
     Watch,
     /// As any other event: by a service, where who asks the same shares a register.
-    Anybody,
+    AnyHolder,
 }
 
 impl CountedBy {
     /// Where hits are only counted, and each has its register for itself, nothing is asked of a counter that others don't have.
     pub(super) fn of(session: &Session, options: &WatchOptions) -> Self {
-        let only_counts = options.detail == Detail::Counts && options.sharing == Sharing::Refuse;
+        let only_counts = options.detail == WatchDetail::Counts && options.sharing == RegisterSharing::Refuse;
         match only_counts.then(|| session.engine().host().find_service()).flatten() {
-            Some(_) => Self::Anybody,
+            Some(_) => Self::AnyHolder,
             None => Self::Watch,
         }
     }
@@ -72,16 +73,16 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Watch::open`]; what was watched before stays so.
-    pub fn add(&mut self, spots: Vec<Spot>, target: &Target<'_>) -> Result<(), Error> {
+    pub fn add(&mut self, watch_targets: Vec<WatchTarget>, target: &Target<'_>) -> Result<(), Error> {
         let (first, held) = (self.watched.len(), self.held.len());
-        let result = self.prepare(spots).and_then(|()| match target {
+        let result = self.prepare(watch_targets).and_then(|()| match target {
             Target::Cpus(cpus) => self.arm_cpus(first, cpus),
             Target::CurrentThread => {
-                self.arm_tasks(first, &Tasks::Threads(vec![pmux_linux::current_tid()]), Whose::Own)
+                self.arm_tasks(first, &TasksToWatch::Threads(vec![pmux_linux::current_tid()]), Whose::Own)
             }
-            Target::Command(command) => self.arm_tasks(first, &Tasks::Threads(vec![command.pid()]), Whose::Own),
-            Target::Threads(tids) => self.arm_tasks(first, &Tasks::Threads(tids.clone()), Whose::Other),
-            Target::Processes(pids) => self.arm_tasks(first, &Tasks::Processes(pids), Whose::Other),
+            Target::Command(command) => self.arm_tasks(first, &TasksToWatch::Threads(vec![command.pid()]), Whose::Own),
+            Target::Threads(tids) => self.arm_tasks(first, &TasksToWatch::Threads(tids.clone()), Whose::Other),
+            Target::Processes(pids) => self.arm_tasks(first, &TasksToWatch::Processes(pids), Whose::Other),
             Target::Cgroups { .. } => {
                 Err(Error::Options("a cgroup has no debug registers: watch its processes, or CPUs"))
             }
@@ -97,7 +98,7 @@ impl Watch {
             return Err(self.session.with_file_numbers(error, self.files_of(target)));
         }
         let now = self.session.engine().host().now();
-        let twice = if self.late.is_empty() { ArmedTwice::Nobody } else { ArmedTwice::Some };
+        let twice = if self.late.is_empty() { ArmedTwice::None } else { ArmedTwice::Some };
         for watched in self.watched.iter_mut().skip(first) {
             watched.armed_at = Some(now);
             // Before that all hits are to be seen, so that it is known which were too early.
@@ -107,22 +108,22 @@ impl Watch {
         }
         let kept = self.registers == Registers::Kept && self.counters() == self.pmu;
         let begun_together = kept && !matches!(target, Target::Cpus(_));
-        if self.options.detail == Detail::Counts && !begun_together {
+        if self.options.detail == WatchDetail::Counts && !begun_together {
             // Nothing tells hits that came while one after the other began from later ones.
-            for spot in first..self.watched.len() {
-                let before = self.count(spot).map_or(0, |count| count.value);
-                self.watched[spot].not_ours = before;
+            for watch_target in first..self.watched.len() {
+                let before = self.count(watch_target).map_or(0, |count| count.value);
+                self.watched[watch_target].not_ours = before;
             }
         }
         self.look_at_values(first);
         self.begin_turns()
     }
 
-    fn prepare(&mut self, spots: Vec<Spot>) -> Result<(), Error> {
-        for spot in spots {
-            let pieces = spot.pieces(self.watched.len()).map_err(Error::Spot)?;
-            let watched = Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 };
-            self.tell_probe(&watched)?;
+    fn prepare(&mut self, watch_targets: Vec<WatchTarget>) -> Result<(), Error> {
+        for watch_target in watch_targets {
+            let pieces = watch_target.pieces(self.watched.len()).map_err(Error::WatchTarget)?;
+            let watched = TargetState { watch_target, pieces, armed_at: None, not_ours: 0, reported: 0 };
+            self.update_probe(&watched)?;
             self.watched.push(watched);
         }
         Ok(())
@@ -146,20 +147,20 @@ impl Watch {
         let engine = self.session.engine();
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
-                Held::Tasks { group, .. } => engine.close(group),
-                Held::Cpus { set, .. } => engine.close_set(set),
+                OpenBreakpoints::Tasks { group, .. } => engine.close(group),
+                OpenBreakpoints::Cpus { set, .. } => engine.close_set(set),
             }
         }
     }
 
     /// The pieces of the spots from `first` on, as events; where there are no programs, the first one also tells of forks, names and
     /// mappings.
-    pub(super) fn events(&self, first: usize, tasks: bool, teller: Teller) -> Vec<(Piece, Attr)> {
+    pub(super) fn events(&self, first: usize, tasks: bool, reporter: HitReporter) -> Vec<(WatchPiece, Attr)> {
         let pieces = self.watched.iter().skip(first).flat_map(|watched| {
             watched
                 .pieces
                 .iter()
-                .map(|&piece| (piece, Event::breakpoint(piece.address, piece.len, watched.spot.access).attr))
+                .map(|&piece| (piece, Event::breakpoint(piece.address, piece.len, watched.watch_target.access).attr))
         });
         let mut events: Vec<_> = pieces
             .map(|(piece, mut attr)| {
@@ -170,10 +171,10 @@ impl Watch {
                 if self.sides == Sides::UserOnly {
                     attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
                 }
-                if self.options.detail != Detail::Counts {
+                if self.options.detail != WatchDetail::Counts {
                     attr.sampling = Sampling::Period(1);
                 }
-                if self.options.detail != Detail::Counts && teller == Teller::Event {
+                if self.options.detail != WatchDetail::Counts && reporter == HitReporter::Event {
                     attr.wakeup = Wakeup::Events(u32::from(self.wakes() == Wakes::EachHit));
                     with_records(&mut attr, self.max_stack());
                 }
@@ -181,7 +182,7 @@ impl Watch {
             })
             .collect();
         // Where registers take turns, all events must be alike.
-        if self.options.detail != Detail::Counts
+        if self.options.detail != WatchDetail::Counts
             && self.probe.is_none()
             && self.registers == Registers::Kept
             && let Some((_, attr)) = events.first_mut()
@@ -197,7 +198,7 @@ impl Watch {
     /// Whose counters the next events are: others than the watch's own know of nothing but counting.
     fn counters(&self) -> PmuId {
         match self.counted_by {
-            CountedBy::Anybody if self.options.detail == Detail::Counts => KERNEL,
+            CountedBy::AnyHolder if self.options.detail == WatchDetail::Counts => KERNEL,
             _ => self.pmu,
         }
     }
@@ -208,13 +209,13 @@ impl Watch {
     }
 
     fn open_rings(&mut self) -> Result<(), Error> {
-        if self.rings.is_none() && self.options.detail != Detail::Counts {
+        if self.rings.is_none() && self.options.detail != WatchDetail::Counts {
             let cpus: Vec<_> = self.session.engine().online().iter().collect();
             let counts = self.probe.as_ref().is_some_and(|probe| !probe.looks());
             let load = if counts { Load::SomeHits } else { Load::EachHit };
             let mut attr = Attr::default();
             with_records(&mut attr, self.max_stack());
-            let rings = Rings::open(&self.session, self.pmu, &cpus, &attr, load)?;
+            let rings = WatchRings::open(&self.session, self.pmu, &cpus, &attr, load)?;
             if let Some(probe) = &mut self.probe {
                 probe.connect(&rings);
             }
@@ -226,7 +227,7 @@ impl Watch {
     /// Whether it is worth trying without what the kernel refuses.
     fn give_in(&mut self, error: OpenError, first: usize) -> bool {
         let denied = matches!(error, OpenError::Bank { error: BankError::NotPermitted | BankError::Other(1), .. });
-        let in_kernel = self.watched.iter().skip(first).any(|watched| watched.spot.is_in_kernel());
+        let in_kernel = self.watched.iter().skip(first).any(|watched| watched.watch_target.is_in_kernel());
         if denied && !in_kernel && self.sides == Sides::Both && self.held.is_empty() {
             self.sides = Sides::UserOnly;
             return true;
@@ -244,25 +245,26 @@ impl Watch {
     /// Threads have come while others were armed: those that have inherited, and are armed once more, would be counted twice. So hits
     /// are looked at, and the caller is not told of them.
     fn see_hits_to_count(&mut self) -> Result<(), Error> {
-        self.options.detail = Detail::Rows { max_stack: 0 };
+        self.options.detail = WatchDetail::Rows { max_stack: 0 };
         self.only_counts = true;
         self.session.watch_hotplug();
-        self.open_probe(Births::Told);
-        self.watched.iter().try_for_each(|watched| self.tell_probe(watched))
+        self.open_probe(Births::Forks);
+        self.watched.iter().try_for_each(|watched| self.update_probe(watched))
     }
 
     /// Programs know the pieces of a spot.
-    fn tell_probe(&self, watched: &Watched) -> Result<(), Error> {
+    fn update_probe(&self, watched: &TargetState) -> Result<(), Error> {
         let failed = |errno| Error::Ring { what: "telling a program of an address", errno };
         self.probe.as_ref().map_or(Ok(()), |probe| probe.add(watched).map_err(failed))
     }
 
-    fn arm_tasks(&mut self, first: usize, tasks: &Tasks<'_>, whose: Whose) -> Result<(), Error> {
+    fn arm_tasks(&mut self, first: usize, tasks: &TasksToWatch<'_>, whose: Whose) -> Result<(), Error> {
         let before = self.held.len();
-        let mut teller = if self.probe.is_some() { Teller::Program(EnableTime::AtOpen) } else { Teller::Event };
+        let mut reporter =
+            if self.probe.is_some() { HitReporter::Program(EnableTime::AtOpen) } else { HitReporter::Event };
         let pids = processes(tasks);
         'again: loop {
-            let events = self.events(first, true, teller);
+            let events = self.events(first, true, reporter);
             if events.is_empty() {
                 return Ok(());
             }
@@ -271,7 +273,7 @@ impl Watch {
             self.follow(&pids, began);
             let (pieces, specs): (Vec<_>, Vec<_>) =
                 events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.counters(), *attr))).unzip();
-            let wanted = Wanted { pieces: &pieces, specs: &specs };
+            let wanted = PiecesToOpen { pieces: &pieces, specs: &specs };
             let mut roll = Roll::default();
             let mut cloning = Cloning::default();
             let mut gone = None;
@@ -285,13 +287,13 @@ impl Watch {
                     continue;
                 }
                 cloning.add(&fresh);
-                if round > 0 && (self.options.detail == Detail::Counts || teller != Teller::Event) {
+                if round > 0 && (self.options.detail == WatchDetail::Counts || reporter != HitReporter::Event) {
                     self.let_go(before);
-                    if self.options.detail == Detail::Counts {
+                    if self.options.detail == WatchDetail::Counts {
                         self.see_hits_to_count()?;
                     }
                     self.forget_hits(first);
-                    teller = Teller::Event;
+                    reporter = HitReporter::Event;
                     continue 'again;
                 }
                 if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
@@ -301,49 +303,49 @@ impl Watch {
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
                 let armed = match self.registers {
                     Registers::Kept if self.counters() == self.pmu => {
-                        open_together(&self.session, self.pmu, &fresh, &wanted, tolerated, teller)
+                        open_together(&self.session, self.pmu, &fresh, &wanted, tolerated, reporter)
                     }
-                    _ => open_apart(&self.session, &fresh, &wanted, tolerated, teller),
+                    _ => open_apart(&self.session, &fresh, &wanted, tolerated, reporter),
                 };
                 match armed {
                     Ok((held, ended)) => {
                         if round > 0 {
-                            self.late.extend(held.iter().flat_map(Held::tids));
+                            self.late.extend(held.iter().flat_map(OpenBreakpoints::tids));
                         }
                         self.held.extend(held);
                         self.gone += ended.len() as u64;
                         gone = gone.or(ended.first().copied());
                     }
-                    Err(Refused { tid, index, error }) => {
+                    Err(ThreadRefusal { tid, index, error }) => {
                         self.let_go(before);
-                        if teller == Teller::Program(EnableTime::AtOpen) && error.errno() == EAGAIN {
+                        if reporter == HitReporter::Program(EnableTime::AtOpen) && error.errno() == EAGAIN {
                             self.forget_hits(first);
-                            teller = Teller::Program(EnableTime::AfterAttach);
+                            reporter = HitReporter::Program(EnableTime::AfterAttach);
                             continue 'again;
                         }
                         if self.give_in(error, first) {
                             continue 'again;
                         }
-                        return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
+                        return Err(self.refused(RegisterTarget::Thread(tid, whose), &events, index, error));
                     }
                 }
-                if matches!(tasks, Tasks::Threads(_)) {
+                if matches!(tasks, TasksToWatch::Threads(_)) {
                     break;
                 }
             }
-            if teller != Teller::Event && self.have_forked(&pids, began) {
+            if reporter != HitReporter::Event && self.have_forked(&pids, began) {
                 self.let_go(before);
                 self.forget_hits(first);
-                teller = Teller::Event;
+                reporter = HitReporter::Event;
                 continue 'again;
             }
             if self.held.len() == before
                 && let Some((tid, error)) = gone
             {
-                return Err(self.refused(Place::Thread(tid, whose), &events, 0, error));
+                return Err(self.refused(RegisterTarget::Thread(tid, whose), &events, 0, error));
             }
             // Only now, when all is armed: what has no time is counted from here on, and what takes turns begins.
-            let groups: Vec<_> = self.held.iter().skip(before).filter_map(Held::group).collect();
+            let groups: Vec<_> = self.held.iter().skip(before).filter_map(OpenBreakpoints::group).collect();
             self.session.engine().enable_each(&groups).map_err(|(_, error)| error)?;
             return Ok(());
         }
@@ -352,7 +354,8 @@ impl Watch {
     /// Whether one of these processes has started a thread or a process since then.
     fn have_forked(&mut self, pids: &[i32], since: Nanos) -> bool {
         self.drain();
-        let theirs = |what: &What| matches!(what, What::Fork { parent, .. } if pids.contains(parent));
+        let theirs =
+            |what: &WatchRecordKind| matches!(what, WatchRecordKind::Fork { parent, .. } if pids.contains(parent));
         self.pending.iter().any(|entry| entry.at >= since && theirs(&entry.what))
     }
 
@@ -360,7 +363,7 @@ impl Watch {
         self.session.watch_hotplug();
         let (mask, absent) = cpus.mask(&self.session)?;
         loop {
-            let events = self.events(first, false, Teller::Event);
+            let events = self.events(first, false, HitReporter::Event);
             if events.is_empty() {
                 return Ok(());
             }
@@ -369,31 +372,36 @@ impl Watch {
             let request = SetRequest { groups, scope: SetScope::Everything, mask: mask.clone(), absent };
             match self.session.engine().open_set(request) {
                 Ok(set) => {
-                    let spots = events.iter().map(|(piece, _)| piece.spot).collect();
-                    self.held.push(Held::Cpus { spots, set });
+                    let watch_targets = events.iter().map(|(piece, _)| piece.watch_target).collect();
+                    self.held.push(OpenBreakpoints::Cpus { watch_targets, set });
                     self.session.engine().enable_set(set)?;
                     return Ok(());
                 }
                 Err(error) if self.give_in(error.error, first) => {}
-                Err(error) => return Err(self.refused(Place::Cpu(error.cpu), &events, error.group, error.error)),
+                Err(error) => {
+                    return Err(self.refused(RegisterTarget::Cpu(error.cpu), &events, error.group, error.error));
+                }
             }
         }
     }
 
     /// Why it was not armed, in words.
-    fn refused(&self, place: Place, events: &[(Piece, Attr)], index: usize, error: OpenError) -> Error {
+    fn refused(&self, place: RegisterTarget, events: &[(WatchPiece, Attr)], index: usize, error: OpenError) -> Error {
         let Some((piece, attr)) = events.get(index) else { return Error::Options("nothing was to be watched") };
-        let name = self.watched.get(piece.spot).map(|watched| watched.spot.name.clone()).unwrap_or_default();
+        let name =
+            self.watched.get(piece.watch_target).map(|watched| watched.watch_target.name.clone()).unwrap_or_default();
         if error.errno() == ENOSPC {
             return Error::Shortage(Box::new(Shortage::of(place, name, index, events.len(), Some(error))));
         }
         let kind = match place {
-            Place::Thread(_, whose) => TargetKind::Task(whose),
-            Place::Cpu(cpu) => TargetKind::Cpu(cpu.0),
+            RegisterTarget::Thread(_, whose) => TargetKind::Task(whose),
+            RegisterTarget::Cpu(cpu) => TargetKind::Cpu(cpu.0),
         };
         let mut refusal = self.session.refusal(error, attr, kind);
-        let kernel_code =
-            self.watched.get(piece.spot).is_some_and(|watched| watched.spot.is_in_kernel() && watched.spot.is_code());
+        let kernel_code = self
+            .watched
+            .get(piece.watch_target)
+            .is_some_and(|watched| watched.watch_target.is_in_kernel() && watched.watch_target.is_code());
         if kernel_code && error.errno() == EINVAL {
             "this kernel lets nobody wait for executions of its own code there: it was built without kprobes \
              (CONFIG_KPROBES), or the function is one that can't be probed"
@@ -408,19 +416,27 @@ impl Watch {
 
     /// What the data is before the first hit.
     fn look_at_values(&mut self, first: usize) {
-        let looks = self.probe.as_ref().is_some_and(Probe::looks);
-        if !matches!(self.options.detail, Detail::Values { .. }) && !looks {
+        let looks = self.probe.as_ref().is_some_and(WatchProbe::looks);
+        if !matches!(self.options.detail, WatchDetail::Values { .. }) && !looks {
             return;
         }
-        let fresh = self.held.iter().filter(|held| matches!(held, Held::Tasks { spot, .. } if *spot >= first));
-        let tids: HashSet<i32> = fresh.flat_map(Held::tids).collect();
+        let fresh = self
+            .held
+            .iter()
+            .filter(|held| matches!(held, OpenBreakpoints::Tasks { watch_target, .. } if *watch_target >= first));
+        let tids: HashSet<i32> = fresh.flat_map(OpenBreakpoints::tids).collect();
         let proc = Proc::system();
         let pids: HashSet<i32> = tids.into_iter().filter_map(|tid| proc.process_of(tid).ok()).collect();
         for pid in pids {
-            for spot in first..self.watched.len() {
-                let Some((value, _)) = self.look_at(pid, spot) else { continue };
+            for watch_target in first..self.watched.len() {
+                let Some((value, _)) = self.look_at(pid, watch_target) else { continue };
                 if let Some(probe) = &self.probe {
-                    probe.stood(pid, self.watched[spot].spot.address, value, self.session.engine().host().now());
+                    probe.stood(
+                        pid,
+                        self.watched[watch_target].watch_target.address,
+                        value,
+                        self.session.engine().host().now(),
+                    );
                 }
             }
         }
@@ -428,7 +444,7 @@ impl Watch {
 
     /// Takes turns from now on, if anybody has to wait.
     fn begin_turns(&mut self) -> Result<(), Error> {
-        if let (Sharing::InTurns(slice), None) = (self.options.sharing, &self.turning)
+        if let (RegisterSharing::InTurns(slice), None) = (self.options.sharing, &self.turning)
             && self.registers != Registers::Kept
         {
             let turning = self.session.turning(slice)?;
@@ -451,7 +467,7 @@ impl Watch {
         for &cpu in &fresh {
             rings.add(self.pmu, cpu)?;
             for held in &self.held {
-                let Held::Cpus { set, .. } = held else { continue };
+                let OpenBreakpoints::Cpus { set, .. } = held else { continue };
                 let there = self.session.engine().set_events(*set)?.into_iter().filter(|(of, _)| *of == cpu);
                 there.flat_map(|(_, events)| events).try_for_each(|event| rings.lead(event, cpu))?;
             }
@@ -466,10 +482,10 @@ impl Watch {
     }
 }
 
-fn processes(tasks: &Tasks<'_>) -> Vec<i32> {
+fn processes(tasks: &TasksToWatch<'_>) -> Vec<i32> {
     let tids = match tasks {
-        Tasks::Processes(pids) => return pids.to_vec(),
-        Tasks::Threads(tids) => tids,
+        TasksToWatch::Processes(pids) => return pids.to_vec(),
+        TasksToWatch::Threads(tids) => tids,
     };
     let mut pids: Vec<i32> = Vec::new();
     for &tid in tids {

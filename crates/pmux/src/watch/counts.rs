@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a count is the kernel's, less what is none of ours; what was counted and not told is a number.
 
-use super::{Detail, Held, Watch};
+use super::{OpenBreakpoints, Watch, WatchDetail};
 use crate::counters::SetCoverage;
 use crate::error::Error;
 use pmux_engine::Count;
@@ -17,17 +17,19 @@ impl Watch {
     ///
     /// # Errors
     /// [`Error::Read`].
-    pub fn count(&self, spot: usize) -> Result<Count, Error> {
+    pub fn count(&self, watch_target: usize) -> Result<Count, Error> {
         let engine = self.session.engine();
         let mut sum = Count::default();
         for held in &self.held {
             match held {
-                Held::Tasks { spot: of, event, .. } if *of == spot => sum += engine.read(*event)?,
-                Held::Tasks { .. } => {}
-                Held::Cpus { spots, set } => {
+                OpenBreakpoints::Tasks { watch_target: of, event, .. } if *of == watch_target => {
+                    sum += engine.read(*event)?
+                }
+                OpenBreakpoints::Tasks { .. } => {}
+                OpenBreakpoints::Cpus { watch_targets, set } => {
                     for cpu in engine.read_set(*set)?.cpus {
-                        for (&of, count) in spots.iter().zip(cpu.counts) {
-                            if of == spot {
+                        for (&of, count) in watch_targets.iter().zip(cpu.counts) {
+                            if of == watch_target {
                                 sum += count?;
                             }
                         }
@@ -35,7 +37,7 @@ impl Watch {
                 }
             }
         }
-        let not_ours = self.watched.get(spot).map_or(0, |watched| watched.not_ours);
+        let not_ours = self.watched.get(watch_target).map_or(0, |watched| watched.not_ours);
         sum.value = sum.value.saturating_sub(not_ours);
         Ok(sum)
     }
@@ -50,7 +52,7 @@ impl Watch {
         }
         let mut coverage = SetCoverage::default();
         for held in &self.held {
-            let Held::Cpus { set, .. } = held else { continue };
+            let OpenBreakpoints::Cpus { set, .. } = held else { continue };
             let read = self.session.engine().read_set(*set)?;
             let refused = |cpu: &CpuReading| Some((cpu.cpu.0, cpu.refused?.to_string()));
             coverage.refused.extend(read.cpus.iter().filter_map(refused));
@@ -65,7 +67,7 @@ impl Watch {
     }
 
     /// How many hits the rings had no room for, as of the last [`Watch::take`]: they are counted, but it is not known whose
-    /// they were. With [`Detail::Rows`] it is known of most of them nevertheless, and [`Watch::unseen`] says of how many it is not.
+    /// they were. With [`WatchDetail::Rows`] it is known of most of them nevertheless, and [`Watch::unseen`] says of how many it is not.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -77,12 +79,12 @@ impl Watch {
     /// # Errors
     /// [`Error::Read`].
     pub fn unseen(&self) -> Result<u64, Error> {
-        if self.options.detail == Detail::Counts || self.only_counts {
+        if self.options.detail == WatchDetail::Counts || self.only_counts {
             return Ok(0);
         }
         let mut unseen = 0;
-        for (spot, watched) in self.watched.iter().enumerate() {
-            unseen += self.count(spot)?.value.saturating_sub(watched.told);
+        for (watch_target, watched) in self.watched.iter().enumerate() {
+            unseen += self.count(watch_target)?.value.saturating_sub(watched.reported);
         }
         Ok(unseen.saturating_sub(self.missed()))
     }

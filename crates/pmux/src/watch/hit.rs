@@ -7,7 +7,7 @@ use pmux_engine::Nanos;
 
 /// In which mode the instruction ran.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Side {
+pub enum HitSide {
     /// The program.
     User,
     /// The kernel, on behalf of the program or of no program.
@@ -16,7 +16,7 @@ pub enum Side {
 
 /// What is known of the watched data after a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Value {
+pub enum HitValue {
     /// Seen at the hit itself, behind the access, before the task went on.
     AtHit {
         /// What stood there: the bytes as the machine reads a number of that length.
@@ -49,7 +49,7 @@ pub enum Value {
     Unreadable,
 }
 
-impl Value {
+impl HitValue {
     /// The number, where it is known.
     #[must_use]
     pub fn now(&self) -> Option<u64> {
@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    /// How long after the hit [`Value::now`] was seen; 0 for at the hit.
+    /// How long after the hit [`HitValue::now`] was seen; 0 for at the hit.
     #[must_use]
     pub fn late(&self) -> Option<Nanos> {
         match *self {
@@ -94,20 +94,20 @@ pub struct Hit {
     /// The CPU.
     pub cpu: u32,
     /// Which spot.
-    pub spot: usize,
+    pub watch_target: usize,
     /// The first byte of the register that was hit.
     pub address: u64,
     /// The instruction pointer as the machine reports it: see [`Hit::at_instruction`].
     pub ip: u64,
     /// In which mode.
-    pub side: Side,
+    pub side: HitSide,
     /// Return addresses, the innermost first, as far as frame pointers lead. Those of the kernel come before those of the
     /// program.
     pub callers: Box<[u64]>,
     /// What is known of the data.
-    pub value: Value,
+    pub value: HitValue,
     /// For how many hits its callers stand: itself, and those before it, of the same thread at the same place on the same CPU, that
-    /// were only counted ([`super::News::Further`]).
+    /// were only counted ([`super::WatchEvent::Counted`]).
     pub stands_for: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Watching addresses: who touches this, from where, how often.
 //!
 //! What it is: debug registers on everything that a target has, and the hits one by one.
-//! Read first: [`Watch`]. Then `arm` (everywhere or nowhere), `take` (what the rings hold) and [`Tally`] (hits by thread
+//! Read first: [`Watch`]. Then `arm` (everywhere or nowhere), `take` (what the rings hold) and [`HitTally`] (hits by thread
 //! and place). [`Condition`] is the language of conditions; `probe` looks at the hit itself, with a program in the kernel.
 //!
 //! How exact it is: a hit that was counted is counted by the kernel, which is never too slow for it. What else is known of it
@@ -19,18 +19,18 @@ mod probe;
 mod registers;
 mod rings;
 mod shortage;
-mod spot;
 mod take;
 mod tally;
 mod threads;
+mod watch_target;
 
 pub use crate::text::TextError;
-pub use condition::{Answer, Condition, NAMES as CONDITION_NAMES};
-pub use hit::{Hit, Side, Value, stands_behind};
+pub use condition::{Condition, ConditionAnswer, NAMES as CONDITION_NAMES};
+pub use hit::{Hit, HitSide, HitValue, stands_behind};
 pub use shortage::{Holding, Shortage, Tracer};
-pub use spot::{Piece, Spot, SpotError};
-pub use take::{Cause, Further, News};
-pub use tally::{Caller, Row, Tally};
+pub use take::{CountedHits, NameCause, WatchEvent};
+pub use tally::{Caller, HitTally, WatchRow};
+pub use watch_target::{WatchPiece, WatchTarget, WatchTargetError};
 
 use crate::counters::SetCoverage;
 use crate::error::Error;
@@ -38,19 +38,19 @@ use crate::mux::Slice;
 use crate::mux::turns::Turning;
 use crate::session::{Backend, Session};
 use crate::target::{Inherit, Target};
-use arm::Teller;
+use arm::HitReporter;
 use memory::Memory;
 use pmux_engine::{EventId, GroupId, Host as _, Nanos, PmuId, SetId};
 pub use pmux_linux::host::Registers;
-use probe::{Probe, Purpose};
-use rings::{Entry, Rings};
+use probe::{Purpose, WatchProbe};
+use rings::{WatchRecord, WatchRings};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// How much is wanted of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
+pub enum WatchDetail {
     /// Its number only: nothing is written anywhere, a hit costs no more than any counted event. In a session that counts through a
     /// service, all who count the hits of one address on one target share its register.
     Counts,
@@ -60,20 +60,20 @@ pub enum Detail {
         max_stack: u16,
     },
     /// Who, from where and how often: by thread and place. Where a program can count hits in the kernel, only some are told one by one,
-    /// with their callers ([`News::Hit`]), and of the others how many they are ([`News::Further`]): then a hit costs little
-    /// more than one that is only counted. Elsewhere it is [`Detail::Hits`].
+    /// with their callers ([`WatchEvent::Hit`]), and of the others how many they are ([`WatchEvent::Counted`]): then a hit costs little
+    /// more than one that is only counted. Elsewhere it is [`WatchDetail::Hits`].
     Rows {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
     },
-    /// As [`Detail::Hits`], with values. Where they are read after the hit ([`Watch::values`]) that should be soon: [`Watch::wakes`].
+    /// As [`WatchDetail::Hits`], with values. Where they are read after the hit ([`Watch::values`]) that should be soon: [`Watch::wakes`].
     Values {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
     },
 }
 
-impl Detail {
+impl WatchDetail {
     fn max_stack(self) -> u16 {
         match self {
             Self::Counts => 0,
@@ -94,7 +94,7 @@ pub enum AcrossExec {
 
 /// What is done where there are more addresses than registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sharing {
+pub enum RegisterSharing {
     /// It is refused, with a [`Shortage`].
     #[default]
     Refuse,
@@ -104,7 +104,7 @@ pub enum Sharing {
 
 /// When values are looked at, and hits counted by thread and place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Looking {
+pub enum ValueTiming {
     /// At the hit, by a program in the kernel; where no program can be had, values are looked at later, and hits told one by one.
     #[default]
     AtHit,
@@ -126,9 +126,9 @@ pub enum Wakes {
 pub enum ValuesFrom {
     /// The caller did not ask for them.
     Nowhere,
-    /// From the hit itself: [`Value::AtHit`] where this machine reports an access behind it, [`Value::Found`] elsewhere.
+    /// From the hit itself: [`HitValue::AtHit`] where this machine reports an access behind it, [`HitValue::Found`] elsewhere.
     Hit,
-    /// Read after the hit: [`Value::Read`].
+    /// Read after the hit: [`HitValue::Read`].
     Memory {
         /// Why not from the hit: a clause, such as `this user may not load BPF programs`; `None` where the caller did not want that.
         why: Option<String>,
@@ -139,25 +139,25 @@ pub enum ValuesFrom {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatchOptions {
     /// How much is wanted of a hit.
-    pub detail: Detail,
+    pub detail: WatchDetail,
     /// Whether new threads and children are watched.
     pub inherit: Inherit,
     /// What happens to a program that executes another one.
     pub across_exec: AcrossExec,
     /// What is done where there are more addresses than registers.
-    pub sharing: Sharing,
+    pub sharing: RegisterSharing,
     /// When values are looked at, and hits counted by thread and place.
-    pub looking: Looking,
+    pub timing: ValueTiming,
 }
 
 impl Default for WatchOptions {
     fn default() -> Self {
         Self {
-            detail: Detail::Hits { max_stack: 8 },
+            detail: WatchDetail::Hits { max_stack: 8 },
             inherit: Inherit::Children,
             across_exec: AcrossExec::Drop,
-            sharing: Sharing::Refuse,
-            looking: Looking::AtHit,
+            sharing: RegisterSharing::Refuse,
+            timing: ValueTiming::AtHit,
         }
     }
 }
@@ -175,36 +175,36 @@ pub enum Sides {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Births {
     /// Who was born.
-    Told,
+    Forks,
     /// That, and what they map.
     WithMappings,
 }
 
 /// Since when a process is followed: what it did before is of no concern.
 #[derive(Clone, Copy, Debug)]
-struct Followed {
+struct FollowedProcess {
     since: Nanos,
     armed: Nanos,
 }
 
 /// Something that is watched, opened in one piece of the target.
 #[derive(Debug)]
-enum Held {
+enum OpenBreakpoints {
     /// One event, on all of these threads.
     Tasks {
         tids: Vec<i32>,
-        spot: usize,
+        watch_target: usize,
         group: GroupId,
         event: EventId,
-        teller: Teller,
+        reporter: HitReporter,
     },
     Cpus {
-        spots: Vec<usize>,
+        watch_targets: Vec<usize>,
         set: SetId,
     },
 }
 
-impl Held {
+impl OpenBreakpoints {
     fn tids(&self) -> impl Iterator<Item = i32> {
         let tids = match self {
             Self::Tasks { tids, .. } => &tids[..],
@@ -222,22 +222,22 @@ impl Held {
 }
 
 #[derive(Debug)]
-struct Watched {
-    spot: Spot,
-    pieces: Vec<Piece>,
+struct TargetState {
+    watch_target: WatchTarget,
+    pieces: Vec<WatchPiece>,
     /// From when on hits are told. `None` until it is armed everywhere.
     armed_at: Option<Nanos>,
     /// Hits that are counted and are none of ours: from before that, or seen twice.
     not_ours: u64,
     /// Hits that were told, or were not because of the condition.
-    told: u64,
+    reported: u64,
 }
 
-impl Watched {
+impl TargetState {
     /// How many bytes of the spot are read: all, or its first piece where that is no number.
     fn readable_bytes(&self) -> u64 {
-        match self.spot.len {
-            1 | 2 | 4 | 8 => self.spot.len,
+        match self.watch_target.len {
+            1 | 2 | 4 | 8 => self.watch_target.len,
             _ => self.pieces.first().map_or(0, |piece| piece.len),
         }
     }
@@ -247,19 +247,19 @@ impl Watched {
 ///
 /// ```
 /// use pmux::event::Access;
-/// use pmux::watch::{News, Spot, Watch, WatchOptions};
+/// use pmux::watch::{Watch, WatchEvent, WatchOptions, WatchTarget};
 /// use pmux::{Session, Target};
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// # fn main() -> Result<(), pmux::Error> {
 /// static COUNTER: AtomicU64 = AtomicU64::new(0);
 /// let session = Session::new()?;
 /// let address = (&raw const COUNTER) as u64;
-/// let spot = Spot { name: "COUNTER".to_owned(), address, len: 8, access: Access::WRITE };
-/// let watch = Watch::open(&session, vec![spot], &Target::CurrentThread, WatchOptions::default());
+/// let watch_target = WatchTarget { name: "COUNTER".to_owned(), address, len: 8, access: Access::WRITE };
+/// let watch = Watch::open(&session, vec![watch_target], &Target::CurrentThread, WatchOptions::default());
 /// let Ok(mut watch) = watch else { return Ok(()) }; // no performance events here, or no register is left
 /// COUNTER.store(7, Ordering::Relaxed);
-/// for news in watch.finish()? {
-///     if let News::Hit(hit) = news {
+/// for event in watch.finish()? {
+///     if let WatchEvent::Hit(hit) = event {
 ///         println!("thread {} at {:#x} left {:?}", hit.tid, hit.ip, hit.value.now());
 ///     }
 /// }
@@ -274,20 +274,20 @@ pub struct Watch {
     counted_by: arm::CountedBy,
     registers: Registers,
     sides: Sides,
-    rings: Option<Rings>,
-    watched: Vec<Watched>,
-    held: Vec<Held>,
+    rings: Option<WatchRings>,
+    watched: Vec<TargetState>,
+    held: Vec<OpenBreakpoints>,
     /// Threads that were found while arming: they may have inherited what they were given once more.
     late: HashSet<i32>,
     /// For those, the event whose hits are told, by thread, CPU and address.
-    told_by: HashMap<(i32, u32, u64), u64>,
-    pending: Vec<Entry>,
+    reported_by: HashMap<(i32, u32, u64), u64>,
+    pending: Vec<WatchRecord>,
     memory: Memory,
-    probe: Option<Probe>,
+    probe: Option<WatchProbe>,
     /// Processes whose names, forks and mappings are told, where programs tell of hits.
-    followed: HashMap<i32, Followed>,
+    followed: HashMap<i32, FollowedProcess>,
     /// What was counted of spots that are watched while others are armed.
-    counted: Vec<probe::Counted>,
+    counted: Vec<probe::CountedRow>,
     /// Hits are told one by one so that none is counted twice, and the caller does not want to know of them.
     only_counts: bool,
     /// Why there is no probe although one was wanted.
@@ -312,16 +312,16 @@ impl Watch {
     /// Of processes, all threads are watched: also those that start while the others are being armed.
     ///
     /// # Errors
-    /// [`Error::Options`] where there are no performance events, or for cgroups; [`Error::Spot`]; [`Error::NoSuchCpu`],
+    /// [`Error::Options`] where there are no performance events, or for cgroups; [`Error::WatchTarget`]; [`Error::NoSuchCpu`],
     /// [`Error::Process`]; [`Error::Shortage`] where registers are not enough; [`Error::Refused`] for what else the kernel says;
     /// [`Error::Ring`].
     pub fn open(
         session: &Session,
-        spots: Vec<Spot>,
+        watch_targets: Vec<WatchTarget>,
         target: &Target<'_>,
         options: WatchOptions,
     ) -> Result<Self, Error> {
-        Self::begin(session, spots, target, options, None)
+        Self::begin(session, watch_targets, target, options, None)
     }
 
     /// As [`Watch::open`], and only hits of which the condition holds are told. All are counted.
@@ -333,20 +333,20 @@ impl Watch {
     /// As [`Watch::open`]; [`Error::Options`] where hits are only counted.
     pub fn open_where(
         session: &Session,
-        spots: Vec<Spot>,
+        watch_targets: Vec<WatchTarget>,
         target: &Target<'_>,
         options: WatchOptions,
         condition: Condition,
     ) -> Result<Self, Error> {
-        if options.detail == Detail::Counts {
+        if options.detail == WatchDetail::Counts {
             return Err(Error::Options("a condition asks for hits one by one, and they are only to be counted"));
         }
-        Self::begin(session, spots, target, options, Some(condition))
+        Self::begin(session, watch_targets, target, options, Some(condition))
     }
 
     fn begin(
         session: &Session,
-        spots: Vec<Spot>,
+        watch_targets: Vec<WatchTarget>,
         target: &Target<'_>,
         options: WatchOptions,
         condition: Option<Condition>,
@@ -360,8 +360,8 @@ impl Watch {
             return Err(Error::Options("a cgroup has no debug registers: watch its processes, or CPUs"));
         }
         let registers = match options.sharing {
-            Sharing::Refuse => Registers::Kept,
-            Sharing::InTurns(_) => registers::registers(session, &spots, target)?,
+            RegisterSharing::Refuse => Registers::Kept,
+            RegisterSharing::InTurns(_) => registers::registers(session, &watch_targets, target)?,
         };
         let pmu = session.engine().host().open_watch(registers);
         let pmu = pmu.ok_or(Error::Options("this process watches too many things at once"))?;
@@ -376,7 +376,7 @@ impl Watch {
             watched: Vec::new(),
             held: Vec::new(),
             late: HashSet::new(),
-            told_by: HashMap::new(),
+            reported_by: HashMap::new(),
             pending: Vec::new(),
             memory: Memory::default(),
             probe: None,
@@ -394,42 +394,42 @@ impl Watch {
             covered: None,
             gone: 0,
         };
-        if options.detail != Detail::Counts {
+        if options.detail != WatchDetail::Counts {
             // CPUs that come need a ring each.
             session.watch_hotplug();
         }
         // What all processes of a machine map is not wanted.
-        watch.open_probe(if matches!(target, Target::Cpus(_)) { Births::Told } else { Births::WithMappings });
-        watch.add(spots, target)?;
+        watch.open_probe(if matches!(target, Target::Cpus(_)) { Births::Forks } else { Births::WithMappings });
+        watch.add(watch_targets, target)?;
         Ok(watch)
     }
 
     fn open_probe(&mut self, births: Births) {
         let purpose = match self.options.detail {
-            _ if self.options.looking == Looking::Later => return,
-            Detail::Values { .. } => Purpose::Look(self.condition.as_ref()),
+            _ if self.options.timing == ValueTiming::Later => return,
+            WatchDetail::Values { .. } => Purpose::Look(self.condition.as_ref()),
             _ if self.condition.is_some() => Purpose::Look(self.condition.as_ref()),
-            Detail::Rows { .. } => Purpose::Count,
-            Detail::Counts | Detail::Hits { .. } => return,
+            WatchDetail::Rows { .. } => Purpose::Count,
+            WatchDetail::Counts | WatchDetail::Hits { .. } => return,
         };
-        match Probe::open(&self.session, self.pmu, self.options.detail.max_stack(), births, purpose) {
+        match WatchProbe::open(&self.session, self.pmu, self.options.detail.max_stack(), births, purpose) {
             Ok(probe) => self.probe = Some(probe),
             Err(why) => self.no_probe = Some(why),
         }
     }
 
-    /// Why hits are told one by one although they were to be counted by thread and place ([`Detail::Rows`]): a clause. `None` where
+    /// Why hits are told one by one although they were to be counted by thread and place ([`WatchDetail::Rows`]): a clause. `None` where
     /// they are counted, or the caller did not want that.
     #[must_use]
     pub fn not_counted_because(&self) -> Option<&str> {
-        self.no_probe.as_deref().filter(|_| matches!(self.options.detail, Detail::Rows { .. }))
+        self.no_probe.as_deref().filter(|_| matches!(self.options.detail, WatchDetail::Rows { .. }))
     }
 
     /// Where the values of hits come from.
     #[must_use]
     pub fn values(&self) -> ValuesFrom {
         match (self.options.detail, &self.probe) {
-            (Detail::Values { .. }, None) => ValuesFrom::Memory { why: self.no_probe.clone() },
+            (WatchDetail::Values { .. }, None) => ValuesFrom::Memory { why: self.no_probe.clone() },
             (_, Some(probe)) if probe.looks() => ValuesFrom::Hit,
             _ => ValuesFrom::Nowhere,
         }
@@ -443,7 +443,7 @@ impl Watch {
     #[must_use]
     pub fn wakes(&self) -> Wakes {
         match (self.options.detail, &self.probe) {
-            (Detail::Values { .. }, None) if probe::moment() == probe::Moment::Behind => Wakes::EachHit,
+            (WatchDetail::Values { .. }, None) if probe::moment() == probe::HitMoment::Behind => Wakes::EachHit,
             _ => Wakes::WhenFull,
         }
     }
@@ -451,9 +451,9 @@ impl Watch {
     /// Whether there is something to be read behind a hit: data of a program, as long as it is there.
     #[must_use]
     pub fn reads_later(&self) -> bool {
-        let read = |watched: &Watched| !watched.spot.is_code() && !watched.spot.is_in_kernel();
-        let looked_at = self.probe.is_none() || probe::moment() == probe::Moment::InFront;
-        matches!(self.options.detail, Detail::Values { .. }) && looked_at && self.watched.iter().any(read)
+        let read = |watched: &TargetState| !watched.watch_target.is_code() && !watched.watch_target.is_in_kernel();
+        let looked_at = self.probe.is_none() || probe::moment() == probe::HitMoment::InFront;
+        matches!(self.options.detail, WatchDetail::Values { .. }) && looked_at && self.watched.iter().any(read)
     }
 
     /// Of how many hits it is not known whether the condition held: they were not told.
@@ -463,14 +463,14 @@ impl Watch {
     }
 
     /// The spots, in the order in which they were given.
-    pub fn spots(&self) -> impl ExactSizeIterator<Item = &Spot> {
-        self.watched.iter().map(|watched| &watched.spot)
+    pub fn watch_targets(&self) -> impl ExactSizeIterator<Item = &WatchTarget> {
+        self.watched.iter().map(|watched| &watched.watch_target)
     }
 
     /// What one register each watches of a spot.
     #[must_use]
-    pub fn pieces(&self, spot: usize) -> &[Piece] {
-        self.watched.get(spot).map_or(&[], |watched| &watched.pieces)
+    pub fn pieces(&self, watch_target: usize) -> &[WatchPiece] {
+        self.watched.get(watch_target).map_or(&[], |watched| &watched.pieces)
     }
 
     /// Which hits are seen.
@@ -487,8 +487,8 @@ impl Watch {
 
     /// Since when a spot is watched everywhere, on the monotonic clock.
     #[must_use]
-    pub fn armed_at(&self, spot: usize) -> Option<Nanos> {
-        self.watched.get(spot)?.armed_at
+    pub fn armed_at(&self, watch_target: usize) -> Option<Nanos> {
+        self.watched.get(watch_target)?.armed_at
     }
 
     /// For how long the spot that was armed first is watched; until [`Watch::disarm`], if that was called.
@@ -502,7 +502,7 @@ impl Watch {
     /// How many threads were armed one by one; what they start is not among them.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.held.iter().flat_map(Held::tids).collect::<HashSet<_>>().len()
+        self.held.iter().flat_map(OpenBreakpoints::tids).collect::<HashSet<_>>().len()
     }
 
     /// How often the kernel held an event back: hits in that time are not even counted.
@@ -520,7 +520,7 @@ impl Watch {
     /// The fds that become readable when [`Watch::take`] should be called.
     #[must_use]
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.rings.iter().flat_map(Rings::fds).collect()
+        self.rings.iter().flat_map(WatchRings::fds).collect()
     }
 }
 

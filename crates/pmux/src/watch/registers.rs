@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** it is tried out on the target itself, for a moment; nothing stays open.
 
-use super::shortage::Place;
-use super::{Shortage, Spot};
+use super::shortage::RegisterTarget;
+use super::{Shortage, WatchTarget};
 use crate::error::Error;
 use crate::event::{Access, Event};
 use crate::session::Session;
@@ -20,11 +20,17 @@ const MOST_REGISTERS: usize = 16;
 const ENOSPC: i32 = 28;
 
 /// How many registers a target has to hand out in turns; [`Registers::Kept`] where they are enough for all.
-pub(super) fn registers(session: &Session, spots: &[Spot], target: &Target<'_>) -> Result<Registers, Error> {
+pub(super) fn registers(
+    session: &Session,
+    watch_targets: &[WatchTarget],
+    target: &Target<'_>,
+) -> Result<Registers, Error> {
     let mut wanted = Vec::new();
-    for (index, spot) in spots.iter().enumerate() {
-        let pieces = spot.pieces(index).map_err(Error::Spot)?;
-        wanted.extend(pieces.into_iter().map(|piece| Event::breakpoint(piece.address, piece.len, spot.access).attr));
+    for (index, watch_target) in watch_targets.iter().enumerate() {
+        let pieces = watch_target.pieces(index).map_err(Error::WatchTarget)?;
+        wanted.extend(
+            pieces.into_iter().map(|piece| Event::breakpoint(piece.address, piece.len, watch_target.access).attr),
+        );
     }
     let is_code = |attr: &&Attr| attr.bp_type == Access::EXECUTE.bits();
     let (code, data): (Vec<_>, Vec<_>) = wanted.iter().partition(is_code);
@@ -46,14 +52,17 @@ pub(super) fn registers(session: &Session, spots: &[Spot], target: &Target<'_>) 
     // One by one: what is refused for other reasons than want of registers would be so in its turn, too.
     for attr in &wanted {
         if granted(std::slice::from_ref(attr))? == 0 {
-            let name = spots.iter().find(|spot| spot.address <= attr.config1).map(|spot| spot.name.clone());
+            let name = watch_targets
+                .iter()
+                .find(|watch_target| watch_target.address <= attr.config1)
+                .map(|watch_target| watch_target.name.clone());
             let tid = match place.context {
                 ContextKey::Task(task) => i32::try_from(task.0).ok(),
                 ContextKey::Cpu(_) => None,
             };
             let at = tid.map_or_else(
-                || Place::Cpu(place.bound_to().unwrap_or(CpuId(0))),
-                |tid| Place::Thread(tid, Whose::Other),
+                || RegisterTarget::Cpu(place.bound_to().unwrap_or(CpuId(0))),
+                |tid| RegisterTarget::Thread(tid, Whose::Other),
             );
             // Taking turns on none is no use.
             return Err(Error::Shortage(Box::new(Shortage::of(at, name.unwrap_or_default(), 0, 1, None))));

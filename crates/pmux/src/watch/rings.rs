@@ -1,14 +1,14 @@
 //! The rings of a watch: one for each CPU.
 //!
-//! What it is: on each CPU an [`Outlet`]. All breakpoints on that CPU write into it, of whatever thread they are. What comes out are
+//! What it is: on each CPU an [`RingOwner`]. All breakpoints on that CPU write into it, of whatever thread they are. What comes out are
 //! owned records with their times.
 //!
 //! **Invariant:** what the rings had no room for is a number, with the time until which it is known.
 
-use super::hit::{Hit, Side, Value};
-use super::probe::{Probe, Sighting};
+use super::hit::{Hit, HitSide, HitValue};
+use super::probe::{HitSample, WatchProbe};
 use crate::error::Error;
-use crate::outlet::{CLOCK_MONOTONIC, Outlet};
+use crate::ring_owner::{CLOCK_MONOTONIC, RingOwner};
 use crate::session::Session;
 use crate::symbol::{Mapping, mapping_of};
 use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
@@ -28,15 +28,15 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_PAGES_COUNTED: u32 = 256;
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct WatchRecord {
     pub(super) at: Nanos,
-    pub(super) what: What,
+    pub(super) what: WatchRecordKind,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum WatchRecordKind {
     /// A hit.
-    Hit(Box<Seen>),
+    Hit(Box<SeenHit>),
     /// A task has a new name.
     Name { pid: i32, tid: i32, name: String, cause: CommCause },
     /// A thread was started, or a process.
@@ -51,26 +51,26 @@ pub(super) enum What {
 
 /// A hit, and how it was seen.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenHit {
     pub(super) hit: Hit,
-    pub(super) by: By,
+    pub(super) by: SeenBy,
 }
 
 /// Who saw a hit. Of a thread that is armed twice, one is believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum By {
+pub(super) enum SeenBy {
     /// The event with this id of the kernel.
     Event(u64),
     /// A program of this generation.
-    Program(Sighting),
+    Program(HitSample),
 }
 
-impl By {
+impl SeenBy {
     /// What tells two of them apart that see the same hit.
     pub(super) fn id(self) -> u64 {
         match self {
             Self::Event(id) => id,
-            Self::Program(sighting) => Self::program(sighting.tag),
+            Self::Program(hit_sample) => Self::program(hit_sample.tag),
         }
     }
 
@@ -81,9 +81,9 @@ impl By {
     }
 }
 
-pub(super) struct Rings {
+pub(super) struct WatchRings {
     session: Session,
-    outlets: Vec<Outlet<MappedRing>>,
+    ring_owners: Vec<RingOwner<MappedRing>>,
     pages: u32,
     layout: SampleLayout,
 }
@@ -114,8 +114,8 @@ pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
     }
 }
 
-impl Rings {
-    /// Maps a ring for each of these CPUs and makes it the outlet of `watch` there. `attr` is that of the breakpoints.
+impl WatchRings {
+    /// Maps a ring for each of these CPUs and makes it the ring owner of `watch` there. `attr` is that of the breakpoints.
     pub(super) fn open(
         session: &Session,
         watch: PmuId,
@@ -126,7 +126,7 @@ impl Rings {
         let mut refused = Errno::ENOMEM;
         for pages in sizes(cpus.len(), page_bytes(), load) {
             let mut rings =
-                Self { session: session.clone(), outlets: Vec::new(), pages, layout: SampleLayout::new(attr) };
+                Self { session: session.clone(), ring_owners: Vec::new(), pages, layout: SampleLayout::new(attr) };
             // All in one size, or the first would take what the last ones need.
             match rings.add_all(watch, cpus) {
                 Ok(()) => return Ok(rings),
@@ -143,31 +143,34 @@ impl Rings {
 
     pub(super) fn add(&mut self, watch: PmuId, cpu: CpuId) -> Result<(), Error> {
         let what = "mapping a ring for hits";
-        let outlet = Outlet::open(&self.session, cpu, self.pages, what)?;
+        let ring_owner = RingOwner::open(&self.session, cpu, self.pages, what)?;
         let failed = |errno| Error::Ring { what, errno };
-        self.session.engine().host().set_ring_owner(watch, cpu, outlet.lease()?).map_err(failed)?;
-        self.outlets.push(outlet);
+        self.session.engine().host().set_ring_owner(watch, cpu, ring_owner.lease()?).map_err(failed)?;
+        self.ring_owners.push(ring_owner);
         Ok(())
     }
 
     pub(super) fn has(&self, cpu: CpuId) -> bool {
-        self.outlets.iter().any(|outlet| outlet.cpu == cpu)
+        self.ring_owners.iter().any(|ring_owner| ring_owner.cpu == cpu)
     }
 
-    /// Leads an event that was opened without an outlet into the one of its CPU.
+    /// Leads an event that was opened without a ring owner into the ring of its CPU.
     pub(super) fn lead(&self, event: pmux_engine::EventId, cpu: CpuId) -> Result<(), Error> {
-        self.outlets.iter().find(|outlet| outlet.cpu == cpu).map_or(Ok(()), |outlet| outlet.lead(event))
+        self.ring_owners
+            .iter()
+            .find(|ring_owner| ring_owner.cpu == cpu)
+            .map_or(Ok(()), |ring_owner| ring_owner.lead(event))
     }
 
     /// What becomes readable when a ring fills up.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.outlets.iter().map(|outlet| outlet.ring.fd())
+        self.ring_owners.iter().map(|ring_owner| ring_owner.ring.fd())
     }
 
     /// Takes everything out.
-    pub(super) fn drain(&mut self, probe: Option<&Probe>, into: &mut Vec<Entry>) {
+    pub(super) fn drain(&mut self, probe: Option<&WatchProbe>, into: &mut Vec<WatchRecord>) {
         let layout = &self.layout;
-        for Outlet { ring, .. } in &mut self.outlets {
+        for RingOwner { ring, .. } in &mut self.ring_owners {
             let mut garbled = 0;
             let mut latest = Nanos::ZERO;
             let drained = ring.ring.drain(&mut |bytes| {
@@ -177,7 +180,7 @@ impl Rings {
                         // All that events of a watch write has a time.
                         let at = at.unwrap_or(latest);
                         latest = latest.max(at);
-                        into.push(Entry { at, what });
+                        into.push(WatchRecord { at, what });
                     }
                     Ok(None) => {}
                     Err(()) => garbled += 1,
@@ -186,14 +189,14 @@ impl Rings {
             // The reader has found its way again; what it skipped is at least one record.
             garbled += u64::from(drained.is_err());
             if garbled > 0 {
-                into.push(Entry { at: latest, what: What::Lost { records: garbled } });
+                into.push(WatchRecord { at: latest, what: WatchRecordKind::Lost { records: garbled } });
             }
         }
     }
 }
 
 /// One record, as far as it matters here, and when that was.
-fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, What)>, ()> {
+fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, WatchRecordKind)>, ()> {
     let (record, id) = decode_record(bytes, layout).map_err(drop)?;
     let mut at = id.and_then(|id| id.time);
     let number = |id: u32| id.cast_signed();
@@ -203,32 +206,32 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, W
             let task = sample.task.unwrap_or_default();
             let ip = sample.ip.unwrap_or_default();
             let by = match sample.raw {
-                Some(raw) => By::Program(Sighting::decode(raw).ok_or(())?),
-                None => By::Event(sample.identifier.unwrap_or_default()),
+                Some(raw) => SeenBy::Program(HitSample::decode(raw).ok_or(())?),
+                None => SeenBy::Event(sample.identifier.unwrap_or_default()),
             };
             let address = match by {
-                By::Program(sighting) => sighting.address,
-                By::Event(_) => sample.addr.unwrap_or_default(),
+                SeenBy::Program(hit_sample) => hit_sample.address,
+                SeenBy::Event(_) => sample.addr.unwrap_or_default(),
             };
             let hit = Hit {
                 at: Nanos(sample.time.unwrap_or_default()),
                 pid: number(task.pid),
                 tid: number(task.tid),
                 cpu: sample.cpu.unwrap_or_default(),
-                spot: 0,
+                watch_target: 0,
                 address,
                 ip,
                 side: side(mode.unwrap_or(CpuMode::Unknown)),
                 callers: callers(ip, sample.callchain.into_iter().flat_map(|chain| chain.iter())),
-                value: Value::Unreadable,
+                value: HitValue::Unreadable,
                 stands_for: match by {
-                    By::Program(sighting) => sighting.stands_for,
-                    By::Event(_) => 1,
+                    SeenBy::Program(hit_sample) => hit_sample.stands_for,
+                    SeenBy::Event(_) => 1,
                 },
             };
-            return Ok(Some((sample.time.map(Nanos), What::Hit(Box::new(Seen { hit, by })))));
+            return Ok(Some((sample.time.map(Nanos), WatchRecordKind::Hit(Box::new(SeenHit { hit, by })))));
         }
-        Record::Comm(comm) => What::Name {
+        Record::Comm(comm) => WatchRecordKind::Name {
             pid: number(comm.pid),
             tid: number(comm.tid),
             name: String::from_utf8_lossy(comm.comm).into_owned(),
@@ -236,20 +239,20 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, W
         },
         Record::Fork(task) => {
             at = at.or(Some(task.time));
-            What::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) }
+            WatchRecordKind::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) }
         }
-        Record::Mmap2(mapping) => What::Mapped { pid: number(mapping.pid), mapping: mapping_of(&mapping) },
-        Record::Lost(lost) => What::Lost { records: lost.lost },
-        Record::Throttle(_) => What::Throttled,
+        Record::Mmap2(mapping) => WatchRecordKind::Mapped { pid: number(mapping.pid), mapping: mapping_of(&mapping) },
+        Record::Lost(lost) => WatchRecordKind::Lost { records: lost.lost },
+        Record::Throttle(_) => WatchRecordKind::Throttled,
         _ => return Ok(None),
     };
     Ok(Some((at.map(Nanos), what)))
 }
 
-const fn side(mode: CpuMode) -> Side {
+const fn side(mode: CpuMode) -> HitSide {
     match mode {
-        CpuMode::Kernel | CpuMode::GuestKernel | CpuMode::Hypervisor => Side::Kernel,
-        _ => Side::User,
+        CpuMode::Kernel | CpuMode::GuestKernel | CpuMode::Hypervisor => HitSide::Kernel,
+        _ => HitSide::User,
     }
 }
 

@@ -14,7 +14,7 @@ use std::fmt;
 pub use pmux_linux::capacity::holders::Tracer;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum RegisterTarget {
     Thread(i32, Whose),
     Cpu(CpuId),
 }
@@ -32,7 +32,7 @@ pub enum Holding {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shortage {
     /// What could not be watched any more.
-    pub spot: String,
+    pub watch_target: String,
     /// How many registers it takes to watch everything.
     pub wanted: usize,
     /// How many of them were granted.
@@ -52,7 +52,13 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    pub(super) fn of(place: Place, spot: String, granted: usize, wanted: usize, error: Option<OpenError>) -> Self {
+    pub(super) fn of(
+        place: RegisterTarget,
+        watch_target: String,
+        granted: usize,
+        wanted: usize,
+        error: Option<OpenError>,
+    ) -> Self {
         let (total, own, others) = match error {
             Some(OpenError::DebugRegisters { full, taken, .. }) => {
                 let others =
@@ -62,22 +68,22 @@ impl Shortage {
             _ => (None, 0, 0),
         };
         let (tid, cpu) = match place {
-            Place::Thread(tid, _) => (Some(tid), None),
-            Place::Cpu(cpu) => (None, Some(cpu)),
+            RegisterTarget::Thread(tid, _) => (Some(tid), None),
+            RegisterTarget::Cpu(cpu) => (None, Some(cpu)),
         };
         let tracers = holders::tracers();
         // Of a thread's own registers, only its own debugger can hold some; CPUs are short by everybody's.
         let traces = tracers.into_iter().filter(|tracer| tid.is_none_or(|tid| tracer.traces.contains(&tid)));
         let events = holders::holders().into_iter().map(Holding::Events);
         let holdings = traces.map(Holding::Traces).chain(events).collect();
-        Self { spot, wanted, granted, total, own, others, tid, cpu, holdings }
+        Self { watch_target, wanted, granted, total, own, others, tid, cpu, holdings }
     }
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { spot, wanted, granted, total, own, others, tid, cpu, holdings } = self;
-        write!(f, "no debug register is left for {spot}")?;
+        let Self { watch_target, wanted, granted, total, own, others, tid, cpu, holdings } = self;
+        write!(f, "no debug register is left for {watch_target}")?;
         match (tid, cpu) {
             (Some(tid), _) => write!(f, " in thread {tid}")?,
             (_, Some(cpu)) => write!(f, " on CPU {cpu}")?,
@@ -117,9 +123,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_names_who_may_hold_registers() {
+    fn it_names_processes_that_may_hold_registers() {
         let mut shortage = Shortage {
-            spot: "counter".to_owned(),
+            watch_target: "counter".to_owned(),
             wanted: 5,
             granted: 4,
             total: Some(4),

@@ -5,12 +5,12 @@
 //!
 //! **Invariant:** a hit is told once, and only if it came after its spot was armed everywhere.
 
-use super::arm::Teller;
-use super::condition::Answer;
-use super::hit::{Hit, Side, Value};
-use super::probe::{Counted, Moment, Probe, Sighting, moment};
-use super::rings::{By, Entry, Seen, What};
-use super::{AcrossExec, Detail, Followed, Held, Watch};
+use super::arm::HitReporter;
+use super::condition::ConditionAnswer;
+use super::hit::{Hit, HitSide, HitValue};
+use super::probe::{CountedRow, HitMoment, HitSample, WatchProbe, moment};
+use super::rings::{SeenBy, SeenHit, WatchRecord, WatchRecordKind};
+use super::{AcrossExec, FollowedProcess, OpenBreakpoints, Watch, WatchDetail};
 use crate::error::Error;
 use crate::symbol::Mapping;
 use crate::target::Inherit;
@@ -26,7 +26,7 @@ const LAG: Nanos = Nanos(2_000_000);
 
 /// Why a task has a new name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub enum NameCause {
     /// It gave itself one.
     Rename,
     /// It executes another program: addresses mean something else now.
@@ -35,11 +35,11 @@ pub enum Cause {
 
 /// What [`Watch::take`] tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News {
+pub enum WatchEvent {
     /// A hit.
     Hit(Hit),
-    /// More hits, which were only counted: with [`super::Detail::Rows`].
-    Further(Further),
+    /// More hits, which were only counted: with [`super::WatchDetail::Rows`].
+    Counted(CountedHits),
     /// A watched task has a new name.
     Name {
         /// The process.
@@ -49,7 +49,7 @@ pub enum News {
         /// The name.
         name: String,
         /// Why.
-        cause: Cause,
+        cause: NameCause,
     },
     /// A watched task has started a thread or a process, which is watched too.
     Started {
@@ -71,7 +71,7 @@ pub enum News {
 
 /// Further hits of one thread at one place, on one CPU: since the last call, and but for those that were told one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Further {
+pub struct CountedHits {
     /// How many.
     pub hits: u64,
     /// When the first hit of this thread at this place was on this CPU, told or not.
@@ -85,11 +85,11 @@ pub struct Further {
     /// The CPU.
     pub cpu: u32,
     /// Which spot.
-    pub spot: usize,
+    pub watch_target: usize,
     /// The instruction pointer, as in [`Hit::ip`].
     pub ip: u64,
     /// In which mode.
-    pub side: Side,
+    pub side: HitSide,
 }
 
 impl Watch {
@@ -99,7 +99,7 @@ impl Watch {
     ///
     /// # Errors
     /// None today; a ring that can't be read is in [`Watch::lost`].
-    pub fn take(&mut self) -> Result<Vec<News>, Error> {
+    pub fn take(&mut self) -> Result<Vec<WatchEvent>, Error> {
         let now = self.drain();
         Ok(self.digest(Nanos(now.0.saturating_sub(LAG.0))))
     }
@@ -109,7 +109,7 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Watch::take`].
-    pub fn finish(&mut self) -> Result<Vec<News>, Error> {
+    pub fn finish(&mut self) -> Result<Vec<WatchEvent>, Error> {
         self.drain();
         Ok(self.digest(Nanos(u64::MAX)))
     }
@@ -128,10 +128,10 @@ impl Watch {
         let engine = self.session.engine();
         self.ended_at.get_or_insert_with(|| engine.host().now());
         // What takes turns ends as one: no other takes over a register that one has left.
-        let groups: Vec<GroupId> = self.held.iter().filter_map(Held::group).collect();
+        let groups: Vec<GroupId> = self.held.iter().filter_map(OpenBreakpoints::group).collect();
         engine.disable_each(&groups).map_err(|(_, error)| error)?;
         for held in &self.held {
-            if let Held::Cpus { set, .. } = held {
+            if let OpenBreakpoints::Cpus { set, .. } = held {
                 engine.disable_set(*set)?;
             }
         }
@@ -145,8 +145,8 @@ impl Watch {
         let fresh = self.pending.len();
         rings.drain(self.probe.as_ref(), &mut self.pending);
         match (&self.probe, self.options.detail) {
-            (Some(probe), _) if probe.looks() => self.take_sightings(fresh),
-            (None, Detail::Values { .. }) => self.read_values(fresh),
+            (Some(probe), _) if probe.looks() => self.take_hit_samples(fresh),
+            (None, WatchDetail::Values { .. }) => self.read_values(fresh),
             _ => {}
         }
         now
@@ -156,14 +156,14 @@ impl Watch {
     fn by_place(&self, fresh: usize) -> HashMap<(i32, usize), Vec<usize>> {
         let mut places: HashMap<(i32, usize), Vec<usize>> = HashMap::new();
         for (index, entry) in self.pending.iter().enumerate().skip(fresh) {
-            let What::Hit(seen) = &entry.what else { continue };
-            let Some(spot) = self.spot_at(seen.hit.address) else { continue };
-            let pid = if self.watched.get(spot).is_some_and(|watched| watched.spot.is_in_kernel()) {
+            let WatchRecordKind::Hit(seen) = &entry.what else { continue };
+            let Some(watch_target) = self.target_at(seen.hit.address) else { continue };
+            let pid = if self.watched.get(watch_target).is_some_and(|watched| watched.watch_target.is_in_kernel()) {
                 0
             } else {
                 seen.hit.pid
             };
-            places.entry((pid, spot)).or_default().push(index);
+            places.entry((pid, watch_target)).or_default().push(index);
         }
         for indices in places.values_mut() {
             indices.sort_by_key(|&index| self.pending.get(index).map(|entry| entry.at));
@@ -171,25 +171,25 @@ impl Watch {
         places
     }
 
-    fn pending_hit(&mut self, index: usize) -> Option<&mut Seen> {
+    fn pending_hit(&mut self, index: usize) -> Option<&mut SeenHit> {
         match &mut self.pending.get_mut(index)?.what {
-            What::Hit(seen) => Some(seen),
+            WatchRecordKind::Hit(seen) => Some(seen),
             _ => None,
         }
     }
 
     /// Reads the data behind the newest hit of each process on each spot, and says of the others that they were overtaken.
     fn read_values(&mut self, fresh: usize) {
-        for ((pid, spot), indices) in self.by_place(fresh) {
-            let looked = self.look_at(pid, spot);
+        for ((pid, watch_target), indices) in self.by_place(fresh) {
+            let looked = self.look_at(pid, watch_target);
             let now = self.session.engine().host().now();
             let newest = indices.last().copied();
             for index in indices {
                 let Some(seen) = self.pending_hit(index) else { continue };
                 seen.hit.value = match looked {
-                    None => Value::Unreadable,
-                    Some(_) if Some(index) != newest => Value::Overtaken,
-                    Some((value, before)) => Value::Read { now: value, before, late: now.since(seen.hit.at) },
+                    None => HitValue::Unreadable,
+                    Some(_) if Some(index) != newest => HitValue::Overtaken,
+                    Some((value, before)) => HitValue::Read { now: value, before, late: now.since(seen.hit.at) },
                 };
             }
         }
@@ -197,27 +197,28 @@ impl Watch {
 
     /// What programs have seen. Where they look in front of the access, what a hit left is what the next one found; the newest is
     /// read.
-    fn take_sightings(&mut self, fresh: usize) {
+    fn take_hit_samples(&mut self, fresh: usize) {
         for index in fresh..self.pending.len() {
-            let Some(Seen { hit, by: By::Program(Sighting { value: Some(value), old, .. }) }) = self.pending_hit(index)
+            let Some(SeenHit { hit, by: SeenBy::Program(HitSample { value: Some(value), old, .. }) }) =
+                self.pending_hit(index)
             else {
                 continue;
             };
             hit.value = match moment() {
-                Moment::Behind => Value::AtHit { now: *value, before: old.map(|(old, _)| old) },
-                Moment::InFront => Value::Found { before: *value, after: None },
+                HitMoment::Behind => HitValue::AtHit { now: *value, before: old.map(|(old, _)| old) },
+                HitMoment::InFront => HitValue::Found { before: *value, after: None },
             };
         }
-        if moment() == Moment::Behind {
+        if moment() == HitMoment::Behind {
             return;
         }
         // Also those that wait: what comes next may tell more of them than a look did.
-        for ((pid, spot), indices) in self.by_place(0) {
+        for ((pid, watch_target), indices) in self.by_place(0) {
             let newest = indices.last().copied();
             let mut next: Option<(u64, Nanos)> = None;
             for index in indices.into_iter().rev() {
-                let Some(Seen { hit, .. }) = self.pending_hit(index) else { continue };
-                let (at, Value::Found { before, after }) = (hit.at, &mut hit.value) else {
+                let Some(SeenHit { hit, .. }) = self.pending_hit(index) else { continue };
+                let (at, HitValue::Found { before, after }) = (hit.at, &mut hit.value) else {
                     // What that one found is not known.
                     next = None;
                     continue;
@@ -226,10 +227,12 @@ impl Watch {
                 if let Some((now, seen_at)) = next {
                     *after = Some((now, seen_at.since(at)));
                 } else if Some(index) == newest && after.is_none() {
-                    let looked = self.look_at(pid, spot);
+                    let looked = self.look_at(pid, watch_target);
                     let late = self.session.engine().host().now().since(at);
-                    if let (Some((now, _)), Some(Seen { hit: Hit { value: Value::Found { after, .. }, .. }, .. })) =
-                        (looked, self.pending_hit(index))
+                    if let (
+                        Some((now, _)),
+                        Some(SeenHit { hit: Hit { value: HitValue::Found { after, .. }, .. }, .. }),
+                    ) = (looked, self.pending_hit(index))
                     {
                         *after = Some((now, late));
                     }
@@ -240,87 +243,88 @@ impl Watch {
     }
 
     /// Reads the data of a spot, or of its first piece where that is no number; now, and at the look before.
-    pub(super) fn look_at(&mut self, pid: i32, spot: usize) -> Option<(u64, Option<u64>)> {
-        let watched = self.watched.get(spot)?;
-        if watched.spot.is_code() || watched.spot.is_in_kernel() {
+    pub(super) fn look_at(&mut self, pid: i32, watch_target: usize) -> Option<(u64, Option<u64>)> {
+        let watched = self.watched.get(watch_target)?;
+        if watched.watch_target.is_code() || watched.watch_target.is_in_kernel() {
             return None;
         }
         let len = watched.readable_bytes();
-        self.memory.look(pid, watched.spot.address, len)
+        self.memory.look(pid, watched.watch_target.address, len)
     }
 
     /// The spot that a register belongs to. Where two share an address, the first.
-    fn spot_at(&self, address: u64) -> Option<usize> {
+    fn target_at(&self, address: u64) -> Option<usize> {
         self.watched.iter().position(|watched| watched.pieces.iter().any(|piece| piece.address == address))
     }
 
-    fn digest(&mut self, until: Nanos) -> Vec<News> {
+    fn digest(&mut self, until: Nanos) -> Vec<WatchEvent> {
         // Stable: the records of one CPU are in their order already.
         self.pending.sort_by_key(|entry| entry.at);
         let ready = self.pending.partition_point(|entry| entry.at <= until);
         let ready: Vec<_> = self.pending.drain(..ready).collect();
-        let mut news: Vec<_> = ready.into_iter().filter_map(|Entry { at, what }| self.tell(at, what)).collect();
+        let mut events: Vec<_> =
+            ready.into_iter().filter_map(|WatchRecord { at, what }| self.event_of(at, what)).collect();
         // Behind what tells of a task, where both are told at once.
         let mut counted = std::mem::take(&mut self.counted);
-        counted.extend(self.probe.iter_mut().flat_map(Probe::counted));
-        news.extend(counted.into_iter().filter_map(|counted| self.tell_counted(&counted)));
+        counted.extend(self.probe.iter_mut().flat_map(WatchProbe::counted));
+        events.extend(counted.into_iter().filter_map(|counted| self.counted_event(&counted)));
         if self.only_counts {
-            news.retain(|news| !matches!(news, News::Hit(_) | News::Further(_)));
+            events.retain(|event| !matches!(event, WatchEvent::Hit(_) | WatchEvent::Counted(_)));
         }
-        news
+        events
     }
 
-    fn tell_counted(&mut self, counted: &Counted) -> Option<News> {
-        let Counted { tag, pid, tid, cpu, address, ip, hits, first, last } = *counted;
-        let spot = self.spot_at(address)?;
-        let told = !counted.are_early() && self.is_ours((tid, cpu, address), By::program(tag));
-        let watched = self.watched.get_mut(spot)?;
-        if !told {
+    fn counted_event(&mut self, counted: &CountedRow) -> Option<WatchEvent> {
+        let CountedRow { tag, pid, tid, cpu, address, ip, hits, first, last } = *counted;
+        let watch_target = self.target_at(address)?;
+        let is_ours = !counted.are_early() && self.is_ours((tid, cpu, address), SeenBy::program(tag));
+        let watched = self.watched.get_mut(watch_target)?;
+        if !is_ours {
             watched.not_ours += hits;
             return None;
         }
-        watched.told += hits;
-        let side = if ip >> 63 == 0 { Side::User } else { Side::Kernel };
+        watched.reported += hits;
+        let side = if ip >> 63 == 0 { HitSide::User } else { HitSide::Kernel };
         let (first, last) = (Nanos(first), Nanos(last));
-        Some(News::Further(Further { hits, first, last, pid, tid, cpu, spot, ip, side }))
+        Some(WatchEvent::Counted(CountedHits { hits, first, last, pid, tid, cpu, watch_target, ip, side }))
     }
 
-    fn tell(&mut self, at: Nanos, what: What) -> Option<News> {
+    fn event_of(&mut self, at: Nanos, what: WatchRecordKind) -> Option<WatchEvent> {
         match what {
-            What::Hit(seen) => {
-                let Seen { mut hit, by } = *seen;
-                let spot = self.spot_at(hit.address)?;
-                hit.spot = spot;
-                let told = self.is_ours((hit.tid, hit.cpu, hit.address), by.id());
+            WatchRecordKind::Hit(seen) => {
+                let SeenHit { mut hit, by } = *seen;
+                let watch_target = self.target_at(hit.address)?;
+                hit.watch_target = watch_target;
+                let is_ours = self.is_ours((hit.tid, hit.cpu, hit.address), by.id());
                 self.check_before(&mut hit, by);
-                let watched = self.watched.get_mut(spot)?;
-                if !told || watched.armed_at.is_none_or(|armed| at < armed) {
+                let watched = self.watched.get_mut(watch_target)?;
+                if !is_ours || watched.armed_at.is_none_or(|armed| at < armed) {
                     watched.not_ours += 1;
                     return None;
                 }
-                watched.told += 1;
-                let len = if watched.spot.is_code() { 0 } else { watched.spot.len };
+                watched.reported += 1;
+                let len = if watched.watch_target.is_code() { 0 } else { watched.watch_target.len };
                 match self.condition.as_ref().map(|condition| condition.ask(&hit, len)) {
-                    Some(Answer::No) => return None,
-                    Some(Answer::Unknown) => {
+                    Some(ConditionAnswer::No) => return None,
+                    Some(ConditionAnswer::Unknown) => {
                         self.undecided += 1;
                         return None;
                     }
-                    Some(Answer::Yes) | None => {}
+                    Some(ConditionAnswer::Yes) | None => {}
                 }
-                Some(News::Hit(hit))
+                Some(WatchEvent::Hit(hit))
             }
-            What::Name { pid, tid, name, cause: CommCause::Rename } => {
-                self.concerns(pid, at).then_some(News::Name { pid, tid, name, cause: Cause::Rename })
+            WatchRecordKind::Name { pid, tid, name, cause: CommCause::Rename } => {
+                self.concerns(pid, at).then_some(WatchEvent::Name { pid, tid, name, cause: NameCause::Rename })
             }
-            What::Name { pid, tid, name, cause: CommCause::Exec } => {
+            WatchRecordKind::Name { pid, tid, name, cause: CommCause::Exec } => {
                 if !self.concerns(pid, at) {
                     return None;
                 }
                 self.begins(pid, at);
-                self.goes_on(pid, at).then_some(News::Name { pid, tid, name, cause: Cause::Exec })
+                self.goes_on(pid, at).then_some(WatchEvent::Name { pid, tid, name, cause: NameCause::Exec })
             }
-            What::Fork { pid, tid, parent } => {
+            WatchRecordKind::Fork { pid, tid, parent } => {
                 let concerns = self.concerns(parent, at);
                 if pid == tid {
                     self.is_born(pid, at, concerns && self.options.inherit == Inherit::Children);
@@ -328,14 +332,16 @@ impl Watch {
                 if concerns && pid == tid {
                     self.begins(pid, at);
                 }
-                concerns.then_some(News::Started { pid, tid, parent })
+                concerns.then_some(WatchEvent::Started { pid, tid, parent })
             }
-            What::Mapped { pid, mapping } => self.concerns(pid, at).then_some(News::Mapped { pid, mapping }),
-            What::Lost { records } => {
+            WatchRecordKind::Mapped { pid, mapping } => {
+                self.concerns(pid, at).then_some(WatchEvent::Mapped { pid, mapping })
+            }
+            WatchRecordKind::Lost { records } => {
                 self.lost += records;
                 None
             }
-            What::Throttled => {
+            WatchRecordKind::Throttled => {
                 self.throttled += 1;
                 None
             }
@@ -345,7 +351,7 @@ impl Watch {
     pub(super) fn follow(&mut self, pids: &[i32], now: Nanos) {
         if self.probe.is_some() {
             for &pid in pids {
-                self.followed.entry(pid).or_insert(Followed { since: now, armed: now }).armed = now;
+                self.followed.entry(pid).or_insert(FollowedProcess { since: now, armed: now }).armed = now;
             }
         }
     }
@@ -359,13 +365,13 @@ impl Watch {
 
     /// Whether all processes are watched, whatever they execute.
     fn watches_cpus(&self) -> bool {
-        self.held.iter().any(|held| matches!(held, Held::Cpus { .. }))
+        self.held.iter().any(|held| matches!(held, OpenBreakpoints::Cpus { .. }))
     }
 
     /// Whether a process is watched on although it executes another program.
     fn goes_on(&mut self, pid: i32, at: Nanos) -> bool {
         let keeps = self.options.across_exec == AcrossExec::Keep || self.watches_cpus();
-        if keeps || self.probe.is_none() || self.watched.iter().any(|watched| watched.spot.is_in_kernel()) {
+        if keeps || self.probe.is_none() || self.watched.iter().any(|watched| watched.watch_target.is_in_kernel()) {
             return true;
         }
         // Unless it was armed since.
@@ -379,7 +385,7 @@ impl Watch {
             return;
         }
         if watched {
-            let followed = self.followed.entry(pid).or_insert(Followed { since: at, armed: at });
+            let followed = self.followed.entry(pid).or_insert(FollowedProcess { since: at, armed: at });
             followed.since = followed.since.min(at);
         } else if self.followed.get(&pid).is_some_and(|followed| followed.since < at) {
             // Another process had it.
@@ -391,10 +397,11 @@ impl Watch {
     pub(super) fn forget_hits(&mut self, first: usize) {
         self.drain();
         let mut pending = std::mem::take(&mut self.pending);
-        let stays = |watch: &Self, address: u64| watch.spot_at(address).is_some_and(|spot| spot < first);
-        pending.retain(|entry| !matches!(&entry.what, What::Hit(seen) if !stays(self, seen.hit.address)));
+        let stays =
+            |watch: &Self, address: u64| watch.target_at(address).is_some_and(|watch_target| watch_target < first);
+        pending.retain(|entry| !matches!(&entry.what, WatchRecordKind::Hit(seen) if !stays(self, seen.hit.address)));
         self.pending = pending;
-        let mut counted: Vec<_> = self.probe.iter_mut().flat_map(Probe::counted).collect();
+        let mut counted: Vec<_> = self.probe.iter_mut().flat_map(WatchProbe::counted).collect();
         counted.retain(|counted| stays(self, counted.address));
         self.counted.extend(counted);
     }
@@ -408,8 +415,8 @@ impl Watch {
     }
 
     /// What a program saw before the process was what it is now, was in another memory.
-    fn check_before(&self, hit: &mut Hit, by: By) {
-        if let (Value::AtHit { before, .. }, By::Program(Sighting { old: Some((_, old_at)), address, .. })) =
+    fn check_before(&self, hit: &mut Hit, by: SeenBy) {
+        if let (HitValue::AtHit { before, .. }, SeenBy::Program(HitSample { old: Some((_, old_at)), address, .. })) =
             (&mut hit.value, by)
             && address >> 63 == 0
             && self.born.get(&hit.pid).is_some_and(|born| old_at < born.0)
@@ -423,15 +430,16 @@ impl Watch {
         if !self.late.contains(&hit.0) {
             return true;
         }
-        *self.told_by.entry(hit).or_insert(by) == by
+        *self.reported_by.entry(hit).or_insert(by) == by
     }
 
     /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them, but for what follows its
     /// thread.
     pub(super) fn arm_threads_on(&mut self, cpus: &[CpuId]) {
         let proc = Proc::system();
-        let bound = self.held.iter().filter(|held| matches!(held, Held::Tasks { teller: Teller::Event, .. }));
-        let known: HashSet<i32> = bound.flat_map(Held::tids).collect();
+        let bound =
+            self.held.iter().filter(|held| matches!(held, OpenBreakpoints::Tasks { reporter: HitReporter::Event, .. }));
+        let known: HashSet<i32> = bound.flat_map(OpenBreakpoints::tids).collect();
         if known.is_empty() {
             return;
         }
@@ -440,7 +448,7 @@ impl Watch {
         }
         let pids: HashSet<i32> = known.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect();
         let threads: HashSet<i32> = pids.iter().filter_map(|&pid| proc.threads_of(pid).ok()).flatten().collect();
-        let events = self.events(0, true, Teller::Event);
+        let events = self.events(0, true, HitReporter::Event);
         for &tid in &threads {
             for (piece, attr) in &events {
                 for &cpu in cpus {
@@ -451,8 +459,8 @@ impl Watch {
                     let Ok(opened) = engine.open(&GroupSpec::single(self.pmu, *attr), target) else { continue };
                     if engine.enable_group(opened.group).is_ok() {
                         let (group, event) = (opened.group, opened.events[0]);
-                        let (tids, spot, teller) = (vec![tid], piece.spot, Teller::Event);
-                        self.held.push(Held::Tasks { tids, spot, group, event, teller });
+                        let (tids, watch_target, reporter) = (vec![tid], piece.watch_target, HitReporter::Event);
+                        self.held.push(OpenBreakpoints::Tasks { tids, watch_target, group, event, reporter });
                     }
                 }
             }

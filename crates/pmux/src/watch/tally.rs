@@ -5,8 +5,8 @@
 //!
 //! **Invariant:** what is not kept for want of room is a number.
 
-use super::hit::{Hit, Side};
-use super::take::Further;
+use super::hit::{Hit, HitSide};
+use super::take::CountedHits;
 use pmux_engine::Nanos;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,7 +20,7 @@ const MOST_CHAINS: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Caller {
     /// Which spot.
-    pub spot: usize,
+    pub watch_target: usize,
     /// The process.
     pub pid: i32,
     /// The thread.
@@ -33,7 +33,7 @@ pub struct Caller {
 
 /// What one thread did at one place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct WatchRow {
     /// How many hits.
     pub hits: u64,
     /// The first one.
@@ -42,7 +42,7 @@ pub struct Row {
     pub last: Nanos,
     /// The CPUs, ascending.
     pub cpus: Vec<u32>,
-    /// Hits whose callers were looked at; the others were only counted ([`super::News::Further`]).
+    /// Hits whose callers were looked at; the others were only counted ([`super::WatchEvent::Counted`]).
     pub looked_at: u64,
     /// The call chains (return addresses, the innermost first) with how many hits each, those that were counted before one that was
     /// looked at with it; without those that were dropped.
@@ -53,7 +53,7 @@ pub struct Row {
     pub last_value: Option<u64>,
 }
 
-impl Row {
+impl WatchRow {
     fn new(at: Nanos) -> Self {
         let (cpus, chains) = (Vec::new(), HashMap::new());
         Self { hits: 0, first: at, last: at, cpus, looked_at: 0, chains, other_chains: 0, last_value: None }
@@ -100,34 +100,34 @@ impl Row {
 
 /// Hits by thread and place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
-    rows: HashMap<Caller, Row>,
-    told: u64,
+pub struct HitTally {
+    rows: HashMap<Caller, WatchRow>,
+    hits: u64,
     not_kept: u64,
 }
 
-impl Tally {
+impl HitTally {
     /// Adds a hit.
     pub fn add(&mut self, hit: &Hit) {
-        let kernel = hit.side == Side::Kernel;
-        let caller = Caller { spot: hit.spot, pid: hit.pid, tid: hit.tid, ip: hit.ip, kernel };
+        let kernel = hit.side == HitSide::Kernel;
+        let caller = Caller { watch_target: hit.watch_target, pid: hit.pid, tid: hit.tid, ip: hit.ip, kernel };
         if let Some(row) = self.row(caller, 1, hit.at) {
             row.add(hit);
         }
     }
 
     /// Adds hits that were only counted.
-    pub fn add_further(&mut self, further: &Further) {
-        let Further { hits, first, last, pid, tid, cpu, spot, ip, side } = *further;
-        let caller = Caller { spot, pid, tid, ip, kernel: side == Side::Kernel };
+    pub fn add_counted(&mut self, counted: &CountedHits) {
+        let CountedHits { hits, first, last, pid, tid, cpu, watch_target, ip, side } = *counted;
+        let caller = Caller { watch_target, pid, tid, ip, kernel: side == HitSide::Kernel };
         if let Some(row) = self.row(caller, hits, first) {
             row.count(hits, first, last, cpu);
         }
     }
 
     /// The row for so many more hits, if there is room for it.
-    fn row(&mut self, caller: Caller, hits: u64, first: Nanos) -> Option<&mut Row> {
-        self.told += hits;
+    fn row(&mut self, caller: Caller, hits: u64, first: Nanos) -> Option<&mut WatchRow> {
+        self.hits += hits;
         let full = self.rows.len() >= MOST_ROWS;
         match self.rows.entry(caller) {
             Entry::Occupied(row) => Some(row.into_mut()),
@@ -135,22 +135,24 @@ impl Tally {
                 self.not_kept += hits;
                 None
             }
-            Entry::Vacant(place) => Some(place.insert(Row::new(first))),
+            Entry::Vacant(place) => Some(place.insert(WatchRow::new(first))),
         }
     }
 
     /// All rows: most hits first.
     #[must_use]
-    pub fn rows(&self) -> Vec<(&Caller, &Row)> {
+    pub fn rows(&self) -> Vec<(&Caller, &WatchRow)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
-        rows.sort_by(|(a, more), (b, less)| a.spot.cmp(&b.spot).then(less.hits.cmp(&more.hits)).then(a.cmp(b)));
+        rows.sort_by(|(a, more), (b, less)| {
+            a.watch_target.cmp(&b.watch_target).then(less.hits.cmp(&more.hits)).then(a.cmp(b))
+        });
         rows
     }
 
     /// How many hits were added.
     #[must_use]
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn hits(&self) -> u64 {
+        self.hits
     }
 
     /// How many of them are in no row, because there are too many rows.
@@ -163,7 +165,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::hit::Value;
+    use crate::watch::hit::HitValue;
 
     fn hit(tid: i32, ip: u64, at: u64, callers: &[u64]) -> Hit {
         Hit {
@@ -171,24 +173,24 @@ mod tests {
             pid: 1,
             tid,
             cpu: (at % 2) as u32,
-            spot: 0,
+            watch_target: 0,
             address: 8,
             ip,
-            side: Side::User,
+            side: HitSide::User,
             callers: callers.into(),
-            value: Value::Unreadable,
+            value: HitValue::Unreadable,
             stands_for: 1,
         }
     }
 
-    fn further(tid: i32, hits: u64, first: u64, last: u64) -> Further {
+    fn counted(tid: i32, hits: u64, first: u64, last: u64) -> CountedHits {
         let (first, last) = (Nanos(first), Nanos(last));
-        Further { hits, first, last, pid: 1, tid, cpu: 3, spot: 0, ip: 0x40, side: Side::User }
+        CountedHits { hits, first, last, pid: 1, tid, cpu: 3, watch_target: 0, ip: 0x40, side: HitSide::User }
     }
 
     #[test]
     fn rows_are_by_thread_and_place() {
-        let mut tally = Tally::default();
+        let mut tally = HitTally::default();
         for at in 10..15 {
             tally.add(&hit(7, 0x40, at, &[0x50, 0x60]));
         }
@@ -201,18 +203,18 @@ mod tests {
         assert_eq!((caller.tid, caller.ip, row.hits), (7, 0x40, 6));
         assert_eq!((row.first, row.last, &row.cpus[..]), (Nanos(9), Nanos(14), &[0, 1][..]));
         assert_eq!(row.main_chain(), Some((&[0x50, 0x60][..], 5)));
-        assert_eq!((tally.told(), tally.not_kept()), (8, 0));
+        assert_eq!((tally.hits(), tally.not_kept()), (8, 0));
     }
 
     /// Hits that were only counted belong to the callers of the next one that was looked at; the last ones to all.
     #[test]
     fn counted_hits_share_the_callers_of_those_that_were_looked_at() {
-        let mut tally = Tally::default();
+        let mut tally = HitTally::default();
         tally.add(&hit(7, 0x40, 10, &[0x50]));
         tally.add(&Hit { stands_for: 299, ..hit(7, 0x40, 30, &[0x60]) });
         // They may be told before those that were looked at.
-        tally.add_further(&further(7, 298 + 300, 10, 40));
-        tally.add_further(&further(8, 5, 8, 9));
+        tally.add_counted(&counted(7, 298 + 300, 10, 40));
+        tally.add_counted(&counted(8, 5, 8, 9));
         tally.add(&hit(8, 0x40, 8, &[]));
         let rows = tally.rows();
         let (_, row) = rows[0];
@@ -220,12 +222,12 @@ mod tests {
         assert_eq!(row.cpus, [0, 3]);
         assert_eq!(row.main_chain(), Some((&[0x60][..], 598)), "299 of 300");
         assert_eq!(rows[1].1.main_chain(), Some((&[][..], 6)));
-        assert_eq!((rows[1].1.first, tally.told()), (Nanos(8), 606));
+        assert_eq!((rows[1].1.first, tally.hits()), (Nanos(8), 606));
     }
 
     #[test]
     fn what_finds_no_room_is_counted() {
-        let mut tally = Tally::default();
+        let mut tally = HitTally::default();
         for chain in 0..MOST_CHAINS as u64 + 3 {
             tally.add(&hit(7, 0x40, chain, &[chain]));
         }
@@ -236,6 +238,6 @@ mod tests {
         }
         let in_rows: u64 = tally.rows().iter().map(|(_, row)| row.hits).sum();
         assert_eq!(tally.not_kept(), 6);
-        assert_eq!(in_rows + tally.not_kept(), tally.told());
+        assert_eq!(in_rows + tally.not_kept(), tally.hits());
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! **Invariant:** a thread has all events or none.
 
-use super::arm::{ESRCH, Teller};
-use super::{Held, Piece};
+use super::arm::{ESRCH, HitReporter};
+use super::{OpenBreakpoints, WatchPiece};
 use crate::error::Error;
 use crate::session::Session;
 use pmux_engine::engine::{Begin, OnMany};
@@ -19,7 +19,7 @@ use pmux_linux::{Errno, threads};
 /// Where more tasks were born meanwhile, all threads are looked for.
 const MOST_BORN: i32 = 256;
 
-pub(super) enum Tasks<'t> {
+pub(super) enum TasksToWatch<'t> {
     /// These threads.
     Threads(Vec<i32>),
     /// All threads of these processes.
@@ -36,18 +36,18 @@ pub(super) enum Tasks<'t> {
 pub(super) struct Roll {
     /// Ascending.
     known: Vec<i32>,
-    last: Option<Moment>,
+    last: Option<ThreadCounts>,
 }
 
 /// What is known without a list.
 #[derive(Clone, PartialEq, Eq)]
-struct Moment {
+struct ThreadCounts {
     newest_task: i32,
     /// How many threads each process had.
     threads: Vec<u64>,
 }
 
-impl Moment {
+impl ThreadCounts {
     fn now(pids: &[i32]) -> Option<Self> {
         let proc = Proc::system();
         let threads = pids.iter().map(|&pid| proc.thread_count(pid).ok()).collect::<Option<_>>()?;
@@ -66,12 +66,12 @@ impl Moment {
 
 impl Roll {
     /// The threads that were not known yet.
-    pub(super) fn fresh(&mut self, tasks: &Tasks<'_>) -> Result<Vec<i32>, Error> {
+    pub(super) fn fresh(&mut self, tasks: &TasksToWatch<'_>) -> Result<Vec<i32>, Error> {
         let pids = match tasks {
-            Tasks::Threads(tids) => return Ok(self.unknown(tids.clone())),
-            Tasks::Processes(pids) => *pids,
+            TasksToWatch::Threads(tids) => return Ok(self.unknown(tids.clone())),
+            TasksToWatch::Processes(pids) => *pids,
         };
-        let now = Moment::now(pids);
+        let now = ThreadCounts::now(pids);
         if let (Some(last), Some(now)) = (&self.last, &now)
             && now.is_as(last, pids)
         {
@@ -117,22 +117,22 @@ impl Roll {
 pub(super) fn open_apart(
     session: &Session,
     tids: &[i32],
-    wanted: &Wanted<'_>,
+    wanted: &PiecesToOpen<'_>,
     tolerated: &[i32],
-    teller: Teller,
+    reporter: HitReporter,
 ) -> Armed {
     let targets: Vec<_> = tids.iter().map(|&tid| Target::task(LinuxHost::task(tid))).collect();
     let tolerates = |error: &OpenError| tolerated.contains(&error.errno());
     let OnMany { opened, left_out } = match session.engine().open_each(wanted.specs, &targets, Begin::Off, tolerates) {
         Ok(many) => many,
-        Err(one) => return Err(Refused { tid: tids[one.target], index: one.index, error: one.error }),
+        Err(one) => return Err(ThreadRefusal { tid: tids[one.target], index: one.index, error: one.error }),
     };
-    let held = opened.iter().map(|one| Held::Tasks {
+    let held = opened.iter().map(|one| OpenBreakpoints::Tasks {
         tids: vec![tids[one.target]],
-        spot: wanted.pieces[one.index].spot,
+        watch_target: wanted.pieces[one.index].watch_target,
         group: one.group,
         event: one.leader,
-        teller,
+        reporter,
     });
     let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
     Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))
@@ -143,16 +143,16 @@ pub(super) fn open_together(
     session: &Session,
     pmu: PmuId,
     tids: &[i32],
-    wanted: &Wanted<'_>,
+    wanted: &PiecesToOpen<'_>,
     tolerated: &[i32],
-    teller: Teller,
+    reporter: HitReporter,
 ) -> Armed {
     let engine = session.engine();
     let Some(&first) = tids.first() else { return Ok(Default::default()) };
     let task = LinuxHost::task(first);
-    let begun = if let Teller::Program(begun) = teller { begun } else { EnableTime::AtOpen };
+    let begun = if let HitReporter::Program(begun) = reporter { begun } else { EnableTime::AtOpen };
     let per_thread = PerThreadEvents::new(tids.to_vec(), tolerated, begun);
-    let mut held: Vec<Held> = Vec::with_capacity(wanted.specs.len());
+    let mut held: Vec<OpenBreakpoints> = Vec::with_capacity(wanted.specs.len());
     let mut gone: Vec<(i32, OpenError)> = Vec::new();
     for (index, (piece, spec)) in wanted.pieces.iter().zip(wanted.specs).enumerate() {
         let opened = engine.host().open_per_thread(pmu, task, &per_thread, || engine.open(spec, Target::task(task)));
@@ -165,36 +165,36 @@ pub(super) fn open_together(
         match opened {
             Ok(opened) => {
                 let event = opened.events[0];
-                let (tids, spot, group) = (tids.to_vec(), piece.spot, opened.group);
-                held.push(Held::Tasks { tids, spot, group, event, teller });
+                let (tids, watch_target, group) = (tids.to_vec(), piece.watch_target, opened.group);
+                held.push(OpenBreakpoints::Tasks { tids, watch_target, group, event, reporter });
             }
             // The threads that are left have none of them, and that may be tolerated.
             Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}
             Err(error) => {
-                held.iter().filter_map(Held::group).for_each(|group| engine.close(group));
-                return Err(Refused { tid: report.refused.unwrap_or(first), index, error });
+                held.iter().filter_map(OpenBreakpoints::group).for_each(|group| engine.close(group));
+                return Err(ThreadRefusal { tid: report.refused.unwrap_or(first), index, error });
             }
         }
     }
     for held in &mut held {
-        if let Held::Tasks { tids, .. } = held {
+        if let OpenBreakpoints::Tasks { tids, .. } = held {
             tids.retain(|tid| gone.iter().all(|(other, _)| other != tid));
         }
     }
     Ok((held, gone))
 }
 
-pub(super) struct Wanted<'a> {
-    pub(super) pieces: &'a [Piece],
+pub(super) struct PiecesToOpen<'a> {
+    pub(super) pieces: &'a [WatchPiece],
     pub(super) specs: &'a [GroupSpec],
 }
 
 /// A refusal that is not tolerated.
-pub(super) struct Refused {
+pub(super) struct ThreadRefusal {
     pub(super) tid: i32,
     pub(super) index: usize,
     pub(super) error: OpenError,
 }
 
 /// All events on many threads; and the threads that have ended meanwhile.
-pub(super) type Armed = Result<(Vec<Held>, Vec<(i32, OpenError)>), Refused>;
+pub(super) type Armed = Result<(Vec<OpenBreakpoints>, Vec<(i32, OpenError)>), ThreadRefusal>;

@@ -49,7 +49,7 @@ fn machine() -> Option<Machine> {
     match Kernel::registers(&online) {
         Ok(registers) => Some(Machine { online, registers, _alone: alone }),
         Err(why) => {
-            needs("breakpoints", &format!("debug registers that nobody uses: {why}"), false);
+            needs("breakpoints", &format!("debug registers that no process uses: {why}"), false);
             None
         }
     }
@@ -128,12 +128,12 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
     assert_eq!(open(&mut engine, 0, 0, Heirs::Children), Answer::Granted);
     assert_eq!(engine.fork(0, 1, Kin::Process), Answer::Granted);
     // The child has one of them, and the engine was not told of it.
-    let granted = (1..=most).take_while(|&number| open(&mut engine, number, 1, Heirs::Nobody) == Answer::Granted);
+    let granted = (1..=most).take_while(|&number| open(&mut engine, number, 1, Heirs::NoTask) == Answer::Granted);
     assert_eq!((granted.count() as u32, engine.inherited()), (most - 1, 1));
     // When it ends, what it has inherited goes back; what was opened on it stays until it is closed.
     engine.replace(1);
     engine.close(0);
-    assert_eq!(open(&mut engine, 99, 1, Heirs::Nobody), Answer::Granted);
+    assert_eq!(open(&mut engine, 99, 1, Heirs::NoTask), Answer::Granted);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
     assert_eq!(count(&mut bank), 2);
     bank.modify(LEASE, &attr(1, 4)).unwrap();
     watched[0].store(1, Ordering::Relaxed);
-    assert_eq!(count(&mut bank), 2, "nobody watches the first word any more");
+    assert_eq!(count(&mut bank), 2, "the first word is not watched any more");
     touch();
     assert_eq!(count(&mut bank), 3);
     bank.stop(LEASE);

@@ -134,7 +134,7 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
 fn ledger_and_kernel_agree() {
     skip_unless!(own_process());
     let _alone = Alone::wait();
-    let Some((_, registers, cpus)) = engine("none of them taken by somebody else") else { return };
+    let Some((_, registers, cpus)) = engine("none of them taken by another process") else { return };
     println!("{registers:?} on {} CPUs", cpus.len());
     for seed in 1..=4 {
         let mut disturbed = Vec::new();
@@ -162,7 +162,7 @@ fn names(engine: &LinuxEngine, error: OpenError) -> (Taken, Vec<EventId>) {
 }
 
 #[test]
-fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
+fn holders_of_registers_are_named_as_far_as_they_are_known() {
     skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
@@ -229,7 +229,7 @@ fn a_refusal_names_the_other_session() {
     let thread = Idle::start();
     let open = |session: &pmux::Session, which| {
         let event = pmux::Event::breakpoint(address(Sort::Data, which), 8, pmux::event::Access::WRITE);
-        session.open_exactly(&[event], pmux::exact::Place::Task(thread.tid), pmux::exact::Manner::default())
+        session.open_exactly(&[event], pmux::exact::ExactTarget::Task(thread.tid), pmux::exact::GroupMode::default())
     };
     let _one = open(&theirs, 0).unwrap();
     let mut mine = Vec::new();

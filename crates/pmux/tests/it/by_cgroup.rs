@@ -5,7 +5,7 @@
 
 use crate::common::cgroup::{Cgroup, run_in};
 use crate::common::{self, events, needs, own_process, own_process_with, role, skip_unless, value};
-use pmux::serving::{ByCgroup, CgroupReadings, Pattern, Way};
+use pmux::server_api::{ByCgroup, CgroupMethod, CgroupReadings, Pattern};
 use pmux::{Command, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ fn open(session: &Session, list: &EventList, patterns: &[&str]) -> Option<ByCgro
     let patterns = patterns.iter().map(|text| Pattern::parse(text).unwrap()).collect();
     let by_cgroup = ByCgroup::open(session, list, patterns, 1000, Multiplexing::Kernel).unwrap();
     match by_cgroup.way() {
-        Way::Program => Some(by_cgroup),
-        Way::Events { why } => {
+        CgroupMethod::Program => Some(by_cgroup),
+        CgroupMethod::Events { why } => {
             needs("bpf", &format!("BPF programs: {why}"), false);
             None
         }
@@ -58,10 +58,10 @@ fn own(counters: &Counters, cgroup: usize, event: usize) -> u64 {
 
 /// It is no more than the kernel's own count, and what is missing may be among what no cgroup was given.
 #[track_caller]
-fn assert_between(counted: u64, of_kernel: u64, nobodys: u64, what: &str) {
+fn assert_between(counted: u64, of_kernel: u64, unattributed: u64, what: &str) {
     assert!(
-        counted <= of_kernel && of_kernel <= counted + nobodys,
-        "{what}: {counted}, {of_kernel}, nobody's {nobodys}"
+        counted <= of_kernel && of_kernel <= counted + unattributed,
+        "{what}: {counted}, {of_kernel}, unattributed {unattributed}"
     );
 }
 
@@ -91,28 +91,28 @@ fn a_program_counts_what_the_kernels_own_events_count() {
     assert_eq!(readings.cgroups.len(), 3);
     for (index, cgroup) in [&one, &other].into_iter().enumerate() {
         let faults = total(&readings, cgroup, 0);
-        let nobodys = &readings.nobodys;
-        assert_between(faults.value, own(&kernel, index, 0), nobodys[0], "page faults");
+        let unattributed = &readings.unattributed;
+        assert_between(faults.value, own(&kernel, index, 0), unattributed[0], "page faults");
         assert!(faults.value >= 300 && faults.enabled == faults.running && faults.enabled.0 > 0, "{faults:?}");
         // A task that has left for the last time has come before; and a switch belongs to the task that comes, which may be
         // seen again.
         let (switches, of_kernel) = (total(&readings, cgroup, 1).value, own(&kernel, index, 1));
         let most = session.online().len() as u64;
-        assert_between(switches, of_kernel + most, nobodys[1] + 2 * most, "switches");
+        assert_between(switches, of_kernel + most, unattributed[1] + 2 * most, "switches");
         // Between the two moments of a switch a CPU may be taken away from the whole machine.
         let (time, of_kernel) = (total(&readings, cgroup, 2).value, own(&kernel, index, 2));
         let slack = of_kernel / 5 + 20_000 * switches;
-        assert_between(time, of_kernel + slack, nobodys[2] + 2 * slack, "task clock");
+        assert_between(time, of_kernel + slack, unattributed[2] + 2 * slack, "task clock");
         if pmu {
             let (ran, of_kernel) = (total(&readings, cgroup, 3), own(&kernel, index, 3));
             if ran.enabled == ran.running {
                 // Nothing runs in user mode between the two moments.
                 let slack = of_kernel / 1000;
-                assert_between(ran.value, of_kernel + slack, nobodys[3] + 2 * slack, "instructions");
+                assert_between(ran.value, of_kernel + slack, unattributed[3] + 2 * slack, "instructions");
             }
             println!("{}: instructions:u {} {of_kernel}", cgroup.name(), ran.value);
         }
-        println!("{}: {faults:?}, {switches} switches, {time} ns; nobody's: {nobodys:?}", cgroup.name());
+        println!("{}: {faults:?}, {switches} switches, {time} ns; unattributed: {unattributed:?}", cgroup.name());
     }
     let sum = [&one, &other].map(|cgroup| total(&readings, cgroup, 0).value).iter().sum::<u64>();
     assert_eq!(total(&readings, &above, 0).value, sum, "a parent has what its children have");
@@ -158,7 +158,7 @@ fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
         let readings = by_cgroup.read();
         assert_eq!(readings.cgroups.len(), 1, "{readings:?}");
         let now = total(&readings, &above, 0).value;
-        assert!(now + readings.nobodys[0] >= before + 100, "{now} after {before}");
+        assert!(now + readings.unattributed[0] >= before + 100, "{now} after {before}");
         before = now;
     }
     let lasting = above.below("lasting");
@@ -187,9 +187,9 @@ fn two_hundred_cgroups_take_no_more_files_than_one() {
     run_in(&folders[150], &session, "by_cgroup/work:80");
     let readings = by_cgroup.read();
     assert_eq!(readings.cgroups.len(), 200);
-    let nobodys = readings.nobodys[0];
-    assert!(total(&readings, &folders[3], 0).value + nobodys >= 40);
-    assert!(total(&readings, &folders[150], 0).value + nobodys >= 80);
+    let unattributed = readings.unattributed[0];
+    assert!(total(&readings, &folders[3], 0).value + unattributed >= 40);
+    assert!(total(&readings, &folders[150], 0).value + unattributed >= 80);
     assert_eq!(total(&readings, &folders[7], 0), pmux::Count::default());
     assert_eq!(session.kernel_events().0 - before, with_none);
     let by_program = files().saturating_sub(open_before);
@@ -251,8 +251,8 @@ fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
     wait(false);
     run_in(&cgroup, &session, "by_cgroup/work:200");
     let second = total(&by_cgroup.read(), &cgroup, 0).value;
-    let nobodys = by_cgroup.read().nobodys[0];
-    assert!(second + nobodys >= first + 200, "{first} {second}");
+    let unattributed = by_cgroup.read().unattributed[0];
+    assert!(second + unattributed >= first + 200, "{first} {second}");
     let closed = session.kernel_events().1 - open_first.1;
     assert_eq!(closed, 2, "the events of the CPU that went are closed");
     switch.turn("1");
@@ -265,7 +265,7 @@ fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
     assert_between(
         third - second,
         own(&kernel, 0, 0),
-        readings.nobodys[0] - nobodys,
+        readings.unattributed[0] - unattributed,
         "nothing is lost or counted twice",
     );
 }

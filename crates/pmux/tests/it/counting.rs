@@ -76,7 +76,7 @@ fn a_command_counts_from_its_exec_or_from_the_call() {
         running.wait(&session).unwrap();
         value(counters.read().total(0))
     };
-    assert_eq!(faults(Start::Later), 0, "nobody called enable");
+    assert_eq!(faults(Start::Later), 0, "enable was not called");
     assert!(faults(Start::OnExec) >= 1000);
     assert!(faults(Start::AtOnce) >= 1000);
 }
@@ -105,7 +105,7 @@ fn children_count_unless_told_otherwise() {
         command.release(&[&counters]).unwrap().wait(&session).unwrap();
         value(counters.read().total(0))
     };
-    let (alone, all) = (faults(Inherit::Nobody), faults(Inherit::Children));
+    let (alone, all) = (faults(Inherit::None), faults(Inherit::Children));
     // The role is played by a thread of the harness: what is counted alone is the harness's first thread.
     assert!(alone < 500, "{alone}");
     assert!(all >= alone + 500 + 2 * 600, "{alone}, {all}");
@@ -123,7 +123,7 @@ fn a_group_is_read_at_one_moment() {
     let address = std::ptr::from_ref(&*watched) as u64;
     members.push(Event::breakpoint(address, 8, Access::WRITE));
     let group = EventList::from(Group::new(members.clone()));
-    let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
+    let options = Options { inherit: Inherit::None, start: Start::Later, ..Options::default() };
     let counters = session.open(&group, &Target::CurrentThread, options).unwrap();
     let last = members.len() - 1;
     // A breakpoint needs a debug register: all may be taken, and some machines have none.
@@ -149,7 +149,7 @@ fn a_long_group_is_read_whole() {
     let Some(session) = common::session() else { return };
     let members = (0..400).map(|_| Event::parse("page-faults:u").unwrap());
     let group = EventList::from(Group::new(members));
-    let options = Options { inherit: Inherit::Nobody, start: Start::AtOnce, ..Options::default() };
+    let options = Options { inherit: Inherit::None, start: Start::AtOnce, ..Options::default() };
     let counters = session.open(&group, &Target::CurrentThread, options).unwrap();
     let values: Vec<_> = counters.read().totals().map(|(_, reading)| value(reading)).collect();
     assert_eq!(values.len(), 400);
@@ -206,7 +206,7 @@ fn options_that_do_not_go_with_the_target_are_refused() {
 #[test]
 fn reset_enable_disable() {
     let Some(session) = common::session() else { return };
-    let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
+    let options = Options { inherit: Inherit::None, start: Start::Later, ..Options::default() };
     let counters = session.open(&events(&session, "task-clock"), &Target::CurrentThread, options).unwrap();
     let read = || counters.read().total(0).count().unwrap();
     assert_eq!(read().value, 0);

@@ -6,7 +6,9 @@
 
 use crate::common::perf_data::{Content, perf_script};
 use crate::common::{events, is_root, may_count_cpus, needs, role as program, session, skip_unless};
-use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Lasted, Limits, Requested, Snapshot, is_snapshot};
+use pmux::flight::{
+    Flight, FlightOptions, FlightSnapshot, Keeping, Lasted, Limits, Requested, SnapshotCause, is_snapshot,
+};
 use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{EventSets, SwitchRequest};
 use pmux::{CpuChoice, EventList, Nanos, Session, Target};
@@ -55,7 +57,7 @@ impl Storm {
     /// On the first CPU that it may run on, or one behind it.
     fn on(place: usize) -> Self {
         let (last, may) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let (say, limit) = (Arc::clone(&last), Arc::clone(&may));
+        let (newest, limit) = (Arc::clone(&last), Arc::clone(&may));
         let (send, receive) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             // On one CPU: a thread that moves leaves old numbers in the ring of another.
@@ -72,7 +74,7 @@ impl Storm {
                     break;
                 }
                 null.seek(SeekFrom::Start(number)).unwrap();
-                say.store(number, Ordering::Release);
+                newest.store(number, Ordering::Release);
             }
         });
         Self { tid: receive.recv().unwrap(), last, may, thread: Some(thread) }
@@ -157,7 +159,7 @@ fn of_this_thread(session: &Session, options: FlightOptions) -> Flight {
     Flight::open(session, events(session, "page-faults:u"), &[], &Target::CurrentThread, options).unwrap()
 }
 
-fn wait(flight: &mut Flight, count: usize) -> Vec<Snapshot> {
+fn wait(flight: &mut Flight, count: usize) -> Vec<FlightSnapshot> {
     let mut done = Vec::new();
     let end = Instant::now() + PATIENCE;
     while done.len() < count {
@@ -179,10 +181,10 @@ fn between_two_snapshots_under_a_storm_nothing_is_missing() {
     // While the rings are copied it goes on, but not so far that nothing would be left.
     storm.allow(40_000);
     storm.wait_for(200_001);
-    assert_eq!(flight.request(Cause::now("the first")), Requested::Begun(1));
+    assert_eq!(flight.request(SnapshotCause::now("the first")), Requested::Begun(1));
     storm.allow(10_000);
     // While the first is being written, if that takes so long.
-    assert_eq!(flight.request(Cause::now("the second")), Requested::Begun(2));
+    assert_eq!(flight.request(SnapshotCause::now("the second")), Requested::Begun(2));
     storm.wait_for(250_000);
     let mut done = wait(&mut flight, 2);
     done.sort_by_key(|snapshot| snapshot.number);
@@ -202,10 +204,10 @@ fn between_two_snapshots_under_a_storm_nothing_is_missing() {
 fn what_is_missing_between_two_snapshots_is_a_number() {
     let Some((session, events, folder, storm)) = able() else { return };
     let mut flight = open(&session, events, &only(&storm), bytes(folder.path(), 1 << 20));
-    let mut done: Vec<Snapshot> = Vec::new();
+    let mut done: Vec<FlightSnapshot> = Vec::new();
     for round in 1..=3 {
         storm.run(20_000 * round);
-        assert_eq!(flight.request(Cause::now("so it is")), Requested::Begun(round));
+        assert_eq!(flight.request(SnapshotCause::now("so it is")), Requested::Begun(round));
         done.extend(wait(&mut flight, 1));
     }
     let all: Vec<_> = done.iter().map(|snapshot| numbers(&Content::read(&snapshot.path), &storm)).collect();
@@ -226,7 +228,7 @@ fn snapshots_without_end(folder: &Path) {
     let mut flight = of_this_thread(&session, FlightOptions { limits, ..bytes(folder, 1 << 20) });
     flight.enable().unwrap();
     loop {
-        flight.request(Cause::now("again"));
+        flight.request(SnapshotCause::now("again"));
         let pages = vec![1_u8; 1 << 20];
         std::hint::black_box(&pages);
         flight.finish().into_iter().for_each(|done| drop(done.unwrap()));
@@ -241,7 +243,7 @@ fn refused_at_first(folder: &Path) {
     let pages = vec![1_u8; 40 << 20];
     std::hint::black_box(&pages);
     for _ in 0..2 {
-        flight.request(Cause::now("is there room?"));
+        flight.request(SnapshotCause::now("is there room?"));
         for done in flight.finish() {
             match done {
                 Ok(snapshot) => println!("written {}", Content::read(&snapshot.path).samples.len()),
@@ -278,7 +280,7 @@ fn others_read_the_files_without_a_complaint() {
         assert!(Command::new(&touch[0]).args(&touch[1..]).status().unwrap().success());
     }
     flight.mark(Nanos(pmux_linux::now_ns()), "all have gone");
-    flight.request(Cause::now("a \"quoted\" cause\n"));
+    flight.request(SnapshotCause::now("a \"quoted\" cause\n"));
     let done = wait(&mut flight, 1).remove(0);
     let content = Content::read(&done.path);
     assert_eq!(content.samples.len() as u64, done.samples);
@@ -322,7 +324,7 @@ fn nothing_is_younger_than_what_is_there_of_all_cpus() {
         let done: Vec<_> = (0..5)
             .map(|_| {
                 std::thread::sleep(Duration::from_millis(20));
-                flight.request(Cause::now("now"));
+                flight.request(SnapshotCause::now("now"));
                 wait(&mut flight, 1).remove(0)
             })
             .collect();
@@ -350,11 +352,11 @@ fn nothing_is_older_than_what_is_there_of_all_cpus() {
     busy.run(30_000);
     quiet.run(10);
     let mut done = Vec::new();
-    flight.request(Cause::now("one is full"));
+    flight.request(SnapshotCause::now("one is full"));
     done.extend(wait(&mut flight, 1));
     quiet.run(20);
     busy.run(30_000);
-    flight.request(Cause::now("and again"));
+    flight.request(SnapshotCause::now("and again"));
     done.extend(wait(&mut flight, 1));
     for (snapshot, quiets, left_out) in [(&done[0], &[101, 110], 100), (&done[1], &[0, 0], 130)] {
         let content = Content::read(&snapshot.path);
@@ -380,7 +382,7 @@ fn an_empty_ring_makes_a_whole_file() {
     let Some(session) = session() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut flight = of_this_thread(&session, bytes(folder.path(), 64 << 10));
-    flight.request(Cause::now("nothing was sampled"));
+    flight.request(SnapshotCause::now("nothing was sampled"));
     let done = wait(&mut flight, 1).remove(0);
     assert_eq!((done.samples, done.records, done.window), (0, 0, None));
     assert!(done.covers.is_some(), "that nothing happened is known");
@@ -399,8 +401,8 @@ fn what_comes_after_the_cause_is_in_it_and_what_was_there_stays() {
     let options = FlightOptions { after, ..bytes(folder.path(), 1 << 20) };
     let mut flight = open(&session, events, &only(&storm), options);
     storm.run(30_000);
-    assert_eq!(flight.request(Cause::now("now")), Requested::Begun(1));
-    assert_eq!(flight.request(Cause::now("and again")), Requested::Joined(1));
+    assert_eq!(flight.request(SnapshotCause::now("now")), Requested::Begun(1));
+    assert_eq!(flight.request(SnapshotCause::now("and again")), Requested::Joined(1));
     // Many times what the ring holds, but looked after.
     let mut done = Vec::new();
     for _ in 0..20 {
@@ -443,7 +445,7 @@ fn a_span_makes_rings_grow_without_a_hole() {
     }
     storm.run(20_000);
     let calls = storm.reached();
-    flight.request(Cause::now("it has grown"));
+    flight.request(SnapshotCause::now("it has grown"));
     let done = wait(&mut flight, 1).remove(0);
     let numbers = numbers(&Content::read(&done.path), &storm);
     assert_whole(&numbers);
@@ -460,11 +462,11 @@ fn sets_are_off_until_they_are_switched() {
     let mut named = EventSets::new(&session);
     flight.gather(&mut named);
     storm.run(100);
-    assert!(named.wish("fine", SwitchRequest::On).result.is_ok());
+    assert!(named.request("fine", SwitchRequest::On).result.is_ok());
     storm.run(100);
-    assert!(named.wish("fine", SwitchRequest::Off).result.is_ok());
+    assert!(named.request("fine", SwitchRequest::Off).result.is_ok());
     storm.run(100);
-    flight.request(Cause::now("between two switches"));
+    flight.request(SnapshotCause::now("between two switches"));
     let done = wait(&mut flight, 1).remove(0);
     let content = Content::read(&done.path);
     assert_eq!(numbers(&content, &storm), (101..=200).collect::<Vec<_>>());
@@ -480,10 +482,10 @@ fn a_hundred_causes_are_few_snapshots_and_old_ones_go() {
     flight.enable().unwrap();
     let mut asked = 0;
     for number in 0..100 {
-        flight.request(Cause::now(format!("cause {number}")));
+        flight.request(SnapshotCause::now(format!("cause {number}")));
         asked += 1;
     }
-    let done: Vec<Snapshot> = flight.finish().into_iter().map(Result::unwrap).collect();
+    let done: Vec<FlightSnapshot> = flight.finish().into_iter().map(Result::unwrap).collect();
     let causes: usize = done.iter().map(|snapshot| snapshot.causes.len()).sum();
     assert_eq!((causes, asked), (100, 100), "each cause is in one");
     assert!(done.len() < 100);
@@ -498,7 +500,7 @@ fn a_hundred_causes_are_few_snapshots_and_old_ones_go() {
     drop(flight);
     let limits = Limits { max_snapshots: None, max_disk_bytes: Some(1) };
     let mut flight = of_this_thread(&session, FlightOptions { limits, ..bytes(folder.path(), 64 << 10) });
-    flight.request(Cause::now("the only one"));
+    flight.request(SnapshotCause::now("the only one"));
     let done = wait(&mut flight, 1).remove(0);
     assert_eq!(done.deleted, left);
     assert_eq!(snapshots_in(folder.path()), [done.path]);
@@ -508,7 +510,7 @@ fn a_hundred_causes_are_few_snapshots_and_old_ones_go() {
 const STAGES: [Option<&str>; 4] = [Some(".data.tmp"), Some(".json.tmp"), Some(".json"), None];
 
 #[test]
-fn whoever_is_killed_leaves_whole_files_only() {
+fn a_killed_recorder_leaves_whole_files_only() {
     skip_unless!(session().is_some());
     let folder = tempfile::tempdir().unwrap();
     for (round, stage) in STAGES.into_iter().cycle().take(12).enumerate() {

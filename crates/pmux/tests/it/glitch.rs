@@ -3,7 +3,7 @@
 //! **Invariant:** without a compiler, and without the right to look, it is skipped and says so.
 
 use crate::common::{Running, debug_registers, first_fired, needs, session};
-use pmux::trigger::{Fired, Reason, Rule, Setting, Triggers};
+use pmux::trigger::{Fired, Reason, Rule, TriggerOptions, Triggers};
 use pmux::{Session, Target};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn built(folder: &Path) -> Option<PathBuf> {
     needs("cc", "cc", there).then_some(program)
 }
 
-fn first(session: &Session, text: &str, setting: Setting<'_>) -> Fired {
+fn first(session: &Session, text: &str, setting: TriggerOptions<'_>) -> Fired {
     let rule = Rule::parse(text, None).unwrap();
     let mut triggers = Triggers::open(session, &[rule], setting).unwrap_or_else(|error| panic!("{error}"));
     first_fired(&mut triggers)
@@ -40,10 +40,11 @@ fn a_glitch_is_noticed_by_its_faults_its_line_and_its_variable() {
     let _open = output.try_clone().unwrap();
     let running = Running(child);
     let pid = running.0.id().cast_signed();
-    let of_it = || Setting { interval: Duration::from_millis(20), ..Setting::of(Target::Processes(vec![pid])) };
+    let of_it =
+        || TriggerOptions { interval: Duration::from_millis(20), ..TriggerOptions::of(Target::Processes(vec![pid])) };
     let fired = first(&session, "rate(page-faults) > 5k/s", of_it());
     assert!(matches!(fired.reasons[..], [Reason::Number { value, .. }] if value > 5000.0), "{fired}");
-    let lines = Setting { lines: Some(output), ..of_it() };
+    let lines = TriggerOptions { lines: Some(output), ..of_it() };
     let fired = first(&session, "line:/glitch [0-9]+: [0-9]+ ms/", lines);
     assert!(fired.to_string().contains("pages"), "{fired}");
     let rule = Rule::parse("watch:visits:w", None).unwrap();

@@ -129,7 +129,7 @@ fn unprivileged() {
 }
 
 #[test]
-fn an_ordinary_user_counts_his_own_programs() {
+fn an_ordinary_user_counts_own_programs() {
     skip_unless!(common::session().is_some() && needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2));
     if let Some((_folder, mut program)) = as_nobody("limits/unprivileged") {
         assert!(program.status().unwrap().success());

@@ -90,16 +90,16 @@ fn callbacks_are_as_many_as_periods() {
 #[test]
 fn another_thread_and_its_end() {
     let Some(session) = common::session() else { return };
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        tell.send(pmux_linux::current_tid()).unwrap();
+        sender.send(pmux_linux::current_tid()).unwrap();
         may_go.recv().unwrap();
         roles::touch(0, 200);
         may_go.recv().unwrap();
         roles::touch(200, 200);
     });
-    let tid = told.recv().unwrap();
+    let tid = receiver.recv().unwrap();
     let mut counter = OverflowCounter::open(&session, &faults(), 20, &Target::Threads(vec![tid])).unwrap();
     go.send(()).unwrap();
     let mut seen = Vec::new();
@@ -121,18 +121,18 @@ fn another_thread_and_its_end() {
 fn all_threads_of_a_process_call_back() {
     skip_unless!(own_process() && common::session().is_some());
     let session = Session::new().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let start = |from| {
-        let (tell, (go, may_go)) = (tell.clone(), std::sync::mpsc::channel::<()>());
+        let (sender, (go, may_go)) = (sender.clone(), std::sync::mpsc::channel::<()>());
         let thread = std::thread::spawn(move || {
-            tell.send(pmux_linux::current_tid()).unwrap();
+            sender.send(pmux_linux::current_tid()).unwrap();
             may_go.recv().unwrap();
             roles::touch(from, 200);
         });
         (thread, go)
     };
     let both = [start(0), start(200)];
-    let tids: Vec<i32> = told.iter().take(2).collect();
+    let tids: Vec<i32> = receiver.iter().take(2).collect();
     let pid = std::process::id().cast_signed();
     let mut counter = OverflowCounter::open(&session, &faults(), 10, &Target::Processes(vec![pid])).unwrap();
     for (done, (thread, go)) in (1..).zip(both) {
@@ -170,17 +170,17 @@ fn a_command_calls_back() {
 #[test]
 fn what_is_lost_is_never_taken_back() {
     let Some(session) = common::session() else { return };
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stop = &stop;
         scope.spawn(move || {
-            tell.send(pmux_linux::current_tid()).unwrap();
+            sender.send(pmux_linux::current_tid()).unwrap();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 common::storm();
             }
         });
-        let target = Target::Threads(vec![told.recv().unwrap()]);
+        let target = Target::Threads(vec![receiver.recv().unwrap()]);
         let mut counter = OverflowCounter::open(&session, &faults(), 1, &target).unwrap();
         let (mut calls, mut lost) = (0, 0);
         let mut rounds = 0;

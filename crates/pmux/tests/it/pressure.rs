@@ -5,7 +5,7 @@
 use crate::common::cgroup::Cgroup;
 use crate::common::{Running, as_nobody, first_fired, needs, session, skip_unless};
 use pmux::Target;
-use pmux::trigger::{Reason, Rule, Setting, TriggerError, Triggers};
+use pmux::trigger::{Reason, Rule, TriggerError, TriggerOptions, Triggers};
 use std::path::Path;
 use std::process::Command;
 
@@ -18,22 +18,22 @@ pub(crate) fn role(name: &str, _: &str) {
 
 fn open(session: &pmux::Session, text: &str) -> Result<Triggers, TriggerError> {
     let rule = Rule::parse(text, None).unwrap_or_else(|error| panic!("{error}"));
-    Triggers::open(session, &[rule], Setting::of(Target::CurrentThread))
+    Triggers::open(session, &[rule], TriggerOptions::of(Target::CurrentThread))
 }
 
 #[test]
 fn a_cgroup_under_pressure() {
     let Some(session) = session() else { return };
-    let Some(crowd) = Cgroup::make("pressure") else { return };
-    skip_unless!(needs("psi", "cgroups with pressure stall information", crowd.path.join("cpu.pressure").exists()));
+    let Some(cgroup) = Cgroup::make("pressure") else { return };
+    skip_unless!(needs("psi", "cgroups with pressure stall information", cgroup.path.join("cpu.pressure").exists()));
     // More than there are CPUs.
     let spin = |_| {
         let child = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
-        std::fs::write(crowd.path.join("cgroup.procs"), child.0.id().to_string()).unwrap();
+        std::fs::write(cgroup.path.join("cgroup.procs"), child.0.id().to_string()).unwrap();
         child
     };
     let _busy: Vec<Running> = (0..3 * session.online().len()).map(spin).collect();
-    let text = format!("psi:cpu:/{} some 50ms/2s", crowd.name());
+    let text = format!("psi:cpu:/{} some 50ms/2s", cgroup.name());
     let mut triggers = open(&session, &text).unwrap();
     let fired = first_fired(&mut triggers);
     assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");

@@ -2,7 +2,7 @@
 
 use crate::common::{self, first_fired, may_count_cpus, needs};
 use pmux::event::{Event, EventList, ProbeAt};
-use pmux::trigger::{Reason, Rule, Setting, Triggers};
+use pmux::trigger::{Reason, Rule, TriggerOptions, Triggers};
 use pmux::{Options, Session, Target};
 use std::hint::black_box;
 
@@ -56,7 +56,7 @@ fn a_hit_is_a_trigger() {
     for text in [format!("{name} if common_pid == {}", pmux_linux::current_tid()), format!("{name} every 3")] {
         let rule = Rule::parse(&text, None).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(rule.trigger.to_string(), text, "it is printed as it was written");
-        let mut triggers = Triggers::open(&session, &[rule], Setting::of(Target::CurrentThread)).unwrap();
+        let mut triggers = Triggers::open(&session, &[rule], TriggerOptions::of(Target::CurrentThread)).unwrap();
         go_there(3);
         let fired = first_fired(&mut triggers);
         assert!(matches!(&fired.reasons[..], [Reason::Hit(hit)] if hit.pid == pid), "{fired}");

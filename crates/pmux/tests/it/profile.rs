@@ -7,7 +7,7 @@ use pmux::profile::records::{
     Branch, BranchStack, Comm, CommCause, Lost, Misc, Mmap, Record, Sample as Fields, SampleId, SampleLayout, Task,
     TaskId, encode_record,
 };
-use pmux::profile::{Hot, Input, Profile, ProfileError, Sample, Side, Sink, SortKey, Symbols, Tally, apart, read};
+use pmux::profile::{Hot, Input, Profile, ProfileError, Sample, Sink, SortKey, Symbols, Tally, TreeSide, apart, read};
 use pmux_abi::Array;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, SampleFormat};
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ impl Made {
         self.records.extend(&bytes[..length]);
     }
 
-    fn told(&mut self, record: &Record<'_>, time: u64, tid: u32) {
+    fn put_with_time(&mut self, record: &Record<'_>, time: u64, tid: u32) {
         let id = SampleId {
             task: Some(TaskId { pid: tid, tid }),
             time: Some(time),
@@ -74,12 +74,12 @@ impl Made {
     }
 
     fn comm(&mut self, time: u64, tid: u32, name: &str, cause: CommCause) {
-        self.told(&Record::Comm(Comm { pid: tid, tid, cause, comm: name.as_bytes() }), time, tid);
+        self.put_with_time(&Record::Comm(Comm { pid: tid, tid, cause, comm: name.as_bytes() }), time, tid);
     }
 
     fn map(&mut self, time: u64, tid: u32, addr: u64, path: &str) {
         let map = Mmap { pid: tid, tid, addr, len: 0x1000, filename: path.as_bytes(), ..Mmap::default() };
-        self.told(&Record::Mmap(map), time, tid);
+        self.put_with_time(&Record::Mmap(map), time, tid);
     }
 
     fn task(&mut self, time: u64, (pid, ppid): (u32, u32)) -> Task {
@@ -109,9 +109,9 @@ impl Made {
 
 /// Samples as text: event, time, name, the life of the process, and where it was.
 #[derive(Default)]
-struct Told(Vec<String>);
+struct SampleLines(Vec<String>);
 
-impl Sink for Told {
+impl Sink for SampleLines {
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let frames: Vec<String> = profile
             .stacks
@@ -135,10 +135,10 @@ impl Sink for Told {
 }
 
 /// What a recording tells, and its samples.
-fn tell(input: Input) -> (Profile, Vec<String>) {
-    let mut told = Told::default();
-    let profile = read(input, &mut told).unwrap();
-    (profile, told.0)
+fn read_lines(input: Input) -> (Profile, Vec<String>) {
+    let mut lines = SampleLines::default();
+    let profile = read(input, &mut lines).unwrap();
+    (profile, lines.0)
 }
 
 /// A shell starts two programs that have the same number one after the other; two CPUs tell of it.
@@ -149,7 +149,7 @@ fn story() -> Made {
     // The other CPU is behind.
     made.sample(11, 40, 5, &[0x1010, 0x1021]);
     let fork = made.task(10, (9, 5));
-    made.told(&Record::Fork(fork), 10, 5);
+    made.put_with_time(&Record::Fork(fork), 10, 5);
     made.sample(12, 11, 9, &[0x1010]);
     made.round();
     made.comm(12, 9, "ls", CommCause::Exec);
@@ -157,11 +157,11 @@ fn story() -> Made {
     made.map(14, 9, 0x1000, "/bin/ls");
     made.sample(11, 15, 9, &[0x1010, 0x2001]);
     let exit = made.task(16, (9, 5));
-    made.told(&Record::Exit(exit), 16, 9);
-    made.told(&Record::Lost(Lost { id: 11, lost: 3 }), 17, 9);
+    made.put_with_time(&Record::Exit(exit), 16, 9);
+    made.put_with_time(&Record::Lost(Lost { id: 11, lost: 3 }), 17, 9);
     made.round();
     let fork = made.task(50, (9, 5));
-    made.told(&Record::Fork(fork), 50, 5);
+    made.put_with_time(&Record::Fork(fork), 50, 5);
     made.sample(11, 51, 9, &[0x1010]);
     // Of an unknown event.
     made.sample(99, 52, 9, &[0x1010]);
@@ -178,8 +178,8 @@ const STORY: [&str; 5] = [
 
 #[test]
 fn order_lives_and_programs() {
-    let (profile, told) = tell(Input::file(story().file()));
-    assert_eq!(told, STORY);
+    let (profile, lines) = read_lines(Input::file(story().file()));
+    assert_eq!(lines, STORY);
     assert_eq!((profile.losses.lost, profile.losses.of_no_event, profile.losses.late), (3, 1, 0));
     assert_eq!(profile.losses.broken + profile.losses.cut_off_bytes, 0);
     let ls = profile.tasks.threads().iter().find(|thread| thread.tid == 9).unwrap();
@@ -209,8 +209,8 @@ fn packed_and_through_a_pipe_it_is_the_same() {
     packer.pack(&run, &mut packed);
     assert!(packed.len() < made.records.len());
     made.records = packed;
-    let (_, told) = tell(Input::stream(Cursor::new(made.bytes())));
-    assert_eq!(told, STORY);
+    let (_, lines) = read_lines(Input::stream(Cursor::new(made.bytes())));
+    assert_eq!(lines, STORY);
 }
 
 #[test]
@@ -236,14 +236,14 @@ fn packed_records_of_older_tools_end_where_they_end() {
     assert!(odd, "all records are of whole words: this tests nothing");
     made.round();
     for input in [Input::file(made.file()), Input::stream(Cursor::new(made.bytes()))] {
-        let (profile, told) = tell(input);
-        assert_eq!(told, STORY);
+        let (profile, lines) = read_lines(input);
+        assert_eq!(lines, STORY);
         assert_eq!((profile.losses.cut_off_bytes, profile.losses.broken), (0, 0));
     }
 }
 
 #[test]
-fn who_has_seen_enough_is_not_told_more() {
+fn a_sink_that_breaks_gets_no_more() {
     struct First(u32);
     impl Sink for First {
         fn sample(&mut self, _: &Profile, _: &Sample<'_>) -> ControlFlow<()> {
@@ -260,14 +260,14 @@ fn who_has_seen_enough_is_not_told_more() {
 fn what_is_cut_off_is_said() {
     let whole = story().bytes();
     for length in (0..whole.len()).step_by(5) {
-        let mut told = Told::default();
-        match read(Input::stream(Cursor::new(whole[..length].to_vec())), &mut told) {
+        let mut lines = SampleLines::default();
+        match read(Input::stream(Cursor::new(whole[..length].to_vec())), &mut lines) {
             Ok(profile) => {
-                assert!(told.0.len() <= STORY.len());
+                assert!(lines.0.len() <= STORY.len());
                 assert!(
-                    told.0.len() == STORY.len() || !profile.notes.is_empty(),
+                    lines.0.len() == STORY.len() || !profile.notes.is_empty(),
                     "of {length} bytes {} samples, and nothing was said",
-                    told.0.len()
+                    lines.0.len()
                 );
             }
             Err(error) => {
@@ -276,7 +276,7 @@ fn what_is_cut_off_is_said() {
             }
         }
     }
-    let refused = |bytes: Vec<u8>| read(Input::stream(Cursor::new(bytes)), &mut Told::default()).unwrap_err();
+    let refused = |bytes: Vec<u8>| read(Input::stream(Cursor::new(bytes)), &mut SampleLines::default()).unwrap_err();
     assert!(matches!(refused(b"#!/bin/sh\necho".to_vec()), ProfileError::NoRecording));
     assert!(matches!(refused(Vec::new()), ProfileError::Empty));
     let mut swapped = whole.clone();
@@ -318,11 +318,11 @@ fn rows_count_each_sample_once() {
         let roots = hot.calls(0, most, side, 1).roots;
         roots.iter().map(|call| call.weight.samples).sum::<u64>()
     };
-    assert_eq!((total(Side::Callees), total(Side::Callers)), (2, 1));
-    let called = hot.calls(0, most, Side::Callees, 1).roots;
+    assert_eq!((total(TreeSide::Callees), total(TreeSide::Callers)), (2, 1));
+    let called = hot.calls(0, most, TreeSide::Callees, 1).roots;
     let (inner, outer) = (called[0].spot, most.spot);
     let row = hot.rows(0).iter().find(|row| row.spot == inner).unwrap();
-    let callers = hot.calls(0, row, Side::Callers, 1).roots;
+    let callers = hot.calls(0, row, TreeSide::Callers, 1).roots;
     assert!(callers.iter().any(|call| call.spot == outer), "{callers:?}");
     // A part is what is left of the whole.
     let one = tally.rows().next().map(|(key, weight)| (*key, *weight)).unwrap();
@@ -395,13 +395,13 @@ fn calls_that_the_hardware_recorded_are_callers() {
             };
             made.put(&Record::Sample(fields), None, mode);
         }
-        let (profile, told) = tell(Input::file(made.file()));
-        assert_eq!(told, [format!("one 3 sh#0 {}", expected[0]), format!("one 4 sh#0 {}", expected[1])]);
+        let (profile, lines) = read_lines(Input::file(made.file()));
+        assert_eq!(lines, [format!("one 3 sh#0 {}", expected[0]), format!("one 4 sh#0 {}", expected[1])]);
         assert_eq!(profile.events[0].has_branches(), expected[0] == "sh+10");
-        let (_, told) = tell(Input::file(made.file()).by_branches());
+        let (_, lines) = read_lines(Input::file(made.file()).by_branches());
         let each = ["sh+0<sh+21", "sh+20<sh+442"];
         let branches: Vec<_> = [3, 4].iter().flat_map(|time| each.map(|to| format!("one {time} sh#0 {to}"))).collect();
-        assert_eq!(told, branches);
+        assert_eq!(lines, branches);
     }
 }
 
@@ -421,8 +421,8 @@ fn what_is_not_decoded_is_said() {
     let mut ids = vec![0; 40];
     ids[6] = 100;
     writer.finish(&[pmux::perf_data::feature::events(&made.descs), (Feature::BuildId, ids)]).unwrap();
-    let (profile, told) = tell(Input::file(file));
-    assert_eq!(told, STORY);
+    let (profile, lines) = read_lines(Input::file(file));
+    assert_eq!(lines, STORY);
     assert!(profile.tasks.threads().iter().any(|thread| profile.names.get(thread.name()) == "behind"));
     for said in ["32 bytes of AUX data", "build ids is cut off"] {
         assert!(profile.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", profile.notes);
@@ -493,12 +493,12 @@ proptest! {
             } else {
                 let mut one = Made { records: before.records.clone(), ..Made::new() };
                 put(&mut one, 1 + place as u64, step);
-                let (_, told) = tell(Input::file(one.file()));
-                alone.extend(told);
+                let (_, lines) = read_lines(Input::file(one.file()));
+                alone.extend(lines);
             }
         }
-        let (_, told) = tell(Input::file(whole.file()));
-        prop_assert_eq!(told, alone);
+        let (_, lines) = read_lines(Input::file(whole.file()));
+        prop_assert_eq!(lines, alone);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Numbers are page faults of pages that were not touched before: exact.
 
 use crate::common::{self, events, needs, open_events, own_process, role as roles, session, skip_unless};
-use pmux::exact::{ExactGroup, Manner, Place};
+use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
 use pmux::{CpuChoice, Event, Inherit, Options, Session, Sharing, Target};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -22,13 +22,13 @@ pub(crate) fn role(name: &str, arguments: &str) {
     }
 }
 
-fn faults(session: &Session, place: Place, manner: Manner) -> ExactGroup {
-    session.open_exactly(&[Event::parse("page-faults:u").unwrap()], place, manner).unwrap()
+fn faults(session: &Session, target: ExactTarget, mode: GroupMode) -> ExactGroup {
+    session.open_exactly(&[Event::parse("page-faults:u").unwrap()], target, mode).unwrap()
 }
 
-fn own_thread() -> Place {
+fn own_thread() -> ExactTarget {
     // The test's own thread, not the harness's first one.
-    Place::Task(pmux_linux::current_tid())
+    ExactTarget::Task(pmux_linux::current_tid())
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn one_event_serves_a_hundred_and_each_counts_its_own() {
         return;
     };
     let before = open_events();
-    let mut all: Vec<_> = (0..100).map(|_| faults(&session, own_thread(), Manner::default())).collect();
+    let mut all: Vec<_> = (0..100).map(|_| faults(&session, own_thread(), GroupMode::default())).collect();
     assert_eq!(open_events() - before, 1);
     // Nothing of ours touches a page in between.
     let mut counts = vec![0; all.len()];
@@ -70,7 +70,7 @@ fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
     skip_unless!(own_process() && session().is_some());
     let session = Session::with_sharing(Sharing::Off).unwrap();
     let before = open_events();
-    let all: Vec<_> = (0..5).map(|_| faults(&session, own_thread(), Manner::default())).collect();
+    let all: Vec<_> = (0..5).map(|_| faults(&session, own_thread(), GroupMode::default())).collect();
     assert_eq!(open_events() - before, all.len());
 }
 
@@ -97,27 +97,27 @@ fn lists_over_cpus_and_cgroups_share_too() {
 }
 
 #[test]
-fn a_task_that_is_gone_is_refused_though_somebody_still_holds_its_event() {
+fn a_task_that_is_gone_is_refused_though_its_event_is_still_open() {
     skip_unless!(own_process());
     let Some(session) = session() else { return };
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let place = Place::Task(child.id().cast_signed());
-    let held = faults(&session, place, Manner::default());
-    let _second = faults(&session, place, Manner::default());
+    let target = ExactTarget::Task(child.id().cast_signed());
+    let held = faults(&session, target, GroupMode::default());
+    let _second = faults(&session, target, GroupMode::default());
     assert_eq!(session.census().masters, 1);
     child.kill().unwrap();
     child.wait().unwrap();
-    let late = session.open_exactly(&[Event::parse("page-faults:u").unwrap()], place, Manner::default());
+    let late = session.open_exactly(&[Event::parse("page-faults:u").unwrap()], target, GroupMode::default());
     let Err(error) = late else { panic!("there is no such task") };
     assert!(error.to_string().contains("no such") || error.to_string().contains("exited"), "{error}");
     held.read(0).unwrap();
 }
 
 #[test]
-fn an_inheriting_event_is_joined_as_long_as_nobody_was_forked() {
+fn an_inheriting_event_is_joined_as_long_as_no_child_was_forked() {
     skip_unless!(own_process());
     let Some(session) = session() else { return };
-    let inherit = Manner { inherit: Inherit::Children, ..Manner::default() };
+    let inherit = GroupMode { inherit: Inherit::Children, ..GroupMode::default() };
     let words = roles::words("sharing/children");
     let mut child =
         Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -133,13 +133,13 @@ fn an_inheriting_event_is_joined_as_long_as_nobody_was_forked() {
     fork(1);
     let tid = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let tid = tid.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<i32>().unwrap()).max().unwrap();
-    let place = Place::Task(tid);
-    let (one, other) = (faults(&session, place, inherit), faults(&session, place, inherit));
-    assert_eq!(session.census().masters, 2, "nobody knows whether it has forked");
+    let target = ExactTarget::Task(tid);
+    let (one, other) = (faults(&session, target, inherit), faults(&session, target, inherit));
+    assert_eq!(session.census().masters, 2, "it is not known whether it has forked");
     drop((one, other));
     let noted = needs("tracefs", "tracefs", session.note_forks().is_ok());
     if noted {
-        share_until_a_fork(&session, || faults(&session, place, inherit), &mut fork);
+        share_until_a_fork(&session, || faults(&session, target, inherit), &mut fork);
     }
     drop(orders);
     assert!(child.wait().unwrap().success());

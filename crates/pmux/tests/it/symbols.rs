@@ -4,12 +4,14 @@ mod programs;
 
 use crate::common::{needs, skip_unless};
 use pmux::event::Access;
-use pmux::symbol::{FindError, Finding, Found, FoundKind, Place, ProcessImage, Scope, Symbolizer, Wanted};
+use pmux::symbol::{
+    AddressSpec, FindError, Finding, FoundAddress, FoundKind, ProcessImage, ResolvedAddress, SearchScope, Symbolizer,
+};
 use pmux::{Cause, Command, Error, ExitedChild, Followed, Session, Step};
 use programs::{SAY, Workshop, in_repository};
 use std::sync::Arc;
 
-fn wanted(text: &str) -> Wanted {
+fn wanted(text: &str) -> AddressSpec {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -30,7 +32,7 @@ struct Search {
     result: Result<Finding, FindError>,
     /// At which stops it was looked for.
     causes: Vec<Cause>,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<ResolvedAddress>>,
     exited: ExitedChild,
 }
 
@@ -49,7 +51,7 @@ fn search_with(
         causes.push(stop.cause());
         assert!(stop.moving().is_empty(), "{stop:?}");
         let image = ProcessImage::read(stop.pid()).unwrap();
-        let found = symbolizer.find(&target, Scope::Process(&image));
+        let found = symbolizer.find(&target, SearchScope::Process(&image));
         let done = !matches!(found, Ok(Finding::NotYet(_)));
         if let Ok(Finding::Found(found)) = &found {
             at_find();
@@ -69,14 +71,14 @@ fn search(target: &str, words: &[String]) -> Option<Search> {
 }
 
 impl Search {
-    fn one(&self) -> &Found {
+    fn one(&self) -> &FoundAddress {
         match &self.result {
             Ok(Finding::Found(found)) if found.len() == 1 => &found[0],
             other => panic!("{other:?}"),
         }
     }
 
-    fn all(&self) -> &[Found] {
+    fn all(&self) -> &[FoundAddress] {
         match &self.result {
             Ok(Finding::Found(found)) => found,
             other => panic!("{other:?}"),
@@ -463,7 +465,7 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
     assert!(Arc::ptr_eq(&place, &symbolizer.place(me, here)), "kept");
     let behind = symbolizer.place_of_return(me, here + 5);
     assert_eq!((behind.address, behind.function()), (here + 5, place.function()));
-    assert_eq!(symbolizer.place(me, 0x10), Arc::new(Place::unknown(0x10)));
+    assert_eq!(symbolizer.place(me, 0x10), Arc::new(ResolvedAddress::unknown(0x10)));
     let stack = 0;
     let on_stack = symbolizer.place(me, (&raw const stack) as usize as u64);
     assert_eq!((on_stack.function(), on_stack.module.as_deref()), (None, None), "{on_stack}");
@@ -472,14 +474,14 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
     let image = ProcessImage::read(me).unwrap();
     let name = "it::symbols::places_of_this_process_its_kernel_and_those_that_have_ended";
     for target in [name, name.rsplit_once(':').unwrap().1] {
-        match symbolizer.find(&wanted(target), Scope::Process(&image)) {
+        match symbolizer.find(&wanted(target), SearchScope::Process(&image)) {
             Ok(Finding::Found(found)) => assert_eq!((found[0].address, found.len()), (here, 1), "{target}"),
             other => panic!("{target}: {other:?}"),
         }
     }
     let counter = Box::new(7_u64);
     let address = (&raw const *counter) as usize as u64;
-    match symbolizer.find(&wanted(&format!("{address:#x}/8")), Scope::Process(&image)) {
+    match symbolizer.find(&wanted(&format!("{address:#x}/8")), SearchScope::Process(&image)) {
         Ok(Finding::Found(found)) => {
             assert_eq!((found[0].kind, found[0].access, found[0].len), (FoundKind::Data, Access::WRITE, 8));
         }
@@ -497,7 +499,7 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
     }
 
     // The kernel, whatever the process.
-    match symbolizer.find(&wanted("kernel:vfs_read"), Scope::Kernel) {
+    match symbolizer.find(&wanted("kernel:vfs_read"), SearchScope::Kernel) {
         Ok(Finding::Found(found)) => {
             let place = symbolizer.place(0, found[0].address + 2);
             assert_eq!(place.to_string(), "vfs_read+0x2 ([kernel])");
@@ -511,7 +513,7 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
             needs("kallsyms", &format!("kernel symbols ({other:?})"), false);
         }
     }
-    let error = symbolizer.find(&wanted("lib.so:f"), Scope::Kernel).unwrap_err();
+    let error = symbolizer.find(&wanted("lib.so:f"), SearchScope::Kernel).unwrap_err();
     assert!(error.to_string().contains("name a command, or a process with -p"), "{error}");
 
     // A process that has ended.

@@ -38,7 +38,7 @@ impl Drop for Waiting {
 #[test]
 fn a_process_is_counted_with_threads_that_come_later() {
     let Some(session) = common::session() else { return };
-    for (inherit, least, most) in [(Inherit::Children, 200, 400), (Inherit::Nobody, 0, 100)] {
+    for (inherit, least, most) in [(Inherit::Children, 200, 400), (Inherit::None, 0, 100)] {
         let program = Waiting::start("later-threads:100");
         let options = Options { inherit, ..Options::default() };
         let target = Target::Processes(vec![program.pid()]);
@@ -59,14 +59,14 @@ fn a_process_is_counted_with_threads_that_come_later() {
 fn one_thread_of_several() {
     skip_unless!(own_process());
     let Some(session) = common::session() else { return };
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || {
-        tell.send(pmux_linux::current_tid()).unwrap();
+        sender.send(pmux_linux::current_tid()).unwrap();
         may_go.recv().unwrap();
         roles::touch(0, 300);
     });
-    let tid = told.recv().unwrap();
+    let tid = receiver.recv().unwrap();
     let event = || Event::parse("page-faults:u").unwrap();
     let own = Counter::open(&session, event(), &Target::CurrentThread).unwrap();
     let others = Counter::open(&session, event(), &Target::Threads(vec![tid])).unwrap();
@@ -80,7 +80,7 @@ fn one_thread_of_several() {
 }
 
 #[test]
-fn who_is_not_there_is_an_error() {
+fn a_target_that_is_not_there_is_an_error() {
     let session = Session::new().unwrap();
     let list = events(&session, "page-faults");
     let dead = {

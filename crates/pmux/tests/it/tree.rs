@@ -53,7 +53,7 @@ fn each_child_has_its_own_numbers() {
     let children = named(&tree, &own_name());
     let [few, many] = children[..] else { panic!("{}", Shown(&tree)) };
     assert!((own(many, 0) - own(few, 0)).abs_diff(900) <= NOISE, "{} and {}", own(few, 0), own(many, 0));
-    assert!(own(few, 1) > 0 && own(many, 1) > 0, "everybody takes time");
+    assert!(own(few, 1) > 0 && own(many, 1) > 0, "every process takes time");
     let root = &tree.processes[0];
     assert_eq!((root.pid, root.command.as_str(), root.children.len()), (counted.pid, "sh", 2));
     assert!(own(root, 0) < 500, "the shell's own part is small: {}", own(root, 0));
@@ -93,7 +93,7 @@ fn depth_and_order_are_kept() {
 }
 
 #[test]
-fn many_short_pipelines_lose_nobody() {
+fn many_short_pipelines_lose_no_process() {
     let Some(session) = common::reporting_session() else { return };
     // The kernel swaps the events of related tasks at a switch; the more switches, the more chances to get it wrong.
     for _ in 0..10 {
@@ -328,7 +328,7 @@ fn a_tree_can_be_followed_while_it_grows() {
     while running.try_wait(&session).unwrap().is_none() {
         counters.follow_tree().unwrap();
         let tree = counters.tree().unwrap().unwrap();
-        assert!(tree.processes.len() >= most, "nobody is forgotten");
+        assert!(tree.processes.len() >= most, "no process is forgotten");
         most = tree.processes.len();
     }
     let tree = counters.tree().unwrap().unwrap();
@@ -372,7 +372,7 @@ fn a_kernel_that_keeps_silent_is_told_from_one_that_loses_records() {
             assert!((5, 13) <= (kernel()[0], kernel()[1]) && kernel() < [6, 18, 1], "{:?}", kernel());
             assert_eq!(tree.processes[0].counts[0].unwrap().value, total, "the first one has it all");
             let silent = |process: &Process| process.counts[0].is_none() && !process.complete;
-            assert!(tree.processes[1..].iter().all(silent), "no zero that nobody counted: {}", Shown(&tree));
+            assert!(tree.processes[1..].iter().all(silent), "no zero that was not counted: {}", Shown(&tree));
         }
     }
     // No process has exited yet: nothing speaks against the kernel.

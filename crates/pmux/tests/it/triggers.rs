@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** nothing depends on how fast the machine is: what is to happen is made to happen until it is noticed.
 
-use crate::common::watching::{spot, write};
+use crate::common::watching::{watch_target, write};
 use crate::common::{self, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, Hit, News, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, TriggerTarget,
-    Triggers,
+    Action, Commands, EventSets, Fired, Position, Reason, Rule, SNAPSHOT_VARIABLE, TriggerEvent, TriggerHit,
+    TriggerOptions, TriggerTarget, Triggers,
 };
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{CpuChoice, Options, Session, Start, Target};
@@ -26,8 +26,8 @@ fn rule(trigger: &str) -> Rule {
     Rule::parse(trigger, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn often(target: Target<'_>) -> Setting<'_> {
-    Setting { interval: Duration::from_millis(20), ..Setting::of(target) }
+fn often(target: Target<'_>) -> TriggerOptions<'_> {
+    TriggerOptions { interval: Duration::from_millis(20), ..TriggerOptions::of(target) }
 }
 
 fn open(session: &Session, trigger: &str, target: Target<'_>) -> Triggers {
@@ -35,7 +35,7 @@ fn open(session: &Session, trigger: &str, target: Target<'_>) -> Triggers {
 }
 
 fn refusal(session: &Session, trigger: &str) -> String {
-    let opened = Triggers::open(session, &[rule(trigger)], Setting::of(Target::CurrentThread));
+    let opened = Triggers::open(session, &[rule(trigger)], TriggerOptions::of(Target::CurrentThread));
     opened.err().unwrap().to_string()
 }
 
@@ -54,10 +54,10 @@ fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn
     loop {
         assert!(Instant::now() < end, "nothing has fired");
         happen();
-        for news in triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap() {
-            match news {
-                News::Fired(fired) if is_it(&fired) => return fired,
-                News::Lost { what, .. } => panic!("{what}"),
+        for event in triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap() {
+            match event {
+                TriggerEvent::Fired(fired) if is_it(&fired) => return fired,
+                TriggerEvent::Lost { what, .. } => panic!("{what}"),
                 _ => {}
             }
         }
@@ -78,13 +78,13 @@ fn tracing_session() -> Option<Session> {
 fn the_last_hit_is_told_at_the_end() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some(_registers) = debug_registers() else { return };
-    let Some(session) = common::watching::session(&spot("WORD", &WORD)) else { return };
+    let Some(session) = common::watching::session(&watch_target("WORD", &WORD)) else { return };
     let address = (&raw const WORD) as u64;
     let mut triggers = open(&session, &format!("watch:{address:#x}/8:w"), Target::CurrentThread);
     for value in 1..=20 {
         write(&WORD, value);
-        let news = triggers.finish();
-        assert!(matches!(&news[..], [News::Fired(_)]), "{value}: {news:?}");
+        let events = triggers.finish();
+        assert!(matches!(&events[..], [TriggerEvent::Fired(_)]), "{value}: {events:?}");
         assert!(triggers.finish().is_empty());
     }
 }
@@ -104,8 +104,8 @@ fn hits_of_a_hot_tracepoint_are_taken_together() {
     };
     let mut fired = 0;
     let mut take = |triggers: &mut Triggers, wakes: &[Wake]| {
-        let news = triggers.take(wakes, Token(0));
-        fired += news.iter().filter(|news| matches!(news, News::Fired(_))).count();
+        let events = triggers.take(wakes, Token(0));
+        fired += events.iter().filter(|event| matches!(event, TriggerEvent::Fired(_))).count();
         fired
     };
     end();
@@ -138,31 +138,32 @@ fn hits_that_are_held_back_are_counted() {
         assert!(Instant::now() < deadline);
         triggers.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap()
     };
-    let fired = |news: &[News]| news.iter().filter(|news| matches!(news, News::Fired(_))).count() as u64;
+    let fired =
+        |events: &[TriggerEvent]| events.iter().filter(|event| matches!(event, TriggerEvent::Fired(_))).count() as u64;
     // A few are told one by one.
     (0..20).for_each(|_| _ = call());
-    let mut told = 0;
-    while told < 20 {
-        told += fired(&take(&mut triggers));
+    let mut fired_count = 0;
+    while fired_count < 20 {
+        fired_count += fired(&take(&mut triggers));
     }
-    let mut calls = told;
+    let mut calls = fired_count;
     loop {
         (0..MANY).for_each(|_| _ = call());
         calls += MANY;
-        let before = told;
+        let before = fired_count;
         for _ in 0..3 {
-            told += fired(&take(&mut triggers));
+            fired_count += fired(&take(&mut triggers));
         }
-        if told == before {
+        if fired_count == before {
             break;
         }
     }
     let last = triggers.finish();
     assert!(
-        matches!(last[..], [News::HeldBack { rule: 0, times, .. }] if told + times == calls),
-        "{told} {calls} {last:?}"
+        matches!(last[..], [TriggerEvent::HeldBack { rule: 0, times, .. }] if fired_count + times == calls),
+        "{fired_count} {calls} {last:?}"
     );
-    assert!(told < calls);
+    assert!(fired_count < calls);
     // It goes on.
     triggers.hold_back(0, Duration::ZERO);
     call();
@@ -174,8 +175,11 @@ fn a_rate_of_a_thread() {
     let Some(session) = session() else { return };
     let mut triggers = open(&session, "rate(page-faults) > 500/s", Target::CurrentThread);
     // A calm thread: whatever fires has a number that says why.
-    for news in triggers.wait(Some(Instant::now() + Duration::from_millis(100))).unwrap() {
-        assert!(matches!(news, News::Fired(_) | News::Begins { .. } | News::Ends { .. }), "{news:?}");
+    for event in triggers.wait(Some(Instant::now() + Duration::from_millis(100))).unwrap() {
+        assert!(
+            matches!(event, TriggerEvent::Fired(_) | TriggerEvent::Begins { .. } | TriggerEvent::Ends { .. }),
+            "{event:?}"
+        );
     }
     let fired = until_fired(&mut triggers, storm, |_| true);
     let [Reason::Number { value, limit, .. }] = fired.reasons[..] else { panic!("{fired:?}") };
@@ -186,24 +190,25 @@ fn a_rate_of_a_thread() {
 #[test]
 fn a_rate_that_is_held_and_ends() {
     let Some(session) = session() else { return };
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stop = &stop;
         scope.spawn(move || {
-            tell.send(pmux_linux::current_tid()).unwrap();
+            sender.send(pmux_linux::current_tid()).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 storm();
             }
         });
         let stopping = Stop(stop);
-        let storming = Target::Threads(vec![told.recv().unwrap()]);
+        let storming = Target::Threads(vec![receiver.recv().unwrap()]);
         let mut triggers = open(&session, "rate(page-faults) > 500/s for 60ms", storming);
         let fired = until_fired(&mut triggers, || (), |_| true);
         drop(stopping);
         assert_eq!(fired.place, TriggerTarget::All);
         let end = Instant::now() + PATIENCE;
-        while !triggers.wait(Some(end)).unwrap().iter().any(|news| matches!(news, News::Ends { rule: 0, .. })) {
+        while !triggers.wait(Some(end)).unwrap().iter().any(|event| matches!(event, TriggerEvent::Ends { rule: 0, .. }))
+        {
             assert!(Instant::now() < end, "it never ends");
         }
     });
@@ -234,7 +239,7 @@ fn pressure() {
     let Some(session) = session() else { return };
     // The window that everybody may have: root has not always CAP_SYS_RESOURCE.
     let text = "psi:cpu some 50ms/2s";
-    let triggers = Triggers::open(&session, &[rule(text)], Setting::of(Target::CurrentThread));
+    let triggers = Triggers::open(&session, &[rule(text)], TriggerOptions::of(Target::CurrentThread));
     let mut triggers = match triggers {
         Ok(triggers) => triggers,
         Err(error) => {
@@ -256,11 +261,11 @@ fn pressure() {
         let end = Instant::now() + PATIENCE;
         let mut fired = None;
         while fired.is_none() && Instant::now() < end {
-            let news = triggers.wait(Some(end)).unwrap();
-            fired = news.into_iter().find(|news| matches!(news, News::Fired(_)));
+            let events = triggers.wait(Some(end)).unwrap();
+            fired = events.into_iter().find(|event| matches!(event, TriggerEvent::Fired(_)));
         }
         stop.store(true, Ordering::Relaxed);
-        let Some(News::Fired(fired)) = fired else { panic!("nobody waited for a CPU") };
+        let Some(TriggerEvent::Fired(fired)) = fired else { panic!("no task waited for a CPU") };
         assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");
         assert_eq!(fired.to_string(), text);
     });
@@ -269,7 +274,7 @@ fn pressure() {
 /// The process in which something was hit.
 fn pid_of(fired: &Fired) -> Option<i32> {
     match &fired.reasons[..] {
-        [Reason::Hit(Hit { pid, .. })] => Some(*pid),
+        [Reason::Hit(TriggerHit { pid, .. })] => Some(*pid),
         _ => None,
     }
 }
@@ -294,8 +299,8 @@ fn a_crash() {
         child.id().cast_signed()
     };
     let well = [child("exit 3"), child("trap : SEGV; kill -SEGV $$"), child("kill -TERM $$")];
-    for news in triggers.wait(Some(Instant::now() + Duration::from_millis(300))).unwrap() {
-        let News::Fired(fired) = &news else { continue };
+    for event in triggers.wait(Some(Instant::now() + Duration::from_millis(300))).unwrap() {
+        let TriggerEvent::Fired(fired) = &event else { continue };
         assert!(!pid_of(fired).is_some_and(|pid| well.contains(&pid)), "{fired}");
     }
 }
@@ -353,7 +358,7 @@ fn a_tracepoint_with_a_filter() {
 fn a_watched_variable() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some(_registers) = debug_registers() else { return };
-    let Some(session) = common::watching::session(&spot("WORD", &WORD)) else { return };
+    let Some(session) = common::watching::session(&watch_target("WORD", &WORD)) else { return };
     let address = std::ptr::from_ref(&WORD) as u64;
     let mut triggers = open(&session, &format!("watch:{address:#x}/8:w every 3"), Target::CurrentThread);
     (0..2).for_each(|value| write(&WORD, value));
@@ -367,7 +372,7 @@ fn a_watched_variable() {
 
 fn lines(session: &Session, rules: &[Rule]) -> (Triggers, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    let setting = Setting { lines: Some(OwnedFd::from(reader)), ..Setting::of(Target::CurrentThread) };
+    let setting = TriggerOptions { lines: Some(OwnedFd::from(reader)), ..TriggerOptions::of(Target::CurrentThread) };
     (Triggers::open(session, rules, setting).unwrap(), writer)
 }
 
@@ -383,10 +388,10 @@ fn lines_of_a_log() {
     let (mut fired, mut lost) = (Vec::new(), Vec::new());
     let end = Instant::now() + PATIENCE;
     while lost.is_empty() && Instant::now() < end {
-        for news in triggers.wait(Some(end)).unwrap() {
-            match news {
-                News::Fired(one) => fired.push((one.rule, one.to_string())),
-                News::Lost { rules, what } => lost.push((rules, what)),
+        for event in triggers.wait(Some(end)).unwrap() {
+            match event {
+                TriggerEvent::Fired(one) => fired.push((one.rule, one.to_string())),
+                TriggerEvent::Lost { rules, what } => lost.push((rules, what)),
                 _ => {}
             }
         }
@@ -402,11 +407,13 @@ fn a_file_is_lines_too() {
     let Some(session) = session() else { return };
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"one\ntwo\n").unwrap();
-    let setting =
-        || Setting { lines: Some(File::open(file.path()).unwrap().into()), ..Setting::of(Target::CurrentThread) };
+    let setting = || TriggerOptions {
+        lines: Some(File::open(file.path()).unwrap().into()),
+        ..TriggerOptions::of(Target::CurrentThread)
+    };
     let mut triggers = Triggers::open(&session, &[rule("line:two")], setting()).unwrap();
-    let news = triggers.wait(Some(Instant::now() + PATIENCE)).unwrap();
-    assert!(matches!(&news[..], [News::Fired(fired)] if fired.to_string() == "line: two"), "{news:?}");
+    let events = triggers.wait(Some(Instant::now() + PATIENCE)).unwrap();
+    assert!(matches!(&events[..], [TriggerEvent::Fired(fired)] if fired.to_string() == "line: two"), "{events:?}");
 }
 
 #[test]
@@ -425,7 +432,7 @@ fn a_line_while_a_rate_holds() {
     let Some(session) = session() else { return };
     let (reader, mut writer) = std::io::pipe().unwrap();
     let rules = [rule("rate(page-faults) > 500/s and line:now"), rule("rate(page-faults) > 1G/s and line:now")];
-    let setting = Setting { lines: Some(reader.into()), ..often(Target::CurrentThread) };
+    let setting = TriggerOptions { lines: Some(reader.into()), ..often(Target::CurrentThread) };
     let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
     let both = || {
         storm();
@@ -444,10 +451,10 @@ fn a_hundred_at_once() {
     writer.write_all(b"go!\n").unwrap();
     let mut fired = Vec::new();
     while fired.len() < 100 {
-        let news = triggers.wait(Some(Instant::now() + PATIENCE)).unwrap();
-        assert!(!news.is_empty());
-        fired.extend(news.into_iter().filter_map(|news| match news {
-            News::Fired(fired) => Some(fired.rule),
+        let events = triggers.wait(Some(Instant::now() + PATIENCE)).unwrap();
+        assert!(!events.is_empty());
+        fired.extend(events.into_iter().filter_map(|event| match event {
+            TriggerEvent::Fired(fired) => Some(fired.rule),
             _ => None,
         }));
     }
@@ -483,9 +490,9 @@ fn sets_go_on_and_off_with_rules() {
     assert_eq!((counted(), sets.next()), (seen, None));
     // While a condition holds.
     let held = [Rule::parse("rate(page-faults) > 1/s", Some("set fine on while it holds")).unwrap()];
-    let begins = News::Begins { rule: 0, at: pmux::Nanos(0) };
+    let begins = TriggerEvent::Begins { rule: 0, at: pmux::Nanos(0) };
     assert_eq!(sets.follow(&held, &begins)[0].result, Ok(Position::On));
-    let ends = News::Ends { rule: 0, at: pmux::Nanos(0) };
+    let ends = TriggerEvent::Ends { rule: 0, at: pmux::Nanos(0) };
     assert_eq!(sets.follow(&held, &ends)[0].result, Ok(Position::Off));
 }
 
@@ -541,9 +548,9 @@ fn a_cpu_that_goes_and_comes_back() {
     until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
     switch.turn("0");
     let end = Instant::now() + PATIENCE;
-    let gone = |news: &News| matches!(news, News::Lost { rules, what } if rules == &[0] && what.starts_with("CPU 1 is offline"));
+    let gone = |event: &TriggerEvent| matches!(event, TriggerEvent::Lost { rules, what } if rules == &[0] && what.starts_with("CPU 1 is offline"));
     while !triggers.wait(Some(end)).unwrap().iter().any(gone) {
-        assert!(Instant::now() < end, "nobody says that it has gone");
+        assert!(Instant::now() < end, "no event says that it has gone");
     }
     switch.turn("1");
     // It is looked at anew, by an event that came with it.

@@ -4,8 +4,8 @@
 //! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
 
 use crate::common::{self, SyncDir, events, needs, own_process, role as roles, skip_unless};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::{Acting, Action, Place, Question};
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::server_api::{Acting, EventAction, ServeRequest, ServedTarget};
 use pmux::{
     Attribution, Census, Command, Count, Counters, CpuChoice, CpuList, Error, Estimate, Inherit, Multiplexing, Options,
     Reading, Session, Slice, Snapshot, Start, Target,
@@ -87,7 +87,7 @@ fn children_are_counted_in_every_turn_also_those_that_started_before_it() {
     let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
     let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::OnExec) };
     let reference = session.open(&events(&session, "page-faults"), &target, kernel).unwrap();
-    assert!(!counters.takes_turns() && counters.rooms()[0].limit == 1);
+    assert!(!counters.takes_turns() && counters.pmu_capacities()[0].limit == 1);
     let mut running = command.release(&[&counters, &reference]).unwrap();
     assert!(counters.takes_turns());
     assert!(running.wait(&session).unwrap().status.success());
@@ -161,11 +161,11 @@ fn a_command_that_never_runs_leaves_nothing_behind() {
 }
 
 #[test]
-fn turns_end_with_those_who_take_them() {
+fn turns_end_with_the_events_that_take_them() {
     let Some(session) = session(1) else { return };
     let list = |count| events(&session, &vec!["page-faults"; count].join(","));
     let fits = session.open(&list(1), &Target::CurrentThread, engine(Start::AtOnce)).unwrap();
-    assert!(!fits.takes_turns(), "nobody waits");
+    assert!(!fits.takes_turns(), "no event waits");
     drop(fits);
     let open = |count| session.open(&list(count), &Target::CurrentThread, engine(Start::AtOnce)).unwrap();
     let (first, second) = (open(2), open(3));
@@ -182,7 +182,7 @@ fn turns_end_with_those_who_take_them() {
 }
 
 #[test]
-fn a_thread_is_there_for_as_long_as_somebody_waits() {
+fn a_thread_is_there_as_long_as_an_event_waits() {
     skip_unless!(own_process() && session(1).is_some());
     let session = Session::with_scarce_software(2).unwrap();
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
@@ -192,7 +192,7 @@ fn a_thread_is_there_for_as_long_as_somebody_waits() {
         session.open(&list, &Target::CurrentThread, engine(Start::AtOnce)).unwrap()
     };
     let fits = open(2);
-    assert_eq!(threads(), before, "nobody waits");
+    assert_eq!(threads(), before, "no event waits");
     drop(fits);
     let (first, second) = (open(3), open(4));
     assert_eq!(threads(), before + 1, "one for all");
@@ -258,9 +258,9 @@ fn a_weak_group_keeps_its_members_while_one_of_them_is_unknown_here() {
 fn software_events_beside_them_are_counted_whole() {
     let Some(session) = common::session() else { return };
     let list = events(&session, "page-faults,task-clock,duration_time");
-    let options = Options { inherit: Inherit::Nobody, ..engine(Start::AtOnce) };
+    let options = Options { inherit: Inherit::None, ..engine(Start::AtOnce) };
     let counters = session.open(&list, &Target::CurrentThread, options).unwrap();
-    assert!(!counters.takes_turns() && counters.rooms().is_empty());
+    assert!(!counters.takes_turns() && counters.pmu_capacities().is_empty());
     let snapshot = counters.read();
     assert_eq!(snapshot.rows[0].readings.len(), 3);
     let count = counted(&snapshot, 1);
@@ -322,12 +322,12 @@ fn a_reading_from_memory_has_the_same_times() {
     for event in 0..2 {
         assert_eq!(counted(&cached, event), counted(&exact, event));
     }
-    assert_eq!(cached.rows[0].readings.len(), 2, "the clock is nobody's business");
+    assert_eq!(cached.rows[0].readings.len(), 2, "the clock is no client's event");
 }
 
 /// A task that sleeps most of the time waits for a counter only while it is there.
 #[test]
-fn who_is_served_is_told_for_how_long_a_task_was_there() {
+fn a_client_gets_for_how_long_a_task_was_there() {
     let Some(session) = session(1) else { return };
     let command = Command::hold(roles::words("turns/slow:150,4")).unwrap();
     let attr = Attr {
@@ -337,14 +337,14 @@ fn who_is_served_is_told_for_how_long_a_task_was_there() {
         ..Attr::default()
     };
     let serve = |config: u64| {
-        let question = Question { place: Place::Task(command.pid()), attrs: vec![Attr { config, ..attr }] };
+        let question = ServeRequest { target: ServedTarget::Task(command.pid()), attrs: vec![Attr { config, ..attr }] };
         session.serve(&Acting::default(), question, Multiplexing::Engine).unwrap()
     };
     let served = [sw::PAGE_FAULTS, sw::PAGE_FAULTS_MIN, sw::CONTEXT_SWITCHES].map(serve);
     let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::AtOnce) };
     let reference =
         session.open(&events(&session, "page-faults"), &Target::Threads(vec![command.pid()]), kernel).unwrap();
-    served.iter().for_each(|group| group.control(0, Action::EnableGroup).unwrap());
+    served.iter().for_each(|group| group.control(0, EventAction::EnableGroup).unwrap());
     let mut running = command.release(&[]).unwrap();
     assert!(running.wait(&session).unwrap().status.success());
     let whole = counted(&reference.read(), 0);
@@ -359,7 +359,7 @@ fn who_is_served_is_told_for_how_long_a_task_was_there() {
     assert!(ran > whole.enabled.0 / 2 && ran <= whole.enabled.0 + whole.enabled.0 / 10, "{ran} {whole:?}");
     drop(reference);
     let questions = session.shared_questions();
-    assert_eq!(questions.len(), 3, "clocks are nobody's question");
+    assert_eq!(questions.len(), 3, "clocks are no client's request");
     for (question, group) in questions.iter().zip(&served) {
         assert_eq!(question.events[0].count, group.read(0).unwrap(), "what is shown of it is what its client is told");
     }

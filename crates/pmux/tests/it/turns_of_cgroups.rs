@@ -48,12 +48,16 @@ fn values(counts: &[Count]) -> Vec<u64> {
     counts.iter().map(|count| count.value).collect()
 }
 
-fn nobody_else_is_believed_to_count(counters: &Counters) {
+fn no_other_user_is_assumed(counters: &Counters) {
     for event in 0..2 {
         let Contention { wanted, lost } = counters.contention(event).unwrap();
         assert!(lost.0 <= wanted.0 / 50, "event {event}: {lost:?} of {wanted:?}");
     }
-    assert!(counters.rooms().iter().all(|room| room.limit == room.counters), "{:?}", counters.rooms());
+    assert!(
+        counters.pmu_capacities().iter().all(|capacity| capacity.limit == capacity.counters),
+        "{:?}",
+        counters.pmu_capacities()
+    );
 }
 
 #[test]
@@ -64,7 +68,7 @@ fn cgroups_that_are_apart_have_all_counters_each() {
     let list = "page-faults,minor-faults";
     let counters = open(&session, list, &all, Multiplexing::Engine);
     let kernel = open(&session, list, &all, Multiplexing::Kernel);
-    assert!(!counters.takes_turns(), "eight events, two counters, and nobody waits");
+    assert!(!counters.takes_turns(), "eight events, two counters, and no event waits");
     for (cgroup, rounds) in cgroups.iter().zip([20, 30, 40, 50]) {
         run_in(cgroup, &session, &format!("turns_of_cgroups/pages:{rounds}"));
     }
@@ -75,7 +79,7 @@ fn cgroups_that_are_apart_have_all_counters_each() {
         assert_eq!(values(counted), values(whole), "cgroup {cgroup}: to the last one");
         assert!(counted[0].value > 20 && counted.iter().all(|count| count.running == count.enabled), "{counted:?}");
     }
-    nobody_else_is_believed_to_count(&counters);
+    no_other_user_is_assumed(&counters);
     drop((counters, kernel));
     assert_eq!(session.census(), Census::default());
 }
@@ -95,12 +99,12 @@ fn a_cgroup_and_one_in_it_take_turns_and_others_do_not() {
     counters.disable().unwrap();
     kernel.disable().unwrap();
     let (counted, whole) = (counts(&counters, 3), counts(&kernel, 3));
-    assert_eq!(values(&counted[2]), values(&whole[2]), "nobody is on a path with it");
+    assert_eq!(values(&counted[2]), values(&whole[2]), "no other cgroup is on a path with it");
     // At each moment two of four are on, and a fault may be of both kinds; what happens while turns change is missed.
     let seen: u64 = counted[..2].iter().flatten().map(|count| count.value).sum();
     let all = 2 * whole[1][0].value;
     assert!(seen <= all && seen >= all / 2, "{seen} of {all}: {counted:?}");
-    nobody_else_is_believed_to_count(&counters);
+    no_other_user_is_assumed(&counters);
 }
 
 #[test]

@@ -4,7 +4,10 @@ use crate::common::hotplug::CpuSwitch;
 use crate::common::watching::{all_watched, hits, rows, values, watched, write};
 use crate::common::{may_count_cpus, needs, own_process, skip_unless};
 use pmux::event::Access;
-use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
+use pmux::watch::{
+    AcrossExec, HitSide, HitTally, HitValue, RegisterSharing, ValuesFrom, Watch, WatchDetail, WatchEvent, WatchOptions,
+    WatchTarget,
+};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,11 +15,11 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 fn counts() -> WatchOptions {
-    WatchOptions { detail: Detail::Counts, ..WatchOptions::default() }
+    WatchOptions { detail: WatchDetail::Counts, ..WatchOptions::default() }
 }
 
 #[test]
-fn each_write_is_a_hit_with_who_and_where() {
+fn each_write_is_a_hit_with_its_thread_and_address() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
     let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, WatchOptions::default()).unwrap();
@@ -36,10 +39,10 @@ fn each_write_is_a_hit_with_who_and_where() {
         let here = (place..place + 256).contains(&hit.at_instruction(Access::WRITE));
         assert!(here || cfg!(debug_assertions), "{hit:?} is not in {place:#x}");
         assert_eq!((hit.ip, &hit.callers), (seen[0].ip, &seen[0].callers));
-        assert!(hit.at >= last && hit.side == Side::User && hit.spot == 0);
+        assert!(hit.at >= last && hit.side == HitSide::User && hit.watch_target == 0);
         last = hit.at;
     }
-    let mut tally = Tally::default();
+    let mut tally = HitTally::default();
     seen.iter().for_each(|hit| tally.add(hit));
     assert_eq!(tally.rows().len(), 1);
     assert_eq!(tally.rows()[0].1.hits, 100);
@@ -56,16 +59,16 @@ struct Writers {
 fn writers(count: usize, word: &'static AtomicU64, times: u64) -> Writers {
     let go = std::sync::Arc::new(AtomicBool::new(false));
     let threads = (0..count).map(|_| {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let go = std::sync::Arc::clone(&go);
         let thread = std::thread::spawn(move || {
-            tell.send(pmux_linux::current_tid()).unwrap();
+            sender.send(pmux_linux::current_tid()).unwrap();
             while !go.load(Ordering::Acquire) {
                 std::thread::park();
             }
             (0..times).for_each(|value| write(word, value));
         });
-        (told.recv().unwrap(), thread)
+        (receiver.recv().unwrap(), thread)
     });
     let threads = threads.collect();
     Writers { go, threads }
@@ -93,10 +96,10 @@ fn threads_that_are_there_and_threads_that_come() {
     after.run();
     let mut seen = Vec::new();
     let mut started = Vec::new();
-    for news in watch.finish().unwrap() {
-        match news {
-            News::Hit(hit) => seen.push(hit),
-            News::Started { tid, .. } => started.push(tid),
+    for event in watch.finish().unwrap() {
+        match event {
+            WatchEvent::Hit(hit) => seen.push(hit),
+            WatchEvent::Started { tid, .. } => started.push(tid),
             _ => {}
         }
     }
@@ -118,18 +121,18 @@ fn threads_that_start_while_others_are_armed() {
     let own = std::process::id().cast_signed();
     for options in [WatchOptions::default(), values(), rows(), counts()].repeat(2) {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let starters: Vec<_> = (0..3)
             .map(|_| {
-                let (stop, tell) = (std::sync::Arc::clone(&stop), tell.clone());
+                let (stop, sender) = (std::sync::Arc::clone(&stop), sender.clone());
                 std::thread::spawn(move || {
-                    let mut crowd = Vec::new();
-                    while !stop.load(Ordering::Acquire) && crowd.len() < 300 {
+                    let mut all_writers = Vec::new();
+                    while !stop.load(Ordering::Acquire) && all_writers.len() < 300 {
                         let writers = writers(1, &WORD, 2);
                         STARTED.fetch_add(1, Ordering::Relaxed);
-                        crowd.push(writers);
+                        all_writers.push(writers);
                     }
-                    tell.send(crowd).unwrap();
+                    sender.send(all_writers).unwrap();
                 })
             })
             .collect();
@@ -139,51 +142,51 @@ fn threads_that_start_while_others_are_armed() {
         let mut watch = Watch::open(&session, vec![word.clone()], &Target::Processes(vec![own]), options).unwrap();
         stop.store(true, Ordering::Release);
         starters.into_iter().for_each(|starter| starter.join().unwrap());
-        drop(tell);
-        let crowd: Vec<Writers> = told.into_iter().flatten().collect();
-        let tids: Vec<i32> = crowd.iter().map(|writers| writers.threads[0].0).collect();
-        crowd.into_iter().for_each(Writers::run);
+        drop(sender);
+        let all_writers: Vec<Writers> = receiver.into_iter().flatten().collect();
+        let tids: Vec<i32> = all_writers.iter().map(|writers| writers.threads[0].0).collect();
+        all_writers.into_iter().for_each(Writers::run);
         let seen = hits(watch.finish().unwrap());
         assert_eq!(watch.lost(), 0);
-        for tid in tids.iter().filter(|_| options.detail != Detail::Counts) {
+        for tid in tids.iter().filter(|_| options.detail != WatchDetail::Counts) {
             assert_eq!(seen.iter().filter(|hit| hit.tid == *tid).count(), 2, "thread {tid} of {}", tids.len());
         }
         assert_eq!(watch.count(0).unwrap().value, 2 * tids.len() as u64, "{options:?}");
-        assert!(options.detail != Detail::Counts || seen.is_empty());
+        assert!(options.detail != WatchDetail::Counts || seen.is_empty());
         STARTED.store(0, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn more_spots_than_registers_are_refused_as_a_whole() {
+fn more_targets_than_registers_are_refused_as_a_whole() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
-    let refused = Watch::open(&session, spots.clone(), &Target::CurrentThread, counts());
+    let Some((_registers, session, watch_targets)) = all_watched(&WORDS) else { return };
+    let refused = Watch::open(&session, watch_targets.clone(), &Target::CurrentThread, counts());
     let Err(Error::Shortage(shortage)) = refused else { panic!("twelve registers were granted") };
     assert_eq!(shortage.wanted, 12);
     assert!((1..12).contains(&shortage.granted), "{shortage}");
     assert_eq!(session.census(), Default::default());
     // What was granted before is given back.
-    let fit = spots[..shortage.granted].to_vec();
+    let fit = watch_targets[..shortage.granted].to_vec();
     Watch::open(&session, fit, &Target::CurrentThread, counts()).unwrap();
 }
 
 #[test]
 fn registers_in_turns_see_a_share_of_everything() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
+    let Some((_registers, session, watch_targets)) = all_watched(&WORDS) else { return };
     let slice = Slice::from_millis(2).unwrap();
     for options in [WatchOptions::default(), rows()] {
-        let options = WatchOptions { sharing: Sharing::InTurns(slice), ..options };
-        let mut watch = Watch::open(&session, spots.clone(), &Target::CurrentThread, options).unwrap();
+        let options = WatchOptions { sharing: RegisterSharing::InTurns(slice), ..options };
+        let mut watch = Watch::open(&session, watch_targets.clone(), &Target::CurrentThread, options).unwrap();
         let began = std::time::Instant::now();
         let mut written = 0_u64;
         let mut seen = [0; WORDS.len()];
-        let mut add = |news: Vec<News>| {
-            for news in news {
-                match news {
-                    News::Hit(hit) => seen[hit.spot] += 1,
-                    News::Further(further) => seen[further.spot] += further.hits,
+        let mut add = |events: Vec<WatchEvent>| {
+            for event in events {
+                match event {
+                    WatchEvent::Hit(hit) => seen[hit.watch_target] += 1,
+                    WatchEvent::Counted(counted) => seen[counted.watch_target] += counted.hits,
                     _ => {}
                 }
             }
@@ -196,8 +199,8 @@ fn registers_in_turns_see_a_share_of_everything() {
             written += 1;
             if written.is_multiple_of(64) {
                 add(watch.take().unwrap());
-                let all = (0..WORDS.len()).all(|spot| watch.count(spot).unwrap().value > 0);
-                assert!(began.elapsed().as_secs() < 60, "not everybody had a turn");
+                let all = (0..WORDS.len()).all(|watch_target| watch.count(watch_target).unwrap().value > 0);
+                assert!(began.elapsed().as_secs() < 60, "not every target had a turn");
                 if all && written > 2000 {
                     break;
                 }
@@ -205,10 +208,10 @@ fn registers_in_turns_see_a_share_of_everything() {
         }
         watch.disarm().unwrap();
         add(watch.finish().unwrap());
-        for (spot, told) in seen.into_iter().enumerate() {
-            let (count, lost) = (watch.count(spot).unwrap(), watch.lost());
+        for (watch_target, reported) in seen.into_iter().enumerate() {
+            let (count, lost) = (watch.count(watch_target).unwrap(), watch.lost());
             assert!(count.value <= written && count.running < count.enabled, "{count:?} of {written}");
-            assert!(told + lost >= count.value && told <= count.value, "{told} of {count:?}, {lost} lost");
+            assert!(reported + lost >= count.value && reported <= count.value, "{reported} of {count:?}, {lost} lost");
         }
     }
 }
@@ -218,28 +221,34 @@ fn registers_in_turns_see_a_share_of_everything() {
 fn what_the_rings_have_no_room_for_is_a_number() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
-    let options = WatchOptions { detail: Detail::Hits { max_stack: 32 }, ..WatchOptions::default() };
+    let options = WatchOptions { detail: WatchDetail::Hits { max_stack: 32 }, ..WatchOptions::default() };
     let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, options).unwrap();
     let times = 150_000;
     (0..times).for_each(|value| write(&WORD, value));
     watch.disarm().unwrap();
-    let told = hits(watch.finish().unwrap()).len() as u64;
+    let reported = hits(watch.finish().unwrap()).len() as u64;
     assert_eq!(watch.count(0).unwrap().value, times);
-    assert_eq!(told + watch.unseen().unwrap(), times);
-    assert!(told > 0 && told < times && watch.lost() <= watch.unseen().unwrap(), "{told} told, {} lost", watch.lost());
+    assert_eq!(reported + watch.unseen().unwrap(), times);
+    assert!(
+        reported > 0 && reported < times && watch.lost() <= watch.unseen().unwrap(),
+        "{reported} told, {} lost",
+        watch.lost()
+    );
 }
 
 /// Turns on registers that another session holds never come.
 #[test]
-fn where_no_register_is_free_nobody_takes_turns() {
+fn where_no_register_is_free_no_target_takes_turns() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
+    let Some((_registers, session, watch_targets)) = all_watched(&WORDS) else { return };
     let others = Session::new().unwrap();
-    let all: Vec<_> = (spots.iter())
-        .map_while(|spot| Watch::open(&others, vec![spot.clone()], &Target::CurrentThread, counts()).ok())
+    let all: Vec<_> = (watch_targets.iter())
+        .map_while(|watch_target| {
+            Watch::open(&others, vec![watch_target.clone()], &Target::CurrentThread, counts()).ok()
+        })
         .collect();
-    let options = WatchOptions { sharing: Sharing::InTurns(Slice::default()), ..WatchOptions::default() };
-    let refused = Watch::open(&session, spots, &Target::CurrentThread, options);
+    let options = WatchOptions { sharing: RegisterSharing::InTurns(Slice::default()), ..WatchOptions::default() };
+    let refused = Watch::open(&session, watch_targets, &Target::CurrentThread, options);
     assert!(matches!(refused, Err(Error::Shortage(_))), "{} are held", all.len());
     assert_eq!(session.census(), Default::default());
 }
@@ -251,9 +260,9 @@ fn every_cpu_is_watched() {
     skip_unless!(needs("root", "the right to count whole CPUs", may_count_cpus(&session)));
     for options in [WatchOptions::default(), rows()] {
         let mut watch = Watch::open(&session, vec![word.clone()], &Target::Cpus(CpuChoice::All), options).unwrap();
-        let crowd = writers(4, &WORD, 5);
-        let tids: Vec<i32> = crowd.threads.iter().map(|(tid, _)| *tid).collect();
-        crowd.run();
+        let all_writers = writers(4, &WORD, 5);
+        let tids: Vec<i32> = all_writers.threads.iter().map(|(tid, _)| *tid).collect();
+        all_writers.run();
         let seen = hits(watch.finish().unwrap());
         for tid in tids {
             assert_eq!(seen.iter().filter(|hit| hit.tid == tid).count(), 5);
@@ -275,17 +284,17 @@ fn a_target_that_is_gone_is_an_error() {
     };
     assert!(error(&Target::Threads(vec![tid])).contains("no such task"), "{}", error(&Target::Threads(vec![tid])));
     assert!(error(&Target::Processes(vec![i32::MAX])).contains("no task"));
-    let nobody = Spot { len: 0, ..word.clone() };
-    let empty = Watch::open(&session, vec![nobody], &Target::CurrentThread, counts()).err().unwrap();
-    assert!(matches!(empty, Error::Spot(_)), "{empty}");
+    let without_bytes = WatchTarget { len: 0, ..word.clone() };
+    let empty = Watch::open(&session, vec![without_bytes], &Target::CurrentThread, counts()).err().unwrap();
+    assert!(matches!(empty, Error::WatchTarget(_)), "{empty}");
     assert_eq!(session.census(), Default::default());
 }
 
 #[test]
-fn nobody_inherits_where_that_is_not_wanted() {
+fn no_child_inherits_where_that_is_not_wanted() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
-    let options = WatchOptions { inherit: Inherit::Nobody, across_exec: AcrossExec::Keep, ..WatchOptions::default() };
+    let options = WatchOptions { inherit: Inherit::None, across_exec: AcrossExec::Keep, ..WatchOptions::default() };
     let watch = Watch::open(&session, vec![word], &Target::CurrentThread, options).unwrap();
     writers(1, &WORD, 3).run();
     write(&WORD, 1);
@@ -301,7 +310,7 @@ fn write_on_cpu_1(word: &AtomicU64, value: u64) {
         if visitor.visit(1) == Placement::Moved {
             return write(word, value);
         }
-        assert!(began.elapsed().as_secs() < 60, "nobody may go to CPU 1");
+        assert!(began.elapsed().as_secs() < 60, "no thread may go to CPU 1");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
@@ -334,7 +343,7 @@ fn cpus_that_come_are_watched() {
             let began = std::time::Instant::now();
             while !session.online().contains(1) {
                 watch.follow_cpus().unwrap();
-                assert!(began.elapsed().as_secs() < 60, "nobody was told of the CPU");
+                assert!(began.elapsed().as_secs() < 60, "CPU 1 was not noticed");
             }
             watch.follow_cpus().unwrap();
             write_on_cpu_1(&WORD, 2);
@@ -345,8 +354,8 @@ fn cpus_that_come_are_watched() {
             assert_eq!(watch.count(0).unwrap().value, seen.len() as u64);
             // A program that had no ring on the CPU that came would have no value.
             let own = seen.iter().filter(|hit| hit.pid == own);
-            if matches!(options.detail, Detail::Values { .. }) && watch.values() == ValuesFrom::Hit {
-                own.for_each(|hit| assert_ne!(hit.value, Value::Unreadable, "{hit:?}"));
+            if matches!(options.detail, WatchDetail::Values { .. }) && watch.values() == ValuesFrom::Hit {
+                own.for_each(|hit| assert_ne!(hit.value, HitValue::Unreadable, "{hit:?}"));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::common::{self, debug_registers, needs, open_events};
 use pmux::event::Access;
-use pmux::watch::{Detail, Sharing, Spot, Watch, WatchOptions};
+use pmux::watch::{RegisterSharing, Watch, WatchDetail, WatchOptions, WatchTarget};
 use pmux::{Error, Session, Slice, Target};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -19,13 +19,13 @@ pub(crate) fn role(name: &str, argument: &str) {
     // The harness has begun a line.
     println!("\n{WORDS_ARE}{:x}", (&raw const WORDS) as usize);
     match name {
-        "crowd" => crowd(count),
+        "threads" => threads_of_a_process(count),
         "churn" => churn(count),
         _ => panic!("there is no role {name}"),
     }
 }
 
-fn crowd(count: usize) {
+fn threads_of_a_process(count: usize) {
     let round = std::sync::Arc::new(std::sync::Barrier::new(count));
     let run = |round: &std::sync::Barrier| {
         loop {
@@ -116,9 +116,9 @@ impl Other {
         pmux_linux::procfs::Proc::system().threads_of(self.pid()).unwrap()
     }
 
-    fn spot(&self, word: usize) -> Spot {
+    fn watch_target(&self, word: usize) -> WatchTarget {
         let address = self.words + 8 * word as u64;
-        Spot { name: format!("WORDS[{word}]"), address, len: 8, access: Access::WRITE }
+        WatchTarget { name: format!("WORDS[{word}]"), address, len: 8, access: Access::WRITE }
     }
 }
 
@@ -133,22 +133,22 @@ impl Drop for Other {
 fn session(other: &Other) -> Option<Session> {
     let session = common::session()?;
     let tid = Target::Threads(vec![other.pid()]);
-    let tried = Watch::open(&session, vec![other.spot(0)], &tid, options(Detail::Counts)).map(drop);
+    let tried = Watch::open(&session, vec![other.watch_target(0)], &tid, options(WatchDetail::Counts)).map(drop);
     let why = tried.as_ref().err().map(ToString::to_string).unwrap_or_default();
     needs("breakpoints", &format!("debug registers ({why})"), tried.is_ok()).then_some(session)
 }
 
-fn options(detail: Detail) -> WatchOptions {
+fn options(detail: WatchDetail) -> WatchOptions {
     WatchOptions { detail, ..WatchOptions::default() }
 }
 
-const HITS: Detail = Detail::Hits { max_stack: 4 };
+const HITS: WatchDetail = WatchDetail::Hits { max_stack: 4 };
 const MANY: usize = 600;
 
 #[test]
 fn where_one_thread_has_no_register_left_no_thread_is_watched() {
     let Some(_registers) = debug_registers() else { return };
-    let mut other = Other::start("watch_many/crowd", MANY);
+    let mut other = Other::start("watch_many/threads", MANY);
     let Some(session) = session(&other) else { return };
     let tids = other.tids();
     assert_eq!(tids.len(), MANY + 1);
@@ -156,34 +156,34 @@ fn where_one_thread_has_no_register_left_no_thread_is_watched() {
     let taken: Vec<_> = (1..12)
         .map_while(|word| {
             let only = Target::Threads(vec![full]);
-            Watch::open(&session, vec![other.spot(word)], &only, options(Detail::Counts)).ok()
+            Watch::open(&session, vec![other.watch_target(word)], &only, options(WatchDetail::Counts)).ok()
         })
         .collect();
     assert!((1..11).contains(&taken.len()));
     let before = (session.census(), open_events());
-    let turns = WatchOptions { sharing: Sharing::InTurns(Slice::default()), ..options(HITS) };
-    for options in [options(Detail::Counts), options(HITS), turns] {
-        let refused = Watch::open(&session, vec![other.spot(0)], &other.target(), options);
+    let turns = WatchOptions { sharing: RegisterSharing::InTurns(Slice::default()), ..options(HITS) };
+    for options in [options(WatchDetail::Counts), options(HITS), turns] {
+        let refused = Watch::open(&session, vec![other.watch_target(0)], &other.target(), options);
         match refused.map(drop) {
-            Err(Error::Shortage(shortage)) if options.sharing == Sharing::Refuse => {
+            Err(Error::Shortage(shortage)) if options.sharing == RegisterSharing::Refuse => {
                 assert_eq!((shortage.tid, shortage.granted), (Some(full), 0), "{shortage}");
             }
             // Turns may be had without any register now: they are asked for as each one comes.
-            Ok(()) | Err(Error::Shortage(_)) if options.sharing != Sharing::Refuse => {}
+            Ok(()) | Err(Error::Shortage(_)) if options.sharing != RegisterSharing::Refuse => {}
             other => panic!("{other:?}"),
         }
         assert_eq!((session.census(), open_events()), before, "{options:?}");
     }
     drop(taken);
-    for detail in [Detail::Counts, HITS] {
-        let mut watch = Watch::open(&session, vec![other.spot(0)], &other.target(), options(detail)).unwrap();
+    for detail in [WatchDetail::Counts, HITS] {
+        let mut watch = Watch::open(&session, vec![other.watch_target(0)], &other.target(), options(detail)).unwrap();
         assert_eq!(watch.threads(), MANY + 1);
         other.write();
         watch.disarm().unwrap();
         other.write();
         assert_eq!(watch.count(0).unwrap().value, MANY as u64, "{detail:?}");
-        let told = watch.finish().unwrap();
-        assert_eq!(told.len(), if detail == HITS { MANY } else { 0 });
+        let events = watch.finish().unwrap();
+        assert_eq!(events.len(), if detail == HITS { MANY } else { 0 });
     }
     assert_eq!(session.census(), Default::default());
 }
@@ -191,11 +191,11 @@ fn where_one_thread_has_no_register_left_no_thread_is_watched() {
 #[test]
 fn each_write_after_arming_is_counted_once() {
     let Some(_registers) = debug_registers() else { return };
-    let mut other = Other::start("watch_many/crowd", 40);
+    let mut other = Other::start("watch_many/threads", 40);
     let Some(session) = session(&other) else { return };
-    for detail in [Detail::Counts, HITS] {
+    for detail in [WatchDetail::Counts, HITS] {
         other.write();
-        let watch = Watch::open(&session, vec![other.spot(0)], &other.target(), options(detail)).unwrap();
+        let watch = Watch::open(&session, vec![other.watch_target(0)], &other.target(), options(detail)).unwrap();
         assert_eq!(watch.count(0).unwrap().value, 0);
         other.write();
         assert_eq!(watch.count(0).unwrap().value, 40);
@@ -211,8 +211,8 @@ fn threads_that_end_meanwhile_are_left_out() {
     let Some(session) = session(&other) else { return };
     let before = open_events();
     for round in 0..30 {
-        let detail = if round % 2 == 0 { HITS } else { Detail::Counts };
-        let watch = Watch::open(&session, vec![other.spot(1)], &other.target(), options(detail)).unwrap();
+        let detail = if round % 2 == 0 { HITS } else { WatchDetail::Counts };
+        let watch = Watch::open(&session, vec![other.watch_target(1)], &other.target(), options(detail)).unwrap();
         assert!(watch.threads() >= 400, "those that stay");
         while watch.count(0).unwrap().value < 10 {
             std::thread::yield_now();
@@ -224,10 +224,10 @@ fn threads_that_end_meanwhile_are_left_out() {
     drop(other);
     let gone = Watch::open(
         &session,
-        vec![Spot { name: "gone".to_owned(), address: 0x1000, len: 8, access: Access::WRITE }],
+        vec![WatchTarget { name: "gone".to_owned(), address: 0x1000, len: 8, access: Access::WRITE }],
         &Target::Threads(tids),
         options(HITS),
     );
-    assert!(gone.is_err(), "nobody is there");
+    assert!(gone.is_err(), "there is no such process");
     assert_eq!((session.census(), open_events()), (Default::default(), before));
 }

@@ -1,9 +1,9 @@
 //! Hits that are counted by thread and place, in the kernel.
 
-use crate::common::watching::{rows, spot, watched, write};
+use crate::common::watching::{rows, watch_target, watched, write};
 use crate::common::{needs, skip_unless};
 use pmux::event::Access;
-use pmux::watch::{Further, Hit, Looking, News, Tally, Watch, WatchOptions};
+use pmux::watch::{CountedHits, Hit, HitTally, ValueTiming, Watch, WatchEvent, WatchOptions};
 use pmux::{Nanos, Session, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::collections::HashMap;
@@ -12,23 +12,23 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[derive(Default)]
-struct Told {
+struct TakenEvents {
     hits: Vec<Hit>,
-    further: Vec<Further>,
-    tally: Tally,
+    counted: Vec<CountedHits>,
+    tally: HitTally,
 }
 
-impl Told {
-    fn add(&mut self, news: Vec<News>) {
-        for news in news {
-            match news {
-                News::Hit(hit) => {
+impl TakenEvents {
+    fn add(&mut self, events: Vec<WatchEvent>) {
+        for event in events {
+            match event {
+                WatchEvent::Hit(hit) => {
                     self.tally.add(&hit);
                     self.hits.push(hit);
                 }
-                News::Further(further) => {
-                    self.tally.add_further(&further);
-                    self.further.push(further);
+                WatchEvent::Counted(counted) => {
+                    self.tally.add_counted(&counted);
+                    self.counted.push(counted);
                 }
                 _ => {}
             }
@@ -51,7 +51,7 @@ fn counts(watch: &Watch) -> bool {
 }
 
 fn own(session: &Session, address: &'static AtomicU64, options: WatchOptions) -> Watch {
-    Watch::open(session, vec![spot("WORD", address)], &Target::CurrentThread, options).unwrap()
+    Watch::open(session, vec![watch_target("WORD", address)], &Target::CurrentThread, options).unwrap()
 }
 
 #[inline(never)]
@@ -73,12 +73,12 @@ fn hits_are_counted_and_some_are_told() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, _)) = watched(&WORD) else { return };
     for later in [false, true] {
-        let looking = if later { Looking::Later } else { Looking::AtHit };
-        let mut watch = own(&session, &WORD, WatchOptions { looking, ..rows() });
+        let timing = if later { ValueTiming::Later } else { ValueTiming::AtHit };
+        let mut watch = own(&session, &WORD, WatchOptions { timing, ..rows() });
         skip_unless!(later || counts(&watch));
         let armed = watch.armed_at(0).unwrap();
         let times = 20_000;
-        let mut told = Told::default();
+        let mut taken = TakenEvents::default();
         for value in 0..times {
             if value % 4 == 0 {
                 seldom(&WORD, value);
@@ -86,33 +86,33 @@ fn hits_are_counted_and_some_are_told() {
                 often(&WORD, value);
             }
             if value % 5_000 == 0 {
-                told.add(watch.take().unwrap());
+                taken.add(watch.take().unwrap());
             }
         }
         watch.disarm().unwrap();
         write(&WORD, 7);
-        told.add(watch.finish().unwrap());
+        taken.add(watch.finish().unwrap());
         let ended = Nanos(armed.0 + watch.span().0);
         assert_eq!((watch.count(0).unwrap().value, watch.unseen().unwrap(), watch.strays()), (times, 0, 0));
-        assert_eq!(told.by_thread(), HashMap::from([(pmux_linux::current_tid(), times)]));
-        let rows = told.tally.rows();
+        assert_eq!(taken.by_thread(), HashMap::from([(pmux_linux::current_tid(), times)]));
+        let rows = taken.tally.rows();
         // Both ways end in the same instruction.
         assert_eq!(rows.len(), 1, "{rows:#?}");
         let (caller, row) = rows[0];
         let place = (write as fn(&AtomicU64, u64)) as usize as u64;
-        let here = (place..place + 256).contains(&told.hits[0].at_instruction(Access::WRITE));
+        let here = (place..place + 256).contains(&taken.hits[0].at_instruction(Access::WRITE));
         assert!(here || cfg!(debug_assertions), "{caller:?} is not in {place:#x}");
         assert!(armed <= row.first && row.first < row.last && row.last <= ended, "{row:?}");
-        assert!(told.further.iter().all(|further| further.ip == caller.ip && further.first >= armed));
+        assert!(taken.counted.iter().all(|counted| counted.ip == caller.ip && counted.first >= armed));
         if later {
-            assert_eq!((told.hits.len() as u64, told.further.len()), (times, 0));
+            assert_eq!((taken.hits.len() as u64, taken.counted.len()), (times, 0));
             assert!(row.is_looked_at());
         } else {
-            let first: Vec<u64> = told.hits.iter().take(8).map(|hit| hit.stands_for).collect();
+            let first: Vec<u64> = taken.hits.iter().take(8).map(|hit| hit.stands_for).collect();
             // One for each CPU on which it ran.
             assert!(first.iter().filter(|&&stands| stands == 1).count() >= 7, "{first:?}");
-            assert!(told.hits.len() < 500 && !told.further.is_empty(), "{} were told", told.hits.len());
-            let stood_for: u64 = told.hits.iter().map(|hit| hit.stands_for).sum();
+            assert!(taken.hits.len() < 500 && !taken.counted.is_empty(), "{} were told", taken.hits.len());
+            let stood_for: u64 = taken.hits.iter().map(|hit| hit.stands_for).sum();
             assert!(stood_for <= times && stood_for >= times * 8 / 10, "{stood_for}");
         }
         let (chain, that_way) = row.main_chain().unwrap();
@@ -131,7 +131,7 @@ fn threads_that_move_are_counted_once() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, _)) = watched(&WORD) else { return };
     let own = Target::Processes(vec![std::process::id().cast_signed()]);
-    let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &own, rows()).unwrap();
+    let mut watch = Watch::open(&session, vec![watch_target("WORD", &WORD)], &own, rows()).unwrap();
     skip_unless!(counts(&watch));
     let cpus: Vec<u32> = session.online().iter().collect();
     let mover = |times: u64| {
@@ -147,15 +147,15 @@ fn threads_that_move_are_counted_once() {
         }
     };
     let threads: Vec<_> = (1..=6).map(|number| (number * 400, std::thread::spawn(mover(number * 400)))).collect();
-    let mut told = Told::default();
+    let mut taken = TakenEvents::default();
     while !threads.iter().all(|(_, thread)| thread.is_finished()) {
-        told.add(watch.take().unwrap());
+        taken.add(watch.take().unwrap());
         std::thread::yield_now();
     }
     let threads: Vec<_> = threads.into_iter().map(|(times, thread)| (times, thread.join().unwrap())).collect();
-    told.add(watch.finish().unwrap());
+    taken.add(watch.finish().unwrap());
     assert_eq!(watch.count(0).unwrap().value, threads.iter().map(|(times, _)| times).sum::<u64>());
-    assert_eq!(told.by_thread(), threads.into_iter().map(|(times, tid)| (tid, times)).collect());
+    assert_eq!(taken.by_thread(), threads.into_iter().map(|(times, tid)| (tid, times)).collect());
     assert_eq!(watch.unseen().unwrap(), 0);
 }
 
@@ -175,9 +175,9 @@ fn more_threads_than_the_table_has_room_for() {
         println!("skipped: needs the right to run on CPU {first}");
         return;
     }
-    let mut told = Told::default();
+    let mut taken = TakenEvents::default();
     let mut expected: HashMap<i32, u64> = HashMap::new();
-    for crowd in (0..THREADS).collect::<Vec<_>>().chunks(200) {
+    for chunk in (0..THREADS).collect::<Vec<_>>().chunks(200) {
         let write = |number: &usize| {
             let writes = 10 + (number % 3) as u64;
             let thread = std::thread::spawn(move || {
@@ -186,19 +186,20 @@ fn more_threads_than_the_table_has_room_for() {
             });
             (writes, thread)
         };
-        let threads: Vec<_> = crowd.iter().map(write).collect();
+        let threads: Vec<_> = chunk.iter().map(write).collect();
         for (writes, thread) in threads {
             // Numbers come back where many threads come and go.
             *expected.entry(thread.join().unwrap()).or_default() += writes;
         }
-        told.add(watch.take().unwrap());
+        taken.add(watch.take().unwrap());
     }
-    told.add(watch.finish().unwrap());
-    let told_of = told.by_thread();
-    let wrong: Vec<_> = expected.iter().filter(|(tid, writes)| told_of.get(tid) != Some(writes)).take(3).collect();
+    taken.add(watch.finish().unwrap());
+    let reported_hits = taken.by_thread();
+    let wrong: Vec<_> =
+        expected.iter().filter(|(tid, writes)| reported_hits.get(tid) != Some(writes)).take(3).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert_eq!((watch.unseen().unwrap(), watch.lost()), (0, 0));
-    let slots: std::collections::HashSet<i32> = told.further.iter().map(|further| further.tid).collect();
+    let slots: std::collections::HashSet<i32> = taken.counted.iter().map(|counted| counted.tid).collect();
     assert!(slots.len() < expected.len(), "there was room for all {} threads", slots.len());
 }
 
@@ -215,17 +216,17 @@ fn what_was_too_early_is_left_out() {
     });
     for _ in 0..20 {
         let own = Target::Processes(vec![std::process::id().cast_signed()]);
-        let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &own, rows()).unwrap();
+        let mut watch = Watch::open(&session, vec![watch_target("WORD", &WORD)], &own, rows()).unwrap();
         let armed = watch.armed_at(0).unwrap();
         while watch.count(0).unwrap().value < 3000 {
             std::thread::yield_now();
         }
         watch.disarm().unwrap();
-        let mut told = Told::default();
-        told.add(watch.finish().unwrap());
-        assert_eq!(told.tally.told() + watch.unseen().unwrap(), watch.count(0).unwrap().value);
+        let mut taken = TakenEvents::default();
+        taken.add(watch.finish().unwrap());
+        assert_eq!(taken.tally.hits() + watch.unseen().unwrap(), watch.count(0).unwrap().value);
         assert_eq!((watch.unseen().unwrap(), watch.lost()), (0, 0));
-        assert!(told.hits.iter().all(|hit| hit.at >= armed) && told.further.iter().all(|some| some.first >= armed));
+        assert!(taken.hits.iter().all(|hit| hit.at >= armed) && taken.counted.iter().all(|some| some.first >= armed));
     }
     STOP.store(true, Ordering::Relaxed);
     writer.join().unwrap();
@@ -242,7 +243,8 @@ fn what_others_do_is_not_told() {
     let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
     let mut asks = other.stdin.take().unwrap();
     let own = std::process::id().cast_signed();
-    let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &Target::Processes(vec![own]), rows()).unwrap();
+    let mut watch =
+        Watch::open(&session, vec![watch_target("WORD", &WORD)], &Target::Processes(vec![own]), rows()).unwrap();
     for _ in 0..20 {
         // It forks for each line.
         asks.write_all(b"\n").unwrap();
@@ -256,20 +258,20 @@ fn what_others_do_is_not_told() {
     assert!(Command::new("true").status().unwrap().success());
     drop(asks);
     other.wait().unwrap();
-    let news = watch.finish().unwrap();
+    let events = watch.finish().unwrap();
     let mut ours = vec![own];
     let mut started = Vec::new();
     let mut hits = 0;
-    for news in &news {
-        match news {
-            News::Started { pid, tid, parent } => {
-                assert!(ours.contains(parent), "{news:?}");
+    for event in &events {
+        match event {
+            WatchEvent::Started { pid, tid, parent } => {
+                assert!(ours.contains(parent), "{event:?}");
                 ours.push(*pid);
                 started.push(*tid);
             }
-            News::Name { pid, .. } | News::Mapped { pid, .. } => assert!(ours.contains(pid), "{news:?}"),
-            News::Hit(hit) => hits += u64::from(hit.tid == thread),
-            News::Further(_) => {}
+            WatchEvent::Name { pid, .. } | WatchEvent::Mapped { pid, .. } => assert!(ours.contains(pid), "{event:?}"),
+            WatchEvent::Hit(hit) => hits += u64::from(hit.tid == thread),
+            WatchEvent::Counted(_) => {}
         }
     }
     assert!(started.contains(&thread) && started.len() >= 2, "{thread} {started:?}");

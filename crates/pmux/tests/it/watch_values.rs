@@ -1,18 +1,20 @@
 //! What stood at a watched address: at the hit, where a program can look there, and later.
 
-use crate::common::watching::{all_watched, hits, session, spot, values, watched, write};
+use crate::common::watching::{all_watched, hits, session, values, watch_target, watched, write};
 use crate::common::{debug_registers, needs, skip_unless};
 use pmux::event::Access;
-use pmux::watch::{Answer, Condition, Detail, Hit, Looking, Spot, Value, ValuesFrom, Watch, WatchOptions};
+use pmux::watch::{
+    Condition, ConditionAnswer, Hit, HitValue, ValueTiming, ValuesFrom, Watch, WatchDetail, WatchOptions, WatchTarget,
+};
 use pmux::{Session, Target};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 fn later() -> WatchOptions {
-    WatchOptions { looking: Looking::Later, ..values() }
+    WatchOptions { timing: ValueTiming::Later, ..values() }
 }
 
-fn own(session: &Session, spots: Vec<Spot>, options: WatchOptions) -> Watch {
-    Watch::open(session, spots, &Target::CurrentThread, options).unwrap()
+fn own(session: &Session, watch_targets: Vec<WatchTarget>, options: WatchOptions) -> Watch {
+    Watch::open(session, watch_targets, &Target::CurrentThread, options).unwrap()
 }
 
 /// Whether programs look at the hit.
@@ -41,7 +43,7 @@ fn values_that_are_read_later_are_overtaken() {
     seen.extend(watch.finish().unwrap());
     let seen = hits(seen);
     assert_eq!(chain(&seen), [(Some(5), Some(6)), (None, None), (Some(6), Some(8))]);
-    assert_eq!(seen[1].value, Value::Overtaken);
+    assert_eq!(seen[1].value, HitValue::Overtaken);
 }
 
 #[test]
@@ -65,14 +67,14 @@ fn values_at_the_hit_are_never_overtaken() {
 
 /// Bytes of each length; a spot over several registers is one number where it can be one.
 #[test]
-fn values_have_the_length_of_the_spot() {
+fn values_have_the_length_of_the_target() {
     #[repr(align(16))]
     struct Bytes([AtomicU8; 24]);
     static BYTES: Bytes = Bytes([const { AtomicU8::new(0x11) }; 24]);
     let Some(_registers) = debug_registers() else { return };
     let at = |index: usize, len: u64| {
         let address = std::ptr::from_ref(&BYTES.0[index]) as u64;
-        Spot { name: format!("{index}/{len}"), address, len, access: Access::WRITE }
+        WatchTarget { name: format!("{index}/{len}"), address, len, access: Access::WRITE }
     };
     let Some(session) = session(&at(0, 1)) else { return };
     // The last one takes two registers, and the byte that is written is in the second.
@@ -98,7 +100,7 @@ fn values_have_the_length_of_the_spot() {
 fn reads_see_what_is_there() {
     static WORD: AtomicU64 = AtomicU64::new(77);
     let Some(_registers) = debug_registers() else { return };
-    let word = Spot { access: Access::READ | Access::WRITE, ..spot("WORD", &WORD) };
+    let word = WatchTarget { access: Access::READ | Access::WRITE, ..watch_target("WORD", &WORD) };
     let Some(session) = session(&word) else { return };
     let mut watch = own(&session, vec![word], values());
     skip_unless!(looks(&watch));
@@ -111,8 +113,8 @@ fn reads_see_what_is_there() {
 #[test]
 fn threads_have_values_too() {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
-    let mut watch = own(&session, spots, values());
+    let Some((_registers, session, watch_targets)) = all_watched(&WORDS) else { return };
+    let mut watch = own(&session, watch_targets, values());
     skip_unless!(looks(&watch));
     let writer = |index: usize| {
         std::thread::spawn(move || {
@@ -123,8 +125,8 @@ fn threads_have_values_too() {
     let writers: Vec<_> = (0..2).map(writer).collect();
     let tids: Vec<i32> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     let seen = hits(watch.finish().unwrap());
-    for (spot, tid) in tids.into_iter().enumerate() {
-        let seen: Vec<Hit> = seen.iter().filter(|hit| hit.spot == spot).cloned().collect();
+    for (watch_target, tid) in tids.into_iter().enumerate() {
+        let seen: Vec<Hit> = seen.iter().filter(|hit| hit.watch_target == watch_target).cloned().collect();
         assert!(seen.iter().all(|hit| hit.tid == tid), "{seen:?}");
         let expected: Vec<_> = (1..=300).map(|value| (Some(value - 1), Some(value))).collect();
         assert_eq!(chain(&seen), expected);
@@ -149,12 +151,14 @@ fn story() -> impl Iterator<Item = u64> {
 fn conditions_mean_the_same_in_the_kernel() {
     static WORD: AtomicU64 = AtomicU64::new(9);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
-    let tell = |len: u64, condition: Option<Condition>| {
+    let watch_len = |len: u64, condition: Option<Condition>| {
         WORD.store(9, Ordering::Relaxed);
-        let spots = vec![Spot { len, ..word.clone() }];
+        let watch_targets = vec![WatchTarget { len, ..word.clone() }];
         let mut watch = match condition {
-            Some(condition) => Watch::open_where(&session, spots, &Target::CurrentThread, values(), condition).unwrap(),
-            None => own(&session, spots, values()),
+            Some(condition) => {
+                Watch::open_where(&session, watch_targets, &Target::CurrentThread, values(), condition).unwrap()
+            }
+            None => own(&session, watch_targets, values()),
         };
         story().for_each(|value| write(&WORD, value));
         watch.disarm().unwrap();
@@ -191,15 +195,15 @@ fn conditions_mean_the_same_in_the_kernel() {
     texts.push(format!("{}value == 42{}", "(0 + ".repeat(60), ")".repeat(60)));
     texts.push((0..60).map(|number| format!("value == {number}")).collect::<Vec<_>>().join(" || "));
     for len in [8, 2] {
-        let (all, watch) = tell(len, None);
+        let (all, watch) = watch_len(len, None);
         skip_unless!(looks(&watch));
         drop(watch);
         for text in &texts {
             let condition: Condition = text.parse().unwrap();
-            let meant = |hit: &&Hit| condition.ask(hit, len) == Answer::Yes;
+            let meant = |hit: &&Hit| condition.ask(hit, len) == ConditionAnswer::Yes;
             let expected: Vec<Hit> = all.iter().filter(meant).cloned().collect();
-            let (told, _watch) = tell(len, Some(condition.clone()));
-            assert_eq!(chain(&told), chain(&expected), "{len} bytes: {text}");
+            let (reported, _watch) = watch_len(len, Some(condition.clone()));
+            assert_eq!(chain(&reported), chain(&expected), "{len} bytes: {text}");
         }
     }
 }
@@ -209,7 +213,7 @@ fn conditions_mean_the_same_in_the_kernel() {
 fn what_a_condition_excludes_takes_no_room() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
-    let options = WatchOptions { detail: Detail::Values { max_stack: 32 }, ..WatchOptions::default() };
+    let options = WatchOptions { detail: WatchDetail::Values { max_stack: 32 }, ..WatchOptions::default() };
     // Known in front of an access, too.
     let condition = "old == 77777".parse().unwrap();
     let mut watch = Watch::open_where(&session, vec![word], &Target::CurrentThread, options, condition).unwrap();
@@ -224,10 +228,10 @@ fn what_a_condition_excludes_takes_no_room() {
 
 /// A condition on hits one by one makes no sense of hits that are only counted.
 #[test]
-fn who_only_counts_has_no_condition() {
+fn a_watch_that_only_counts_has_no_condition() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     let Some((_registers, session, word)) = watched(&WORD) else { return };
-    let options = WatchOptions { detail: Detail::Counts, ..WatchOptions::default() };
+    let options = WatchOptions { detail: WatchDetail::Counts, ..WatchOptions::default() };
     let condition = "cpu == 0".parse().unwrap();
     let refused = Watch::open_where(&session, vec![word], &Target::CurrentThread, options, condition);
     assert!(refused.err().unwrap().to_string().contains("only to be counted"));

@@ -25,7 +25,7 @@ impl Run<'_> {
     }
 
     pub(super) fn switch_set(&mut self, switching: &Switching) -> Result<(), StatementError> {
-        done(&self.event_sets.wish(switching.set.as_str(), switching.request()))
+        done(&self.event_sets.request(switching.set.as_str(), switching.request()))
     }
 
     pub(super) fn await_trigger(&mut self, trigger: &Trigger) {

@@ -8,7 +8,7 @@ use super::hotplug;
 use super::plan::Plan;
 use crate::outcome::{Lack, Outcome, is_required};
 use pmux::event::{Access, Software};
-use pmux::exact::{EventState, Manner, Place, Priority};
+use pmux::exact::{EventState, ExactTarget, GroupMode, Priority};
 use pmux::workers::{BASE, Code, Kin, Stage, Worker};
 use pmux::{Attribution, Event, Inherit, Session};
 use pmux_sim::scenario::ast::{Event as AstEvent, Requirement, Scenario, Statement};
@@ -36,9 +36,9 @@ pub(super) fn lack(scenario: &Scenario, session: &Session, plan: &Plan) -> Optio
 fn children_report(session: &Session) -> bool {
     let stage = Stage { pages: 0, code: Code::No, children: 1 };
     let Ok(mut parent) = Worker::start(&stage) else { return false };
-    let manner = Manner { inherit: Inherit::Children, attribution: Attribution::EachProcess, ..Manner::default() };
+    let mode = GroupMode { inherit: Inherit::Children, attribution: Attribution::EachProcess, ..GroupMode::default() };
     let events = [Event::software(Software::PageFaults)];
-    let Ok(mut group) = session.open_exactly(&events, Place::Task(parent.tid()), manner) else { return false };
+    let Ok(mut group) = session.open_exactly(&events, ExactTarget::Task(parent.tid()), mode) else { return false };
     let Ok((mut child, ..)) = parent.fork(Kin::Process, 0) else { return false };
     child.exit().is_ok() && group.child(0, child.tid()).is_some()
 }
@@ -99,8 +99,8 @@ fn hardware_names(scenario: &Scenario) -> Vec<String> {
 fn most_hardware(names: &[&str], session: &Session) -> usize {
     let events: Result<Vec<Event>, _> = names.iter().map(|name| Event::parse_with(name, session.catalog())).collect();
     let Ok(events) = events else { return 0 };
-    let here = Place::Task(std::process::id().cast_signed());
-    let pinned = Manner { priority: Priority::Pinned, ..Manner::default() };
+    let here = ExactTarget::Task(std::process::id().cast_signed());
+    let pinned = GroupMode { priority: Priority::Pinned, ..GroupMode::default() };
     let mut open = Vec::new();
     for event in events.iter().cycle().take(MOST) {
         let Ok(group) = session.open_exactly(std::slice::from_ref(event), here, pinned) else { break };
@@ -114,11 +114,11 @@ fn most_hardware(names: &[&str], session: &Session) -> usize {
 
 /// How many breakpoints for data this thread can have.
 fn breakpoints(session: &Session) -> usize {
-    let here = Place::Task(std::process::id().cast_signed());
+    let here = ExactTarget::Task(std::process::id().cast_signed());
     let mut open = Vec::new();
     for index in 0..MOST as u64 {
         let event = Event::breakpoint(BASE + 16 * index, 4, Access::WRITE);
-        match session.open_exactly(&[event], here, Manner::default()) {
+        match session.open_exactly(&[event], here, GroupMode::default()) {
             Ok(group) => open.push(group),
             Err(_) => break,
         }
@@ -132,8 +132,11 @@ fn is_root(session: &Session) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     let effective = users.split_whitespace().nth(1);
     let cpu = session.online().first().unwrap_or_default();
-    let counts =
-        || session.open_exactly(&[Event::software(Software::CpuClock)], Place::Cpu(cpu), Manner::default()).is_ok();
+    let counts = || {
+        session
+            .open_exactly(&[Event::software(Software::CpuClock)], ExactTarget::Cpu(cpu), GroupMode::default())
+            .is_ok()
+    };
     effective == Some("0") && counts()
 }
 

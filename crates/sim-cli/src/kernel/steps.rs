@@ -6,7 +6,7 @@ use super::opened::{Entry, Holding};
 use super::truth::ActKind;
 use super::{Run, StatementError, Stop, setuid, wakes};
 use pmux::event::Access;
-use pmux::exact::{AtExec, Company, ExactGroup, Exec, Manner, Place, Priority};
+use pmux::exact::{AtExec, ExactGroup, ExactTarget, Exclusivity, Exec, GroupMode, Priority};
 use pmux::workers::{Order, Touching};
 use pmux::{Attribution, Event, Inherit};
 use pmux_sim::scenario::ast::{
@@ -154,8 +154,8 @@ impl Run<'_> {
     fn open_group(&mut self, open: &Open, which: std::ops::Range<usize>) -> Result<(), StatementError> {
         let new = open.events.get(which).unwrap_or_default();
         let events: Vec<Event> = new.iter().map(|new| self.event(&new.event)).collect::<Result<_, _>>()?;
-        let manner = self.manner(open, new.iter().map(|new| new.name.as_str()));
-        let holding = self.hold(open, &events, manner)?;
+        let mode = self.mode(open, new.iter().map(|new| new.name.as_str()));
+        let holding = self.hold(open, &events, mode)?;
         start(&holding, open.flags.has(Flag::Disabled))?;
         let holding = self.opened.hold(holding);
         for (index, new) in new.iter().enumerate() {
@@ -165,32 +165,32 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn hold(&self, open: &Open, events: &[Event], manner: Manner) -> Result<Holding, StatementError> {
+    fn hold(&self, open: &Open, events: &[Event], mode: GroupMode) -> Result<Holding, StatementError> {
         let tid = |task: &Name| self.tasks.task(task.as_str()).map(super::tasks::ScenarioTask::tid);
-        let group = |place| self.session.open_exactly(events, place, manner);
+        let group = |place| self.session.open_exactly(events, place, mode);
         Ok(match &open.target {
-            Target::Task(task) => Holding::Task(Box::new(group(Place::Task(tid(task)?))?)),
-            Target::TaskOnCpu(task, cpu) => Holding::Task(Box::new(group(Place::TaskOnCpu(tid(task)?, cpu.0))?)),
+            Target::Task(task) => Holding::Task(Box::new(group(ExactTarget::Task(tid(task)?))?)),
+            Target::TaskOnCpu(task, cpu) => Holding::Task(Box::new(group(ExactTarget::TaskOnCpu(tid(task)?, cpu.0))?)),
             Target::Cpus(cpus) => {
-                let on = |cpu: pmux::CpuId| Ok((cpu.0, group(Place::Cpu(cpu.0))?));
+                let on = |cpu: pmux::CpuId| Ok((cpu.0, group(ExactTarget::Cpu(cpu.0))?));
                 Holding::Cpus(cpus.iter().map(on).collect::<Result<_, StatementError>>()?)
             }
             Target::SystemWide(cpus) => {
                 let cpus: Option<Vec<u32>> = cpus.as_ref().map(|cpus| cpus.iter().map(|cpu| cpu.0).collect());
-                Holding::Set(self.session.open_set_exactly(events, cpus.as_deref(), manner)?)
+                Holding::Set(self.session.open_set_exactly(events, cpus.as_deref(), mode)?)
             }
         })
     }
 
-    fn manner<'n>(&self, open: &Open, mut names: impl Iterator<Item = &'n str>) -> Manner {
+    fn mode<'n>(&self, open: &Open, mut names: impl Iterator<Item = &'n str>) -> GroupMode {
         let on_task = matches!(open.target, Target::Task(_) | Target::TaskOnCpu(..));
         let inherits = open.flags.has(Flag::Inherit);
         let attributed = inherits && on_task && names.any(|name| self.plan.is_attributed(name));
-        Manner {
-            inherit: if inherits { Inherit::Children } else { Inherit::Nobody },
+        GroupMode {
+            inherit: if inherits { Inherit::Children } else { Inherit::None },
             attribution: if attributed { Attribution::EachProcess } else { Attribution::Totals },
             priority: if open.flags.has(Flag::Pinned) { Priority::Pinned } else { Priority::Flexible },
-            company: if open.flags.has(Flag::Exclusive) { Company::Exclusive } else { Company::Any },
+            exclusivity: if open.flags.has(Flag::Exclusive) { Exclusivity::Exclusive } else { Exclusivity::Any },
             at_exec: if open.flags.has(Flag::EnableOnExec) { AtExec::Enable } else { AtExec::Keep },
         }
     }

@@ -5,13 +5,13 @@
 //!
 //! **Invariant:** plain data with texts that may stand on a terminal; nothing here points into a recording that is being read.
 
-use pmux::profile::{Group, Name, Progress, Side, SortKey, Spot, ThreadId, Weight};
+use pmux::profile::{Name, Progress, RowGroup, SortKey, Spot, ThreadId, TreeSide, Weight};
 use std::collections::HashMap;
 
 /// What rows are told apart by, whatever else changes: a row keeps it while its weights grow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RowKey {
-    pub(super) group: Group,
+    pub(super) group: RowGroup,
     pub(super) spot: Spot,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct TableRow {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum CallStep {
     /// The heading of one side.
-    Side(Side),
+    Side(TreeSide),
     Call(Spot),
 }
 

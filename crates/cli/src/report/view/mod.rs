@@ -23,7 +23,7 @@ use crate::stderr::visible;
 use crate::style::{Destination, Grouping, Style};
 use draw::Theme;
 use messages::ReaderMessage;
-use pmux::profile::{Look, SortKey};
+use pmux::profile::{LookupDetail, SortKey};
 use ratatui::crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -94,7 +94,7 @@ pub(super) fn run(
         keys: keys.to_vec(),
         least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
         wanted: options.part.wanted(),
-        look: if options.no_inline { Look::Functions } else { Look::Lines },
+        look: if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines },
     };
     let mut requested = state.request();
     // Before the reader begins: when it has read all, it tells only what was asked by then.

@@ -11,8 +11,8 @@ use pmux::perf_data::{EventDesc, feature};
 use pmux::profile::records::{
     Comm, CommCause, Misc, Mmap, Record, Sample, SampleId, SampleLayout, TaskId, encode_record,
 };
-use pmux::profile::{Input, Look, SortKey};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat};
+use pmux::profile::{Input, LookupDetail, SortKey};
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat};
 use std::fs::File;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -100,8 +100,8 @@ impl Viewed {
             wrong: Vec::new(),
             keys,
             least_percent: 0.0,
-            wanted: pmux::profile::Wanted::default(),
-            look: Look::Lines,
+            wanted: pmux::profile::SampleFilter::default(),
+            look: LookupDetail::Lines,
         };
         // Before the reader begins: when it has read all, it tells only what was asked by then.
         request.send(state.request()).unwrap();

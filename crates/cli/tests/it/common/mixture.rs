@@ -7,9 +7,9 @@
 use super::role;
 use super::service::{ServiceClient, bytes_of, faults, hello, on_cpu, on_task};
 use fastrand::Rng;
-use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-use pmux::serving::shared::channel::{Channel, Sent};
-use pmux::serving::shared::wire::{
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::server_api::shared::channel::{Channel, Sent};
+use pmux::server_api::shared::wire::{
     Detail, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request,
 };
 use std::io::Write as _;

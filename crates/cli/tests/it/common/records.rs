@@ -1,9 +1,9 @@
 //! Asking for records, and looking at what comes.
 
 use super::service::{Service, own};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-use pmux::serving::shared::wire::{Refusal, Reply, Request, Scope, Subscribe};
-use pmux::serving::{StreamQuestion, StreamScope};
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe};
+use pmux::server_api::{StreamRequest, StreamScope};
 use pmux::{Session, Subscription};
 use std::path::Path;
 
@@ -32,15 +32,15 @@ pub fn clock() -> Attr {
     }
 }
 
-pub fn on_threads(tids: Vec<i32>, attr: Attr) -> StreamQuestion {
-    StreamQuestion { scope: StreamScope::Tasks(tids), attrs: vec![attr], ring_bytes: 1 << 20, wake_bytes: 4096 }
+pub fn on_threads(tids: Vec<i32>, attr: Attr) -> StreamRequest {
+    StreamRequest { scope: StreamScope::Tasks(tids), attrs: vec![attr], ring_bytes: 1 << 20, wake_bytes: 4096 }
 }
 
-pub fn on_cpus(attr: Attr) -> StreamQuestion {
-    StreamQuestion { scope: StreamScope::AllCpus, ..on_threads(Vec::new(), attr) }
+pub fn on_cpus(attr: Attr) -> StreamRequest {
+    StreamRequest { scope: StreamScope::AllCpus, ..on_threads(Vec::new(), attr) }
 }
 
-pub fn subscribe(service: &Service, question: &StreamQuestion) -> Subscription {
+pub fn subscribe(service: &Service, question: &StreamRequest) -> Subscription {
     let session = Session::with_service_at(service.socket()).unwrap();
     Subscription::open(&session, question).unwrap()
 }

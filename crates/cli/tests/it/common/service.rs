@@ -5,9 +5,9 @@
 //! **Invariant:** a service ends with its test, whatever becomes of that.
 
 use super::{PMUX, eventually, signal};
-use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
-use pmux::serving::shared::wire::{
+use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent};
+use pmux::server_api::shared::wire::{
     Context, Detail, Handle, Hello, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, OptIn, Part,
     Refusal, RefusalKind, Reply, Request, TimedTotals, Verb, Welcome, decode_reply, encode_request,
 };
@@ -449,15 +449,15 @@ const QUESTIONS: [&str; 8] = [
 
 /// A role: asks the kernel and the service for the same, and ends badly where their answers differ.
 pub fn compares(arguments: &str) {
-    use pmux::exact::{Manner, Place};
+    use pmux::exact::{ExactTarget, GroupMode};
     let (arguments, tracepoints) = arguments.split_once(';').unwrap();
     let (socket, tasks) = arguments.split_once(',').unwrap();
     let mut conn = ServiceClient::connect(Path::new(socket));
     conn.greet();
     let session = pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap();
     let own = std::process::id().cast_signed();
-    let mut places: Vec<Place> = tasks.split(',').map(|task| Place::Task(task.parse().unwrap())).collect();
-    places.extend([Place::Task(own), Place::Cpu(0)]);
+    let mut places: Vec<ExactTarget> = tasks.split(',').map(|task| ExactTarget::Task(task.parse().unwrap())).collect();
+    places.extend([ExactTarget::Task(own), ExactTarget::Cpu(0)]);
     let mut differences = 0;
     let named = QUESTIONS.map(|name| pmux::Event::parse_with(name, session.catalog()).unwrap());
     let numbers = tracepoints.split(',').filter(|number| !number.is_empty());
@@ -472,15 +472,15 @@ pub fn compares(arguments: &str) {
         let (kind, config) = (event.attr.kind, event.attr.config);
         let question = format!("{:?} {config:#x} {:?}", kind, event.attr.flags);
         for &place in &places {
-            let kernel = match session.open_exactly(std::slice::from_ref(&event), place, Manner::default()) {
+            let kernel = match session.open_exactly(std::slice::from_ref(&event), place, GroupMode::default()) {
                 Ok(_) => Ok(()),
                 Err(pmux::Error::Refused(refusals)) => Err(refusals[0].errno.unwrap_or_default()),
                 Err(error) => panic!("{question} on {place:?}: {error}"),
             };
             let open = match place {
-                Place::Task(task) => on_task(task, &[event.attr]),
-                Place::Cpu(cpu) => on_cpu(cpu, &[event.attr]),
-                Place::TaskOnCpu(..) => unreachable!(),
+                ExactTarget::Task(task) => on_task(task, &[event.attr]),
+                ExactTarget::Cpu(cpu) => on_cpu(cpu, &[event.attr]),
+                ExactTarget::TaskOnCpu(..) => unreachable!(),
             };
             let mut answer = conn.ask(&Request::Open(open.clone())).reply;
             // The kernel takes long to refuse some tracepoints, and a user has so much of the service's time.

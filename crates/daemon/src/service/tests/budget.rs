@@ -2,7 +2,7 @@
 
 use super::records::{subscribed, wish};
 use super::*;
-use pmux::serving::shared::wire::Scope;
+use pmux::server_api::shared::wire::Scope;
 
 fn with_limits(change: impl Fn(&mut LimitsConfig)) -> Scene {
     let mut rules = rules();

@@ -1,7 +1,7 @@
 //! Requests for records.
 
 use super::*;
-use pmux::serving::shared::wire::{EventNumber, PART_NUMBERS, Part, Subscribe};
+use pmux::server_api::shared::wire::{EventNumber, PART_NUMBERS, Part, Subscribe};
 
 const RING_BYTES: u64 = 8192;
 

@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** it knows no grammar; it only tells words from signs.
 
-use super::Place;
-use crate::event::error::Fault;
+use super::TextSpan;
+use crate::event::error::ParseFault;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TokenKind<'a> {
@@ -18,11 +18,11 @@ pub(super) enum TokenKind<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
     pub(super) kind: TokenKind<'a>,
-    pub(super) at: Place,
+    pub(super) at: TextSpan,
 }
 
 /// Cuts a text into tokens; space between them is dropped, and their places show where it was.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Fault> {
+pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, ParseFault> {
     let mut tokens = Vec::new();
     let mut rest = text.char_indices().peekable();
     while let Some((start, c)) = rest.next() {
@@ -31,7 +31,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Fault> {
             ',' | '{' | '}' | ':' | '/' | '=' => (TokenKind::Sign(c), start + 1),
             '\'' => {
                 let inside = &text[start + 1..];
-                let len = inside.find('\'').ok_or_else(|| Fault::new(start, "this quote is never closed"))?;
+                let len = inside.find('\'').ok_or_else(|| ParseFault::new(start, "this quote is never closed"))?;
                 let end = start + 1 + len + 1;
                 while rest.next_if(|(at, _)| *at < end).is_some() {}
                 (TokenKind::Quoted(&inside[..len]), end)
@@ -43,9 +43,9 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Fault> {
                 }
                 (TokenKind::Word(&text[start..end]), end)
             }
-            _ => return Err(Fault::new(start, format!("no event has the character {c:?}"))),
+            _ => return Err(ParseFault::new(start, format!("no event has the character {c:?}"))),
         };
-        tokens.push(Token { kind, at: Place { start, end } });
+        tokens.push(Token { kind, at: TextSpan { start, end } });
     }
     Ok(tokens)
 }

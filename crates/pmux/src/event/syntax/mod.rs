@@ -1,7 +1,7 @@
 //! The text of an event list, as a tree.
 //!
 //! What it is: what was written, before anything is looked up. Text to tokens in `lexer`, tokens to a tree in `parser`.
-//! Read first: [`Item`] and [`Node`].
+//! Read first: [`Item`] and [`EventNode`].
 //!
 //! **Invariant:** pure. The same text gives the same tree on every machine.
 
@@ -18,14 +18,14 @@ use super::probe::ProbeAt;
 
 /// Where a part stands in the text, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct TextSpan {
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    Event(Node),
+    Event(EventNode),
     Group(GroupNode),
 }
 
@@ -33,23 +33,23 @@ pub(super) enum Item {
 #[derive(Clone, Debug)]
 pub(super) struct GroupNode {
     pub(super) name: Option<String>,
-    pub(super) events: Vec<Node>,
+    pub(super) events: Vec<EventNode>,
     pub(super) modifiers: Modifiers,
-    pub(super) modifiers_at: Place,
+    pub(super) modifiers_at: TextSpan,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct EventNode {
     /// All of it, modifiers included: this is the name that a table shows.
-    pub(super) at: Place,
-    pub(super) what: What,
+    pub(super) at: TextSpan,
+    pub(super) what: EventForm,
     /// The terms between slashes. `Some` of an empty list is `msr//`.
     pub(super) terms: Option<Vec<Term>>,
     pub(super) modifiers: Modifiers,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum What {
+pub(super) enum EventForm {
     /// A generic name, a raw event, a PMU (with terms) or an event of a PMU (without).
     Name(String),
     /// One of the plain numbers.
@@ -67,14 +67,14 @@ pub(super) enum What {
 /// `name` or `name=value` between the slashes.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    pub(super) at: Place,
+    pub(super) at: TextSpan,
     pub(super) name: String,
-    pub(super) value: Option<Value>,
-    pub(super) value_at: Place,
+    pub(super) value: Option<SyntaxValue>,
+    pub(super) value_at: TextSpan,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Value {
+pub(super) enum SyntaxValue {
     Number(u64),
     Text(String),
 }

@@ -21,17 +21,17 @@
 //! **Invariant:** no recursion follows the input's depth, so no text can exhaust the stack.
 
 use super::lexer::{Token, TokenKind, tokens};
-use super::{GroupNode, Item, Node, Place, Term, Value, What};
+use super::{EventForm, EventNode, GroupNode, Item, SyntaxValue, Term, TextSpan};
 use crate::event::breakpoint::Access;
-use crate::event::error::{Fault, UNCLOSED_GROUP, expected, too_large};
+use crate::event::error::{ParseFault, UNCLOSED_GROUP, expected, too_large};
 use crate::event::modifiers::Modifiers;
 use crate::event::names::{Generic, raw_digits};
 use crate::event::probe::ProbeAt;
 
-pub(crate) fn parse(text: &str) -> Result<Vec<Item>, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Item>, ParseFault> {
     let tokens = tokens(text)?;
     if tokens.is_empty() {
-        return Err(Fault::new(0, "no event given"));
+        return Err(ParseFault::new(0, "no event given"));
     }
     let mut parser = Parser { tokens: &tokens, next: 0, end: text.trim_end().len() };
     let mut items = vec![parser.item()?];
@@ -90,19 +90,19 @@ impl<'a> Parser<'a> {
     }
 
     /// The fault that something else had to come here.
-    fn expected(&self, what: &'static str) -> Fault {
+    fn expected(&self, what: &'static str) -> ParseFault {
         let Some(token) = self.peek() else {
-            return Fault::new(self.end, format!("expected {what}, but the text ends here"));
+            return ParseFault::new(self.end, format!("expected {what}, but the text ends here"));
         };
         let found = match token.kind {
             TokenKind::Word(word) => word.to_owned(),
             TokenKind::Quoted(text) => format!("'{text}'"),
             TokenKind::Sign(sign) => sign.to_string(),
         };
-        Fault::new(token.at.start, expected(what, &found))
+        ParseFault::new(token.at.start, expected(what, &found))
     }
 
-    fn sign(&mut self, sign: char, what: &'static str) -> Result<(), Fault> {
+    fn sign(&mut self, sign: char, what: &'static str) -> Result<(), ParseFault> {
         if !self.at_sign(sign) {
             return Err(self.expected(what));
         }
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn word(&mut self, what: &'static str) -> Result<(&'a str, Place), Fault> {
+    fn word(&mut self, what: &'static str) -> Result<(&'a str, TextSpan), ParseFault> {
         match self.peek() {
             Some(Token { kind: TokenKind::Word(word), at }) => {
                 self.next += 1;
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn item(&mut self) -> Result<Item, Fault> {
+    fn item(&mut self) -> Result<Item, ParseFault> {
         let named = self.tokens.get(self.next + 1).is_some_and(|token| token.kind == TokenKind::Sign('{'));
         match self.peek().map(|token| token.kind) {
             Some(TokenKind::Word(name)) if named => {
@@ -132,16 +132,16 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn group(&mut self, name: Option<String>) -> Result<GroupNode, Fault> {
+    fn group(&mut self, name: Option<String>) -> Result<GroupNode, ParseFault> {
         let open = self.peek().map_or(self.end, |token| token.at.start);
         self.sign('{', "'{'")?;
         let mut events = Vec::new();
         loop {
             if let Some(brace) = self.peek().filter(|_| self.at_sign('{')) {
-                return Err(Fault::new(brace.at.start, "a group cannot hold another group"));
+                return Err(ParseFault::new(brace.at.start, "a group cannot hold another group"));
             }
             if self.peek().is_none() {
-                return Err(Fault::new(open, UNCLOSED_GROUP));
+                return Err(ParseFault::new(open, UNCLOSED_GROUP));
             }
             events.push(self.event()?);
             if self.at_sign('}') {
@@ -149,19 +149,20 @@ impl<'a> Parser<'a> {
                 break;
             }
             if self.peek().is_none() {
-                return Err(Fault::new(open, UNCLOSED_GROUP));
+                return Err(ParseFault::new(open, UNCLOSED_GROUP));
             }
             self.sign(',', "',' or '}'")?;
         }
-        let modifiers_at = Place { start: self.last_end(), end: self.last_end() };
+        let modifiers_at = TextSpan { start: self.last_end(), end: self.last_end() };
         let (modifiers, modifiers_at) =
             if self.take_touching_sign(':') { self.letters()? } else { (Modifiers::NONE, modifiers_at) };
         Ok(GroupNode { name, events, modifiers, modifiers_at })
     }
 
-    fn event(&mut self) -> Result<Node, Fault> {
+    fn event(&mut self) -> Result<EventNode, ParseFault> {
         let (word, at) = self.word("an event")?;
-        let mut node = Node { at, what: What::Name(word.to_owned()), terms: None, modifiers: Modifiers::NONE };
+        let mut node =
+            EventNode { at, what: EventForm::Name(word.to_owned()), terms: None, modifiers: Modifiers::NONE };
         let then = self.peek().filter(|_| self.touching()).map(|token| token.kind);
         let (colon, slash) = (then == Some(TokenKind::Sign(':')), then == Some(TokenKind::Sign('/')));
         if word == "mem" && colon {
@@ -171,20 +172,20 @@ impl<'a> Parser<'a> {
             self.next += 1;
             let path = self.path()?;
             self.sign(':', "':' and a function, as in 'uprobe:/bin/sh:main'")?;
-            node.what = What::Probe { path, place: self.place()?, at };
+            node.what = EventForm::Probe { path, place: self.place()?, at };
         } else if colon
             && let Some(kind) = number(word)
             && let Some(config) = self.config_after_colon()?
         {
-            let large = |_| Fault::new(at.start, too_large("type", kind, u32::MAX.into()));
+            let large = |_| ParseFault::new(at.start, too_large("type", kind, u32::MAX.into()));
             let kind = u32::try_from(kind).map_err(large)?;
-            node.what = What::Typed { kind, config };
+            node.what = EventForm::Typed { kind, config };
         } else if !slash && let Some(number) = plain_number(word) {
-            node.what = What::Number(number);
+            node.what = EventForm::Number(number);
         } else if colon && let Some(name) = self.tracepoint_after_colon(word) {
-            node.what = What::Tracepoint { system: word.to_owned(), name: name.to_owned() };
+            node.what = EventForm::Tracepoint { system: word.to_owned(), name: name.to_owned() };
         }
-        if !matches!(node.what, What::Memory { .. } | What::Probe { .. }) {
+        if !matches!(node.what, EventForm::Memory { .. } | EventForm::Probe { .. }) {
             self.terms_and_letters(&mut node)?;
         } else if self.take_touching_sign(':') {
             node.modifiers = self.letters()?.0;
@@ -194,7 +195,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `1:2`: takes the colon and the second number, if it is one.
-    fn config_after_colon(&mut self) -> Result<Option<u64>, Fault> {
+    fn config_after_colon(&mut self) -> Result<Option<u64>, ParseFault> {
         let Some(Token { kind: TokenKind::Word(word), at }) = self.tokens.get(self.next + 1).copied() else {
             return Ok(None);
         };
@@ -202,7 +203,7 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         let what = "a configuration number of at most 64 bits";
-        let config = number(word).ok_or_else(|| Fault::new(at.start, expected(what, word)))?;
+        let config = number(word).ok_or_else(|| ParseFault::new(at.start, expected(what, word)))?;
         self.next += 2;
         Ok(Some(config))
     }
@@ -221,7 +222,7 @@ impl<'a> Parser<'a> {
     }
 
     /// After `mem:`.
-    fn memory(&mut self, node: &mut Node) -> Result<(), Fault> {
+    fn memory(&mut self, node: &mut EventNode) -> Result<(), ParseFault> {
         let address = self.number("an address, as in 'mem:0x1000'")?;
         let len = if self.take_touching_sign('/') { Some(self.number("a length in bytes")?) } else { None };
         let mut access = None;
@@ -230,16 +231,16 @@ impl<'a> Parser<'a> {
             && !Modifiers::looks_like(word)
         {
             let what = "an access of 'r', 'w' and 'x', or modifiers";
-            let fault = || Fault::new(at.start, expected(what, word));
+            let fault = || ParseFault::new(at.start, expected(what, word));
             access = Some(Access::parse(word).ok_or_else(fault)?);
             self.next += 2;
         }
-        node.what = What::Memory { address, len, access };
+        node.what = EventForm::Memory { address, len, access };
         Ok(())
     }
 
     /// The path of a file, whose parts touch.
-    fn path(&mut self) -> Result<String, Fault> {
+    fn path(&mut self) -> Result<String, ParseFault> {
         let mut path = String::new();
         while let Some(token) = self.peek().filter(|_| self.touching()) {
             match token.kind {
@@ -254,7 +255,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A place in a file's code.
-    fn place(&mut self) -> Result<String, Fault> {
+    fn place(&mut self) -> Result<String, ParseFault> {
         let place = match self.peek().filter(|_| self.touching()).map(|token| token.kind) {
             Some(TokenKind::Word(place) | TokenKind::Quoted(place)) if !place.is_empty() => place.to_owned(),
             _ => return Err(self.expected("a function, 'function+0x10', or an address, as in 'uprobe:/bin/sh:main'")),
@@ -263,7 +264,7 @@ impl<'a> Parser<'a> {
         Ok(place)
     }
 
-    fn number(&mut self, what: &'static str) -> Result<u64, Fault> {
+    fn number(&mut self, what: &'static str) -> Result<u64, ParseFault> {
         let Some(Token { kind: TokenKind::Word(word), .. }) = self.peek() else {
             return Err(self.expected(what));
         };
@@ -272,8 +273,8 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    fn terms_and_letters(&mut self, node: &mut Node) -> Result<(), Fault> {
-        let numeric = matches!(node.what, What::Number(_) | What::Typed { .. });
+    fn terms_and_letters(&mut self, node: &mut EventNode) -> Result<(), ParseFault> {
+        let numeric = matches!(node.what, EventForm::Number(_) | EventForm::Typed { .. });
         if !numeric && self.take_touching_sign('/') {
             node.terms = Some(self.terms()?);
             // Behind a slash the letters may stand without a colon.
@@ -290,7 +291,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Behind the first slash, up to and with the second.
-    fn terms(&mut self) -> Result<Vec<Term>, Fault> {
+    fn terms(&mut self) -> Result<Vec<Term>, ParseFault> {
         let mut terms = Vec::new();
         if self.at_sign('/') {
             self.next += 1;
@@ -306,15 +307,17 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn term(&mut self) -> Result<Term, Fault> {
+    fn term(&mut self) -> Result<Term, ParseFault> {
         let (name, at) = self.word("a term")?;
         let mut term = Term { at, name: name.to_owned(), value: None, value_at: at };
         if self.at_sign('=') {
             self.next += 1;
-            term.value_at = self.peek().map_or(Place { start: self.end, end: self.end }, |token| token.at);
+            term.value_at = self.peek().map_or(TextSpan { start: self.end, end: self.end }, |token| token.at);
             term.value = Some(match self.peek().map(|token| token.kind) {
-                Some(TokenKind::Word(word)) => number(word).map_or_else(|| Value::Text(word.to_owned()), Value::Number),
-                Some(TokenKind::Quoted(text)) => Value::Text(text.to_owned()),
+                Some(TokenKind::Word(word)) => {
+                    number(word).map_or_else(|| SyntaxValue::Text(word.to_owned()), SyntaxValue::Number)
+                }
+                Some(TokenKind::Quoted(text)) => SyntaxValue::Text(text.to_owned()),
                 _ => return Err(self.expected("a value")),
             });
             self.next += 1;
@@ -322,9 +325,10 @@ impl<'a> Parser<'a> {
         Ok(term)
     }
 
-    fn letters(&mut self) -> Result<(Modifiers, Place), Fault> {
+    fn letters(&mut self) -> Result<(Modifiers, TextSpan), ParseFault> {
         let (word, at) = self.word("modifiers")?;
-        let modifiers = Modifiers::parse(word).map_err(|(offset, problem)| Fault::new(at.start + offset, problem))?;
+        let modifiers =
+            Modifiers::parse(word).map_err(|(offset, problem)| ParseFault::new(at.start + offset, problem))?;
         Ok((modifiers, at))
     }
 }

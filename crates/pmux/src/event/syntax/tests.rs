@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::parser::number;
 use super::*;
 
-fn one(text: &str) -> Node {
+fn one(text: &str) -> EventNode {
     match parse(text).unwrap().as_slice() {
         [Item::Event(node)] => node.clone(),
         other => panic!("{text}: {other:?}"),
@@ -19,24 +19,27 @@ fn fault(text: &str) -> (usize, String) {
 
 #[test]
 fn names_tracepoints_and_modifiers() {
-    assert_eq!(one("page-faults:u").what, What::Name("page-faults".into()));
+    assert_eq!(one("page-faults:u").what, EventForm::Name("page-faults".into()));
     assert_eq!(one("page-faults:u").modifiers, Modifiers::parse("u").unwrap());
     assert_eq!(
         one("sched:sched_switch").what,
-        What::Tracepoint { system: "sched".into(), name: "sched_switch".into() }
+        EventForm::Tracepoint { system: "sched".into(), name: "sched_switch".into() }
     );
     assert_eq!(one("sched:*:k").modifiers, Modifiers::parse("k").unwrap());
-    assert_eq!(one("tsc:u").what, What::Name("tsc".into()), "letters that are modifiers are no tracepoint");
-    assert_eq!(one("9p:9p_client_req").what, What::Tracepoint { system: "9p".into(), name: "9p_client_req".into() });
-    assert_eq!(one("r1a8:k").what, What::Name("r1a8".into()));
+    assert_eq!(one("tsc:u").what, EventForm::Name("tsc".into()), "letters that are modifiers are no tracepoint");
+    assert_eq!(
+        one("9p:9p_client_req").what,
+        EventForm::Tracepoint { system: "9p".into(), name: "9p_client_req".into() }
+    );
+    assert_eq!(one("r1a8:k").what, EventForm::Name("r1a8".into()));
 }
 
 #[test]
 fn numbers() {
-    assert_eq!(one("3").what, What::Number(3));
-    assert_eq!(one("-5:u").what, What::Number(-5));
-    assert_eq!(one("1:2:u").what, What::Typed { kind: 1, config: 2 });
-    assert_eq!(one("0x4:0x1a8").what, What::Typed { kind: 4, config: 0x1a8 });
+    assert_eq!(one("3").what, EventForm::Number(3));
+    assert_eq!(one("-5:u").what, EventForm::Number(-5));
+    assert_eq!(one("1:2:u").what, EventForm::Typed { kind: 1, config: 2 });
+    assert_eq!(one("0x4:0x1a8").what, EventForm::Typed { kind: 4, config: 0x1a8 });
     for (text, number_of) in [
         ("10", Some(10)),
         ("0x10", Some(16)),
@@ -55,7 +58,7 @@ fn numbers() {
 #[test]
 fn breakpoints() {
     let memory =
-        |len, access: Option<&str>| What::Memory { address: 0x1000, len, access: access.and_then(Access::parse) };
+        |len, access: Option<&str>| EventForm::Memory { address: 0x1000, len, access: access.and_then(Access::parse) };
     assert_eq!(one("mem:0x1000").what, memory(None, None));
     assert_eq!(one("mem:4096/8:rw:u").what, memory(Some(8), Some("rw")));
     assert_eq!(one("mem:0x1000:x").what, memory(None, Some("x")));
@@ -67,7 +70,7 @@ fn breakpoints() {
 fn probes() {
     for (text, at) in [("uprobe:'/a b,c:{d}':'f'", ProbeAt::Entry), ("uretprobe:/bin/sh:f:u", ProbeAt::Return)] {
         let path = if at == ProbeAt::Entry { "/a b,c:{d}" } else { "/bin/sh" };
-        assert_eq!(one(text).what, What::Probe { path: path.into(), place: "f".into(), at }, "{text}");
+        assert_eq!(one(text).what, EventForm::Probe { path: path.into(), place: "f".into(), at }, "{text}");
     }
 }
 
@@ -76,12 +79,12 @@ fn terms() {
     let node = one("cpu/event=0x3c,umask=1,edge,name='a b',x=y/kp");
     let terms = node.terms.unwrap();
     assert_eq!(terms.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["event", "umask", "edge", "name", "x"]);
-    assert_eq!(terms[0].value, Some(Value::Number(0x3c)));
+    assert_eq!(terms[0].value, Some(SyntaxValue::Number(0x3c)));
     assert_eq!(terms[2].value, None);
-    assert_eq!(terms[3].value, Some(Value::Text("a b".into())));
+    assert_eq!(terms[3].value, Some(SyntaxValue::Text("a b".into())));
     assert_eq!(node.modifiers, Modifiers::parse("kp").unwrap());
     assert_eq!(one("msr//").terms.map(|terms| terms.len()), Some(0));
-    assert_eq!(one("cpu/name='a,b/{:}'/").terms.unwrap()[0].value, Some(Value::Text("a,b/{:}".into())));
+    assert_eq!(one("cpu/name='a,b/{:}'/").terms.unwrap()[0].value, Some(SyntaxValue::Text("a,b/{:}".into())));
     assert_eq!(one("msr/tsc/:u").modifiers, Modifiers::parse("u").unwrap());
 }
 

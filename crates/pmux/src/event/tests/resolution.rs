@@ -90,7 +90,7 @@ fn clocks_are_shown_in_milliseconds() {
     assert_eq!((one("page-faults").unit.as_str(), one("page-faults").scale), ("", 1.0));
     assert_eq!(one("1:1").unit, "msec");
     assert_eq!(one("duration_time").unit, "ns");
-    assert_eq!(one("duration_time").source, Source::Tool(ToolEvent::DurationTime));
+    assert_eq!(one("duration_time").source, EventSource::Tool(ToolEvent::DurationTime));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_stands_beside_a_named_event() {
     assert_eq!((energy.unit.as_str(), energy.scale), ("Joules", 2.5e-10));
     assert_eq!((energy.kind, energy.extent), (AliasKind::Snapshot, AliasExtent::Package));
     assert_eq!(energy.package_cpus(), Some([0, 18].as_slice()));
-    assert_eq!(energy.source, Source::Kernel { pmu: "power".into() });
+    assert_eq!(energy.source, EventSource::Kernel { pmu: "power".into() });
     assert!(energy.attr.flags.is_empty(), "a PMU outside the cores takes no exclusion");
     assert_eq!(one("cpu_atom/cpu-cycles/").cpus, PmuCpus::Only(vec![2, 3]));
     assert_eq!(one("cpu_atom/cpu-cycles/").attr.flags, AttrFlags::EXCLUDE_GUEST);

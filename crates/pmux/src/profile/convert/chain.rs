@@ -6,7 +6,7 @@
 //! **Invariant:** what is looked up as a whole gives what a walk over it would give; a change of mappings changes the key.
 
 use super::Converter;
-use super::known::{Mappings, Place};
+use super::known::{ChainPlace, Mappings};
 use crate::profile::modules::ModuleId;
 use crate::profile::stacks::{Frame, FrameId, Site, StackId};
 use crate::profile::tasks::ThreadId;
@@ -55,7 +55,7 @@ impl Converter {
     ) -> StackId {
         if let (Detail::Innermost, Some(address), true) = (self.detail, fields.ip, mode != CpuMode::Unknown) {
             let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
-            return self.met(thread, Place { callers: StackId::EMPTY, mappings, mode, address }).0;
+            return self.met(thread, ChainPlace { callers: StackId::EMPTY, mappings, mode, address }).0;
         }
         let mut words = std::mem::take(&mut self.words);
         words.clear();
@@ -83,7 +83,7 @@ impl Converter {
         let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
         let mut stack = self.callers(thread, mappings, (met_in_chain, met_mode), &words);
         if let Some(address) = met {
-            let (met_at, frame) = self.met(thread, Place { callers: stack, mappings, mode: met_mode, address });
+            let (met_at, frame) = self.met(thread, ChainPlace { callers: stack, mappings, mode: met_mode, address });
             stack = met_at;
             if self.detail == Detail::Addresses && met_in_chain {
                 self.addresses.insert(0, (address, frame));
@@ -94,7 +94,7 @@ impl Converter {
     }
 
     /// The stack of where something was met, and its innermost frame.
-    fn met(&mut self, thread: ThreadId, place: Place) -> (StackId, FrameId) {
+    fn met(&mut self, thread: ThreadId, place: ChainPlace) -> (StackId, FrameId) {
         self.known.place(&place).unwrap_or_else(|| {
             let frame = self.frame(thread, place.mode, place.address, Site::Exact);
             let met_at = self.profile.stacks.call(place.callers, frame);

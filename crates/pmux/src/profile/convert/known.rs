@@ -1,7 +1,7 @@
 //! Chains that were met before.
 //!
-//! What it is: most samples were met where others were, and nearly all were called in the same way as others. [`Known`] remembers the
-//! stacks of those who have called as wholes, and next to it where these were met last. Read first: [`Known::callers`].
+//! What it is: most samples were met where others were, and nearly all were called in the same way as others. [`ChainCache`] remembers the
+//! stacks of those who have called as wholes, and next to it where these were met last. Read first: [`ChainCache::callers`].
 //!
 //! **Invariant:** it may forget and never lies: what is remembered is found by all that it depends on. Its size is bounded.
 
@@ -22,13 +22,13 @@ const PATHS: usize = 16;
 pub(super) type Mappings = (u32, u32);
 
 /// A chain: the mappings that it was met with, and two hashes of its addresses with secret seeds.
-type Key = (Mappings, [u64; 2]);
+type ChainKey = (Mappings, [u64; 2]);
 
 /// What an address in a chain is found by: the mappings, the mode, the address, and what of it is meant.
-pub(super) type Named = (Mappings, CpuMode, u64, Site);
+pub(super) type FrameKey = (Mappings, CpuMode, u64, Site);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct ChainPlace {
     pub(super) callers: StackId,
     pub(super) mappings: Mappings,
     pub(super) mode: CpuMode,
@@ -44,23 +44,23 @@ pub(super) struct Callers {
 }
 
 #[derive(Default)]
-pub(super) struct Known {
-    chains: HashMap<Key, Callers>,
+pub(super) struct ChainCache {
+    chains: HashMap<ChainKey, Callers>,
     addresses: Vec<(u64, FrameId)>,
-    places: Vec<Option<(Place, StackId, FrameId)>>,
-    frames: Vec<Option<(Named, FrameId)>>,
+    places: Vec<Option<(ChainPlace, StackId, FrameId)>>,
+    frames: Vec<Option<(FrameKey, FrameId)>>,
     /// The last stacks that were walked, from the outermost frame on.
     paths: [Vec<(FrameId, StackId)>; PATHS],
     hashers: [DefaultHashBuilder; 2],
 }
 
-impl Known {
+impl ChainCache {
     /// What a chain is found by. `how` is what the meaning of its words depends on beside the mappings.
-    pub(super) fn key(&self, mappings: Mappings, words: &[u64], how: (bool, CpuMode)) -> Key {
+    pub(super) fn key(&self, mappings: Mappings, words: &[u64], how: (bool, CpuMode)) -> ChainKey {
         (mappings, [self.hashers[0].hash_one(words), self.hashers[1].hash_one((words, how))])
     }
 
-    pub(super) fn callers(&self, key: &Key) -> Option<Callers> {
+    pub(super) fn callers(&self, key: &ChainKey) -> Option<Callers> {
         self.chains.get(key).copied()
     }
 
@@ -71,7 +71,7 @@ impl Known {
     }
 
     /// Remembers a chain, with its addresses where these are wanted.
-    pub(super) fn add_callers(&mut self, key: Key, stack: StackId, addresses: &[(u64, FrameId)]) {
+    pub(super) fn add_callers(&mut self, key: ChainKey, stack: StackId, addresses: &[(u64, FrameId)]) {
         if self.chains.len() >= MOST_CHAINS || self.addresses.len() + addresses.len() > MOST_ADDRESSES {
             self.chains.clear();
             self.addresses.clear();
@@ -86,7 +86,7 @@ impl Known {
     }
 
     /// The frame of an address, or what `find` says.
-    pub(super) fn frame(&mut self, named: Named, find: impl FnOnce() -> FrameId) -> FrameId {
+    pub(super) fn frame(&mut self, named: FrameKey, find: impl FnOnce() -> FrameId) -> FrameId {
         if self.frames.is_empty() {
             self.frames.resize(PLACES, None);
         }
@@ -124,13 +124,13 @@ impl Known {
     }
 
     /// The stack of a place, and its innermost frame.
-    pub(super) fn place(&self, place: &Place) -> Option<(StackId, FrameId)> {
+    pub(super) fn place(&self, place: &ChainPlace) -> Option<(StackId, FrameId)> {
         let (known, stack, frame) = (*self.places.get(self.slot(place))?)?;
         (known == *place).then_some((stack, frame))
     }
 
     /// Remembers a place, and forgets the one that was where it belongs.
-    pub(super) fn add_place(&mut self, place: Place, stack: StackId, frame: FrameId) {
+    pub(super) fn add_place(&mut self, place: ChainPlace, stack: StackId, frame: FrameId) {
         if self.places.is_empty() {
             self.places.resize(PLACES, None);
         }

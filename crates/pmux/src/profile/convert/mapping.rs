@@ -6,13 +6,13 @@
 
 use super::Converter;
 use crate::profile::build_ids::KERNEL;
-use crate::profile::maps::{Counting, Mapping};
+use crate::profile::maps::{AddressRule, Mapping};
 use crate::profile::modules::{Module, ModuleId, ModuleKind};
 use crate::profile::{Name, Profile};
 use pmux_abi::record::{BuildId, CpuMode, Ksymbol, MapKind, MapSource, Mmap, Mmap2, RecordHeader};
 
 /// What both kinds of records tell.
-pub(super) struct Told<'a> {
+pub(super) struct MmapInfo<'a> {
     start: u64,
     end: u64,
     offset: u64,
@@ -21,7 +21,7 @@ pub(super) struct Told<'a> {
     build_id: Option<BuildId>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> MmapInfo<'a> {
     pub(super) fn of_mmap(map: &Mmap<'a>) -> Self {
         let end = map.addr.saturating_add(map.len);
         Self { start: map.addr, end, offset: map.pgoff, kind: map.kind, path: map.filename, build_id: None }
@@ -85,62 +85,62 @@ fn kernel_module(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Converter {
-    pub(super) fn map(&mut self, header: RecordHeader, pid: u32, told: &Told<'_>) {
+    pub(super) fn map(&mut self, header: RecordHeader, pid: u32, mmap: &MmapInfo<'_>) {
         let mode = header.misc.cpu_mode();
         if pid == u32::MAX || mode == CpuMode::Kernel {
-            return self.map_kernel(told);
+            return self.map_kernel(mmap);
         }
-        if told.kind == MapKind::Data || matches!(mode, CpuMode::GuestKernel | CpuMode::GuestUser) {
+        if mmap.kind == MapKind::Data || matches!(mode, CpuMode::GuestKernel | CpuMode::GuestUser) {
             return;
         }
         let pid = pid.cast_signed();
-        let kind = kind_of(told.path, pid);
+        let kind = kind_of(mmap.path, pid);
         let names = &mut self.profile.names;
         let (path, short) = match kind {
             ModuleKind::Jit { .. } => (
                 names.intern(format!("/tmp/perf-{pid}.map").as_bytes()),
                 names.intern(format!("[JIT] tid {pid}").as_bytes()),
             ),
-            _ => (names.intern(told.path), names.intern(last_part(told.path))),
+            _ => (names.intern(mmap.path), names.intern(last_part(mmap.path))),
         };
-        if is_dump(told.path, pid) {
-            let path = self.profile.names.intern(told.path);
+        if is_dump(mmap.path, pid) {
+            let path = self.profile.names.intern(mmap.path);
             self.profile.dumps.insert(pid, path);
             return;
         }
-        let build_id = told.build_id.or_else(|| self.head.build_ids.of(told.path));
+        let build_id = mmap.build_id.or_else(|| self.head.build_ids.of(mmap.path));
         let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0, pid: Some(pid) });
         let counting = match kind {
-            ModuleKind::File => Counting::From(told.offset),
-            ModuleKind::Vdso => Counting::From(0),
-            _ => Counting::AsTheyAre,
+            ModuleKind::File => AddressRule::From(mmap.offset),
+            ModuleKind::Vdso => AddressRule::From(0),
+            _ => AddressRule::AsTheyAre,
         };
-        self.profile.tasks.change_maps(pid).add(told.start, Mapping { end: told.end, module, counting });
+        self.profile.tasks.change_maps(pid).add(mmap.start, Mapping { end: mmap.end, module, counting });
     }
 
-    fn map_kernel(&mut self, told: &Told<'_>) {
-        let is_kernel = told.path.starts_with(KERNEL);
-        if told.path.starts_with(b"[guest") {
+    fn map_kernel(&mut self, mmap: &MmapInfo<'_>) {
+        let is_kernel = mmap.path.starts_with(KERNEL);
+        if mmap.path.starts_with(b"[guest") {
             return;
         }
         let module = if is_kernel {
             if self.profile.about.kernel_text.is_none() {
                 // Behind the brackets stands the symbol whose address it is.
-                let name = told.path.split(|&byte| byte == b']').nth(1).filter(|name| !name.is_empty());
+                let name = mmap.path.split(|&byte| byte == b']').nth(1).filter(|name| !name.is_empty());
                 let name = String::from_utf8_lossy(name.unwrap_or(b"_text")).into_owned();
-                self.profile.about.kernel_text = Some((name, told.offset));
+                self.profile.about.kernel_text = Some((name, mmap.offset));
             }
-            if let Some(id) = told.build_id.or_else(|| self.head.build_ids.of_kernel()) {
-                self.profile.modules.tell_kernel_build_id(id);
+            if let Some(id) = mmap.build_id.or_else(|| self.head.build_ids.of_kernel()) {
+                self.profile.modules.set_kernel_build_id(id);
             }
             ModuleId::KERNEL
         } else {
-            let Some(short) = kernel_module(told.path) else { return };
-            let id = told.build_id.or_else(|| self.head.build_ids.of(told.path));
-            self.kernel_module(ModuleKind::KernelModule, told.path, &short, id, told.start)
+            let Some(short) = kernel_module(mmap.path) else { return };
+            let id = mmap.build_id.or_else(|| self.head.build_ids.of(mmap.path));
+            self.kernel_module(ModuleKind::KernelModule, mmap.path, &short, id, mmap.start)
         };
         self.kernel_stamp = self.kernel_stamp.wrapping_add(1);
-        self.kernel.add(told.start, Mapping { end: told.end, module, counting: Counting::AsTheyAre });
+        self.kernel.add(mmap.start, Mapping { end: mmap.end, module, counting: AddressRule::AsTheyAre });
     }
 
     fn kernel_module(
@@ -164,7 +164,7 @@ impl Converter {
         }
         let module = self.kernel_module(ModuleKind::KernelSymbol, symbol.name, symbol.name, None, symbol.addr);
         let end = symbol.addr.saturating_add(symbol.len.into());
-        self.kernel.add(symbol.addr, Mapping { end, module, counting: Counting::AsTheyAre });
+        self.kernel.add(symbol.addr, Mapping { end, module, counting: AddressRule::AsTheyAre });
     }
 }
 

@@ -46,7 +46,7 @@ enum Registers {
     Arm(UnwindRegsAarch64),
 }
 
-enum Known {
+enum ModuleTables {
     /// Its tables, and where its range begins.
     Placed { frames: CallFrames, base: u64, start: u64 },
     /// Why there are none, and how many chains went through it.
@@ -74,7 +74,7 @@ enum At {
 pub(super) struct Unwinding {
     machine: Option<Machine>,
     is_asked: bool,
-    modules: HashMap<ModuleId, Known>,
+    modules: HashMap<ModuleId, ModuleTables>,
     trampolines: HashMap<(ModuleId, u64), bool>,
     placed: u64,
     table_bytes: u64,
@@ -208,11 +208,11 @@ impl Unwinding {
             self.modules.insert(id, known);
         }
         match self.modules.get_mut(&id) {
-            Some(Known::Placed { frames, base, start }) => {
+            Some(ModuleTables::Placed { frames, base, start }) => {
                 let inside = frames.address_of(offset).and_then(|address| address.checked_sub(*start));
                 inside.filter(|inside| *inside < u64::from(u32::MAX)).map_or(NOWHERE, |inside| *base + inside)
             }
-            Some(Known::Bare { chains, .. }) => {
+            Some(ModuleTables::Bare { chains, .. }) => {
                 *chains += 1;
                 NOWHERE
             }
@@ -220,8 +220,8 @@ impl Unwinding {
         }
     }
 
-    fn open(&mut self, profile: &Profile, id: ModuleId) -> Known {
-        let bare = |why| Known::Bare { why, chains: 0 };
+    fn open(&mut self, profile: &Profile, id: ModuleId) -> ModuleTables {
+        let bare = |why| ModuleTables::Bare { why, chains: 0 };
         let frames = match frames_of(profile, profile.modules.get(id)) {
             Ok(Some(frames)) if frames.has_tables() => frames,
             Ok(_) => return bare(None),
@@ -236,7 +236,7 @@ impl Unwinding {
         self.placed += 1;
         let base = self.placed * ROOM;
         machine.add(&frames, base, start, end);
-        Known::Placed { frames, base, start }
+        ModuleTables::Placed { frames, base, start }
     }
 
     fn is_trampoline(&mut self, profile: &Profile, id: ModuleId, offset: u64) -> bool {
@@ -244,7 +244,8 @@ impl Unwinding {
             return known;
         }
         self.made_up(profile, id, offset);
-        let is = matches!(self.modules.get(&id), Some(Known::Placed { frames, .. }) if frames.is_trampoline(offset));
+        let is =
+            matches!(self.modules.get(&id), Some(ModuleTables::Placed { frames, .. }) if frames.is_trampoline(offset));
         if self.trampolines.len() >= MOST_PLACES {
             self.trampolines.clear();
         }
@@ -281,8 +282,8 @@ impl Unwinding {
     }
 }
 
-fn bare_note(profile: &Profile, id: ModuleId, known: &Known) -> Option<String> {
-    let Known::Bare { why: Some(why), chains: chains @ 1.. } = known else { return None };
+fn bare_note(profile: &Profile, id: ModuleId, known: &ModuleTables) -> Option<String> {
+    let ModuleTables::Bare { why: Some(why), chains: chains @ 1.. } = known else { return None };
     let path = profile.names.get(profile.modules.get(id).path);
     let why = match why {
         Missing::Gone => "is not there".to_owned(),

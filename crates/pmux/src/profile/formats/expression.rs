@@ -48,13 +48,13 @@ pub(super) enum Expression {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Value<'r> {
+pub(super) enum ExpressionValue<'r> {
     Number(i64),
     Text(String),
     Bytes(&'r [u8], u8),
 }
 
-impl Value<'_> {
+impl ExpressionValue<'_> {
     pub(super) fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -71,33 +71,33 @@ pub(super) struct Eval<'a> {
 }
 
 impl<'a> Eval<'a> {
-    pub(super) fn value(&self, expression: &Expression) -> Option<Value<'a>> {
+    pub(super) fn value(&self, expression: &Expression) -> Option<ExpressionValue<'a>> {
         use Expression as E;
         Some(match expression {
-            E::Number(number) => Value::Number(*number),
-            E::Text(text) => Value::Text(text.clone()),
+            E::Number(number) => ExpressionValue::Number(*number),
+            E::Text(text) => ExpressionValue::Text(text.clone()),
             E::Field(index) => self.field(*index)?,
             E::FieldText(index) => {
                 let (bytes, ..) = self.format.fields.get(*index)?.contents(self.raw)?;
-                Value::Text(crate::bytes::until_zero(bytes))
+                ExpressionValue::Text(crate::bytes::until_zero(bytes))
             }
             E::FieldBytes(index) => {
                 let (bytes, _, width) = self.format.fields.get(*index)?.contents(self.raw)?;
-                Value::Bytes(bytes, width)
+                ExpressionValue::Bytes(bytes, width)
             }
             E::FieldLength(index) => {
                 let (bytes, ..) = self.format.fields.get(*index)?.contents(self.raw)?;
-                Value::Number(bytes.len() as i64)
+                ExpressionValue::Number(bytes.len() as i64)
             }
             E::Element(of, index) => {
                 let (of, index) = (self.value(of)?, self.number(index)?);
-                let Value::Bytes(bytes, width) = of else { return None };
+                let ExpressionValue::Bytes(bytes, width) = of else { return None };
                 let at = usize::try_from(index).ok()?.checked_mul(width.into())?;
-                Value::Number(number(bytes.get(at..at + usize::from(width))?)?.cast_signed())
+                ExpressionValue::Number(number(bytes.get(at..at + usize::from(width))?)?.cast_signed())
             }
             E::Unary(operator, of) => {
                 let of = self.number(of)?;
-                Value::Number(match operator {
+                ExpressionValue::Number(match operator {
                     '-' => of.wrapping_neg(),
                     '~' => !of,
                     '!' => i64::from(of == 0),
@@ -110,43 +110,43 @@ impl<'a> Eval<'a> {
                 if self.truth(condition)? { self.value(yes)? } else { self.value(no)? }
             }
             E::Cast { bytes, is_signed, of } => match self.value(of)? {
-                Value::Number(number) => Value::Number(cast(number, *bytes, *is_signed)),
+                ExpressionValue::Number(number) => ExpressionValue::Number(cast(number, *bytes, *is_signed)),
                 other => other,
             },
-            E::Flags { of, between, names } => Value::Text(flags(self.number(of)?, between, names)),
+            E::Flags { of, between, names } => ExpressionValue::Text(flags(self.number(of)?, between, names)),
             E::Symbolic { of, names } => {
                 let of = self.number(of)?;
                 let name = names.iter().find(|(value, _)| *value == of);
-                Value::Text(name.map_or_else(|| format!("{of:#x}"), |(_, name)| name.clone()))
+                ExpressionValue::Text(name.map_or_else(|| format!("{of:#x}"), |(_, name)| name.clone()))
             }
             E::Hex { of, length } => {
-                let Value::Bytes(bytes, _) = self.value(of)? else { return None };
+                let ExpressionValue::Bytes(bytes, _) = self.value(of)? else { return None };
                 let length = usize::try_from(self.number(length)?).ok()?;
                 let text: Vec<String> = bytes.get(..length)?.iter().map(|byte| format!("{byte:02x}")).collect();
-                Value::Text(text.join(" "))
+                ExpressionValue::Text(text.join(" "))
             }
             E::Array { of, count, bytes } => {
-                let Value::Bytes(all, _) = self.value(of)? else { return None };
+                let ExpressionValue::Bytes(all, _) = self.value(of)? else { return None };
                 let width = usize::try_from(self.number(bytes)?).ok()?.max(1);
                 let count = usize::try_from(self.number(count)?).ok()?;
                 let numbers: Option<Vec<String>> =
                     all.chunks_exact(width).take(count).map(|one| Some(format!("{:#x}", number(one)?))).collect();
-                Value::Text(format!("{{{}}}", numbers?.join(",")))
+                ExpressionValue::Text(format!("{{{}}}", numbers?.join(",")))
             }
         })
     }
 
-    fn field(&self, index: usize) -> Option<Value<'a>> {
+    fn field(&self, index: usize) -> Option<ExpressionValue<'a>> {
         let field = self.format.fields.get(index)?;
         let (bytes, is_text, width) = field.contents(self.raw)?;
         if is_text {
-            return Some(Value::Text(crate::bytes::until_zero(bytes)));
+            return Some(ExpressionValue::Text(crate::bytes::until_zero(bytes)));
         }
         if bytes.len() != usize::from(width) || !matches!(field.storage, Storage::Numbers { .. }) {
-            return Some(Value::Bytes(bytes, width));
+            return Some(ExpressionValue::Bytes(bytes, width));
         }
         let value = number(bytes)?;
-        Some(Value::Number(if field.is_signed { extended(value, bytes.len()) } else { value.cast_signed() }))
+        Some(ExpressionValue::Number(if field.is_signed { extended(value, bytes.len()) } else { value.cast_signed() }))
     }
 
     fn number(&self, expression: &Expression) -> Option<i64> {
@@ -155,23 +155,23 @@ impl<'a> Eval<'a> {
 
     fn truth(&self, expression: &Expression) -> Option<bool> {
         Some(match self.value(expression)? {
-            Value::Number(number) => number != 0,
-            Value::Text(_) | Value::Bytes(..) => true,
+            ExpressionValue::Number(number) => number != 0,
+            ExpressionValue::Text(_) | ExpressionValue::Bytes(..) => true,
         })
     }
 
-    fn binary(&self, operator: &str, left: &Expression, right: &Expression) -> Option<Value<'a>> {
+    fn binary(&self, operator: &str, left: &Expression, right: &Expression) -> Option<ExpressionValue<'a>> {
         let lazy = match operator {
             "&&" => Some(self.truth(left)? && self.truth(right)?),
             "||" => Some(self.truth(left)? || self.truth(right)?),
             _ => None,
         };
         if let Some(truth) = lazy {
-            return Some(Value::Number(truth.into()));
+            return Some(ExpressionValue::Number(truth.into()));
         }
         let (a, b) = (self.number(left)?, self.number(right)?);
         let shift = u32::try_from(b).unwrap_or(64);
-        Some(Value::Number(match operator {
+        Some(ExpressionValue::Number(match operator {
             "+" => a.wrapping_add(b),
             "-" => a.wrapping_sub(b),
             "*" => a.wrapping_mul(b),

@@ -57,7 +57,7 @@ pub struct Format {
     /// Its fields, in order, those that all have in common first.
     pub fields: Vec<Field>,
     /// Format string and arguments; `None` where the description is not understood.
-    printing: Option<(Vec<print::Piece>, Vec<Expression>)>,
+    printing: Option<(Vec<print::FormatPiece>, Vec<Expression>)>,
 }
 
 /// A value of a field.

@@ -72,7 +72,7 @@ fn element_bytes(kind: &str) -> u8 {
     }
 }
 
-fn printing(format: &Format, text: &str) -> Option<(Vec<print::Piece>, Vec<E>)> {
+fn printing(format: &Format, text: &str) -> Option<(Vec<print::FormatPiece>, Vec<E>)> {
     let mut parser = Parser { format, rest: text.trim(), depth: 0 };
     let template = parser.strings()?;
     let mut arguments = Vec::new();

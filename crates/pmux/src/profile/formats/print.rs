@@ -2,13 +2,13 @@
 //!
 //! **Invariant:** the width of a number is what its conversion says, as in the kernel; nothing is wider than [`WIDEST`].
 
-use super::expression::{Eval, Expression, Value};
+use super::expression::{Eval, Expression, ExpressionValue};
 use std::fmt::Write;
 
 const WIDEST: usize = 512;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Piece {
+pub(super) enum FormatPiece {
     Text(String),
     Conversion(Conversion),
 }
@@ -43,7 +43,7 @@ impl Default for Width {
 }
 
 /// Takes a format string apart. `None` where it is not understood.
-pub(super) fn pieces(template: &str) -> Option<Vec<Piece>> {
+pub(super) fn pieces(template: &str) -> Option<Vec<FormatPiece>> {
     let (mut pieces, mut text) = (Vec::new(), String::new());
     let mut rest = template.chars().peekable();
     while let Some(c) = rest.next() {
@@ -57,7 +57,7 @@ pub(super) fn pieces(template: &str) -> Option<Vec<Piece>> {
             continue;
         }
         if !text.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(FormatPiece::Text(std::mem::take(&mut text)));
         }
         let mut found = Conversion { bytes: 4, ..Conversion::default() };
         while let Some(flag) = rest.next_if(|c| matches!(c, '-' | '0' | '+' | '#' | ' ')) {
@@ -89,10 +89,10 @@ pub(super) fn pieces(template: &str) -> Option<Vec<Piece>> {
         if !matches!(found.kind, 'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'c' | 's' | 'p') {
             return None;
         }
-        pieces.push(Piece::Conversion(found));
+        pieces.push(FormatPiece::Conversion(found));
     }
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        pieces.push(FormatPiece::Text(text));
     }
     Some(pieces)
 }
@@ -111,7 +111,7 @@ fn width(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Width {
 
 /// Adds the text. `None` where something has no value.
 pub(super) fn print(
-    pieces: &[Piece],
+    pieces: &[FormatPiece],
     arguments: &[Expression],
     eval: &Eval<'_>,
     symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>,
@@ -120,8 +120,8 @@ pub(super) fn print(
     let mut arguments = arguments.iter();
     for piece in pieces {
         match piece {
-            Piece::Text(text) => out.push_str(text),
-            Piece::Conversion(conversion) => {
+            FormatPiece::Text(text) => out.push_str(text),
+            FormatPiece::Conversion(conversion) => {
                 let mut number = |width: Width| match width {
                     Width::Is(width) => Some(width),
                     Width::Argument => {
@@ -145,11 +145,11 @@ fn convert(
     conversion: &Conversion,
     width: usize,
     precision: Option<usize>,
-    value: &Value<'_>,
+    value: &ExpressionValue<'_>,
     symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>,
     out: &mut String,
 ) -> Option<()> {
-    if let (Some(base), Value::Number(number), 0, None) = (conversion.plain_base(), value, width, precision) {
+    if let (Some(base), ExpressionValue::Number(number), 0, None) = (conversion.plain_base(), value, width, precision) {
         let (unsigned, is_signed) = (conversion.cut(*number), conversion.kind == 'd' || conversion.kind == 'i');
         let signed = super::extended(unsigned, conversion.bytes.into());
         if is_signed && signed < 0 {
@@ -159,13 +159,13 @@ fn convert(
         return Some(());
     }
     let text = match (conversion.kind, value) {
-        ('s', Value::Text(text)) => match precision {
+        ('s', ExpressionValue::Text(text)) => match precision {
             Some(most) => text.chars().take(most).collect(),
             None => text.clone(),
         },
         // Text that is somewhere in the kernel's memory, which was not kept.
-        ('s', Value::Number(address)) => format!("{address:#x}"),
-        ('s', Value::Bytes(bytes, 1)) => crate::bytes::until_zero(bytes),
+        ('s', ExpressionValue::Number(address)) => format!("{address:#x}"),
+        ('s', ExpressionValue::Bytes(bytes, 1)) => crate::bytes::until_zero(bytes),
         ('p', _) => pointer(&conversion.pointer, value, symbol)?,
         ('c', _) => char::from_u32(value.number()? as u32 & 0xff)?.to_string(),
         (kind, _) => digits(kind, conversion, precision, value.number()?),
@@ -249,10 +249,14 @@ fn digits(kind: char, conversion: &Conversion, precision: Option<usize>, number:
     text
 }
 
-fn pointer(kind: &str, value: &Value<'_>, symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>) -> Option<String> {
+fn pointer(
+    kind: &str,
+    value: &ExpressionValue<'_>,
+    symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>,
+) -> Option<String> {
     let first = kind.chars().next().unwrap_or(' ');
     if first == 'I' {
-        let Value::Bytes(bytes, _) = value else { return None };
+        let ExpressionValue::Bytes(bytes, _) = value else { return None };
         return internet_address(kind, bytes);
     }
     let address = value.number()?.cast_unsigned();

@@ -1,11 +1,13 @@
 //! Where the names of a module come from.
 //!
-//! What it is: [`Code`], by the kind of module. Read first: [`Code::open`].
+//! What it is: [`SymbolSource`], by the kind of module. Read first: [`SymbolSource::open`].
 //!
 //! **Invariant:** who asks the same again gets the same answer.
 
 use crate::profile::{ModuleId, ModuleKind, Profile};
-use crate::symbol::{CodeRange, FileCode, Frame, JitCode, KernelAnswers, KernelCode, Missing, Named, VdsoCode};
+use crate::symbol::{
+    CodeRange, FileCode, JitCode, KernelAnswers, KernelCode, Missing, NamedFunction, ResolvedFrame, VdsoCode,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use std::sync::Arc;
 pub(super) type FindKernel<'k> = dyn Fn() -> Option<&'k KernelCode> + 'k;
 
 /// Where the names of a module come from.
-pub(super) enum Code {
+pub(super) enum SymbolSource {
     File(Box<FileCode>),
     Kernel,
     /// The same, where answers are kept.
@@ -26,11 +28,11 @@ pub(super) enum Code {
     Jit(JitCode),
     Vdso(VdsoCode),
     /// The whole module is one function.
-    One(Named),
+    One(NamedFunction),
     None,
 }
 
-impl Code {
+impl SymbolSource {
     /// Finds what a module's names come from.
     pub(super) fn open(profile: &Profile, id: ModuleId) -> Self {
         let module = profile.modules.get(id);
@@ -46,7 +48,7 @@ impl Code {
             // Addresses that no record has told of are the kernel's own, if it knows them.
             ModuleKind::Unknown if id == ModuleId::UNKNOWN_KERNEL => Self::Kernel,
             ModuleKind::Unknown | ModuleKind::Memory => Self::None,
-            ModuleKind::KernelSymbol => Self::One(Named { name: path.into(), start: module.start }),
+            ModuleKind::KernelSymbol => Self::One(NamedFunction { name: path.into(), start: module.start }),
             ModuleKind::Vdso => {
                 let build_id = module.build_id.as_ref().map(|id| id.as_bytes());
                 let found = VdsoCode::of_this_machine().filter(|code| match build_id {
@@ -64,7 +66,7 @@ impl Code {
         }
     }
 
-    pub(super) fn function(&mut self, kernel: &FindKernel<'_>, address: u64) -> Option<Named> {
+    pub(super) fn function(&mut self, kernel: &FindKernel<'_>, address: u64) -> Option<NamedFunction> {
         match self {
             Self::File(code) => code.function(address),
             Self::Kernel => kernel()?.function(address),
@@ -78,7 +80,7 @@ impl Code {
     }
 
     /// The functions at an address, the innermost inlined one first, with their sources. Empty where nothing is known.
-    pub(super) fn lines(&mut self, kernel: &FindKernel<'_>, address: u64) -> Arc<[Frame]> {
+    pub(super) fn lines(&mut self, kernel: &FindKernel<'_>, address: u64) -> Arc<[ResolvedFrame]> {
         match self {
             Self::File(code) => code.lines(address),
             Self::Kernel => kernel().map(|kernel| kernel.lines(address)).unwrap_or_default(),

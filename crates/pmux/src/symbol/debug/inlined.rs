@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** it is looked for one only when a name was not found; what is looked at has an end.
 
-use super::lines::Lines;
+use super::lines::LineTable;
 use gimli::{AttributeValue, DebuggingInformationEntry, Reader as _, Unit, constants};
 
 /// So many entries are looked at: about a second's work.
@@ -18,7 +18,7 @@ pub(in super::super) struct Declared {
     pub(in super::super) line: u32,
 }
 
-impl Lines<'_> {
+impl LineTable<'_> {
     /// Where functions of this name are declared that were inlined.
     pub(in super::super) fn inlined(&self, name: &str) -> Vec<Declared> {
         let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! From a line of source code to the addresses where its code begins.
 //!
 //! What it is: all line tables are looked through, of which only those are unpacked that mention the file. Read first:
-//! [`Lines::find`].
+//! [`LineTable::find`].
 //!
 //! **Invariant:** an address is given only where a table says that a statement begins there.
 
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LONGEST_PATH: usize = 4096;
 
 /// The line tables of a file.
-pub(in super::super) struct Lines<'d> {
+pub(in super::super) struct LineTable<'d> {
     pub(super) dwarf: &'d gimli::Dwarf<Reader>,
 }
 
@@ -38,7 +38,7 @@ pub(in super::super) enum LineHit {
     NoFile(Vec<String>),
 }
 
-impl<'d> Lines<'d> {
+impl<'d> LineTable<'d> {
     pub(super) fn of(dwarf: &'d gimli::Dwarf<Reader>) -> Self {
         Self { dwarf }
     }

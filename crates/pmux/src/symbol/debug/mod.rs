@@ -12,11 +12,11 @@ mod inlined;
 mod lines;
 
 pub(super) use lines::LineHit;
-use lines::Lines;
+use lines::LineTable;
 
 use super::elf::Sections;
 use super::names;
-use super::place::Frame;
+use super::place::ResolvedFrame;
 use gimli::{EndianArcSlice, Reader as _, RunTimeEndian, Section, SectionId};
 use object::Endianness;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Debug {
     /// The functions that an address belongs to, the innermost inlined one first. Empty where nothing is known.
     ///
     /// The address is as the file counts.
-    pub(super) fn frames(&self, address: u64) -> Vec<Frame> {
+    pub(super) fn frames(&self, address: u64) -> Vec<ResolvedFrame> {
         let mut found = Vec::new();
         // Parts in yet other files (split DWARF) are left out: the lines are in this one.
         let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else { return found };
@@ -64,7 +64,7 @@ impl Debug {
             let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
             let function = name.map(|name| names::brief(name.as_bytes()));
             let (file, line) = shown(frame.location.as_ref());
-            found.push(Frame { function, offset: None, file, line });
+            found.push(ResolvedFrame { function, offset: None, file, line });
             if found.len() >= DEEPEST {
                 break;
             }
@@ -73,13 +73,13 @@ impl Debug {
             && let Ok(Some(location)) = self.context.find_location(address)
         {
             let (file, line) = shown(Some(&location));
-            found.push(Frame { function: None, offset: None, file, line });
+            found.push(ResolvedFrame { function: None, offset: None, file, line });
         }
         found
     }
 
-    pub(super) fn lines(&self) -> Lines<'_> {
-        Lines::of(&self.dwarf)
+    pub(super) fn lines(&self) -> LineTable<'_> {
+        LineTable::of(&self.dwarf)
     }
 }
 

@@ -27,7 +27,7 @@ const LARGEST_RATIO: u64 = 1 << 8;
 const ANY_RATIO_BYTES: u64 = 1 << 20;
 
 /// The opened file, read piece by piece.
-type Data = ReadCache<File>;
+type ElfData = ReadCache<File>;
 
 /// A program or library.
 #[derive(Debug)]
@@ -45,11 +45,11 @@ pub(super) struct Elf {
     /// Its functions and variables.
     pub(super) symbols: SymbolTable,
     /// Whether the linker's own table of symbols is there.
-    pub(super) table: Table,
+    pub(super) table: SymbolCoverage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Table {
+pub(super) enum SymbolCoverage {
     /// It has all.
     Full,
     /// It was stripped, but has the names of its functions.
@@ -136,16 +136,16 @@ where
         |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
     let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, checksum)| (string(name), checksum));
     let mut symbols = SymbolTable::default();
-    let mut table = Table::Full;
+    let mut table = SymbolCoverage::Full;
     if !add_table(file, elf::SHT_SYMTAB, &segments, &mut symbols)? {
-        table = Table::Stripped;
+        table = SymbolCoverage::Stripped;
         add_table(file, elf::SHT_DYNSYM, &segments, &mut symbols)?;
         let packed = file.section_by_name(packed::SECTION).and_then(|section| section.data().ok());
         if let Some(unpacked) = packed.and_then(packed::unpacked)
             && let Ok(inside) = ElfFile::<E, &[u8]>::parse(&unpacked[..])
             && add_table(&inside, elf::SHT_SYMTAB, &segments, &mut symbols) == Ok(true)
         {
-            table = Table::Functions;
+            table = SymbolCoverage::Functions;
         }
     }
     add_plt(file, &mut symbols);
@@ -234,7 +234,7 @@ where
     // Each function once or twice: a file in which many entries have one long name is none that a linker wrote.
     let mut left = names.len().saturating_mul(4);
     for (address, code) in tables {
-        for plt::Entry { address, size, symbol } in plt::entries(machine, address, code, &slots) {
+        for plt::PltEntry { address, size, symbol } in plt::entries(machine, address, code, &slots) {
             let from = entries.get(symbol).and_then(|entry| names.get(entry.st_name(endian) as usize..));
             let name = from.and_then(|from| from.split(|&byte| byte == 0).next()).filter(|name| !name.is_empty());
             let Some(name) = name.filter(|name| name.len() <= left) else { continue };
@@ -267,11 +267,11 @@ where
 
 /// Named sections of a file, each of them unpacked and kept on its own.
 pub(super) struct Sections {
-    data: Data,
+    data: ElfData,
 }
 
 /// A section that is loaded into memory, or that debuggers read.
-pub(super) struct Section {
+pub(super) struct ElfSection {
     /// Its address, as the file counts.
     pub(super) address: u64,
     pub(super) bytes: Arc<[u8]>,
@@ -281,7 +281,7 @@ pub(super) struct Section {
 pub(super) struct Loaded<const N: usize> {
     pub(super) segments: Vec<Segment>,
     /// In the order of the names; `None` where there is none, or it is empty or broken.
-    pub(super) sections: [Option<Section>; N],
+    pub(super) sections: [Option<ElfSection>; N],
 }
 
 /// Looks for what is loaded of a file, and sections by their names.
@@ -297,7 +297,7 @@ pub(super) fn loaded<'data, R: ReadRef<'data>, const N: usize>(data: R, names: [
     };
     let one = |name: &str| {
         let bytes = section(&file, name).filter(|bytes| !bytes.is_empty())?;
-        Some(Section { address: file.section_by_name(name)?.address(), bytes })
+        Some(ElfSection { address: file.section_by_name(name)?.address(), bytes })
     };
     Ok(Loaded { segments, sections: names.map(one) })
 }

@@ -16,14 +16,14 @@ pub(super) struct Slot {
 
 /// An entry: its address, its length in bytes, and the number of the symbol that it jumps to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct PltEntry {
     pub(super) address: u64,
     pub(super) size: u64,
     pub(super) symbol: usize,
 }
 
 /// The entries of a section at an address, where the slots are those of all relocations, by address.
-pub(super) fn entries(machine: elf::Machine, address: u64, code: &[u8], slots: &[Slot]) -> Vec<Entry> {
+pub(super) fn entries(machine: elf::Machine, address: u64, code: &[u8], slots: &[Slot]) -> Vec<PltEntry> {
     let jumps: fn(u64, &[u8]) -> Option<u64> = match machine {
         elf::EM_X86_64 => slot_of_x86_64,
         elf::EM_AARCH64 => slot_of_aarch64,
@@ -31,7 +31,7 @@ pub(super) fn entries(machine: elf::Machine, address: u64, code: &[u8], slots: &
     };
     // Some are 8 bytes long, most 16, on arm64 with branch targets 24.
     const STEP: usize = 8;
-    let mut found: Vec<Entry> = Vec::new();
+    let mut found: Vec<PltEntry> = Vec::new();
     for from in (0..code.len()).step_by(STEP) {
         let Some(at) = address.checked_add(from as u64) else { break };
         let Some(slot) = jumps(at, &code[from..]) else { continue };
@@ -41,7 +41,7 @@ pub(super) fn entries(machine: elf::Machine, address: u64, code: &[u8], slots: &
             last.size = at - last.address;
         }
         // Up to the next one.
-        found.push(Entry { address: at, size: end - at, symbol: slots[index].symbol });
+        found.push(PltEntry { address: at, size: end - at, symbol: slots[index].symbol });
     }
     if let Some(last) = found.last_mut() {
         last.size = last.size.min(24);
@@ -88,7 +88,7 @@ mod tests {
         // Of 8 bytes, as where all is bound at the start.
         code.extend([0xff, 0x25, 0xd2, 0x2f, 0, 0, 0x66, 0x90]);
         let found = entries(elf::EM_X86_64, 0x1000, &code, &slots);
-        let entry = |address, size, symbol| Entry { address, size, symbol };
+        let entry = |address, size, symbol| PltEntry { address, size, symbol };
         assert_eq!(found, [entry(0x1010, 16, 0), entry(0x1020, 16, 0x10), entry(0x1030, 8, 8)]);
         assert_eq!(entries(elf::EM_X86_64, u64::MAX - 8, &code, &slots), []);
         for cut in 0..code.len() {
@@ -103,9 +103,9 @@ mod tests {
         let words: [u32; 4] = [0xb000_0090, 0xf947_f611, 0x913f_a210, 0xd61f_0220];
         let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let found = entries(elf::EM_AARCH64, 0x630, &code, &slots);
-        assert_eq!(found, [Entry { address: 0x630, size: 16, symbol: 3 }]);
+        assert_eq!(found, [PltEntry { address: 0x630, size: 16, symbol: 3 }]);
         let with_target: Vec<u8> = [0xd503_245f_u32.to_le_bytes().as_slice(), &code, &[0; 4]].concat();
         let found = entries(elf::EM_AARCH64, 0x630, &with_target, &slots);
-        assert_eq!(found, [Entry { address: 0x630, size: 24, symbol: 3 }]);
+        assert_eq!(found, [PltEntry { address: 0x630, size: 24, symbol: 3 }]);
     }
 }

@@ -4,10 +4,10 @@
 
 use super::super::elf::Kind;
 use super::super::kernel::{KernelSymbol, LOWEST};
-use super::super::{Symbolizer, Wanted, names};
+use super::super::{AddressSpec, Symbolizer, names};
 use super::error::beyond;
 use super::symbol::{Extent, is_code};
-use super::{Candidate, FindError, Finding, Found, FoundKind, Others};
+use super::{Candidate, FindError, Finding, FoundAddress, FoundKind, Others};
 use crate::event::nearest::nearest;
 use crate::text::printable;
 
@@ -21,7 +21,7 @@ impl Symbolizer {
         name: &str,
         module: Option<&str>,
         offset: u64,
-        wanted: &Wanted,
+        wanted: &AddressSpec,
     ) -> Result<Finding, FindError> {
         let kernel = self.kernel().map_err(|reason| FindError::NoKernelNames { reason })?;
         if kernel.names().next().is_none() {
@@ -79,7 +79,7 @@ impl Symbolizer {
         let module = symbol.module.map_or_else(|| "[kernel]".to_owned(), |module| format!("[{module}]"));
         let address = symbol.address.wrapping_add(offset);
         let name = extent.shown();
-        Ok(Finding::Found(vec![Found { address, len, access, kind, name, module: Some(module.into()), notes }]))
+        Ok(Finding::Found(vec![FoundAddress { address, len, access, kind, name, module: Some(module.into()), notes }]))
     }
 }
 

@@ -4,9 +4,9 @@
 //! was inlined somewhere.
 
 use super::super::debug::LineHit;
-use super::super::{ProcessImage, Symbolizer, Wanted};
+use super::super::{AddressSpec, ProcessImage, Symbolizer};
 use super::error::LISTED;
-use super::{FindError, Finding, Found, FoundKind, Mapped, Role, shown_file};
+use super::{FileRole, FindError, Finding, FoundAddress, FoundKind, Mapped, shown_file};
 use crate::event::Access;
 use crate::event::nearest::nearest;
 use crate::text::printable;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Looking for a line in files in turn: what was found so far that isn't it.
 #[derive(Default)]
-struct Search {
+struct LineSearch {
     /// Source files of what is asked about first: the program, or what was named.
     files: Vec<String>,
     /// The last line with code of a file that has the name.
@@ -31,7 +31,7 @@ impl Symbolizer {
         called: Option<&str>,
         file: &str,
         line: u32,
-        wanted: &Wanted,
+        wanted: &AddressSpec,
         image: &ProcessImage,
     ) -> Result<Finding, FindError> {
         let mapped = self.mapped(image)?;
@@ -42,31 +42,31 @@ impl Symbolizer {
         {
             return Ok(Finding::NotYet(self.unknown_module(called, "", &mapped, image)));
         }
-        let mut search = Search::default();
+        let mut search = LineSearch::default();
         for &one in &among {
-            let mut other = Search::default();
-            let first = called.is_some() || one.role == Role::Program;
+            let mut other = LineSearch::default();
+            let first = called.is_some() || one.role == FileRole::Program;
             let search = if first { &mut search } else { &mut other };
             if let Some(found) = self.line_in(one, file, line, wanted, search)? {
                 return Ok(Finding::Found(found));
             }
         }
-        let program: Vec<Mapped> = among.iter().filter(|one| one.role == Role::Program).copied().collect();
+        let program: Vec<Mapped> = among.iter().filter(|one| one.role == FileRole::Program).copied().collect();
         let place = if called.is_some() || program.is_empty() {
             self.described(&among, image)
         } else {
             self.described(&program, image)
         };
         let error = match search {
-            Search { behind: Some(last), .. } => {
+            LineSearch { behind: Some(last), .. } => {
                 let others = match last {
                     0 => "and neither has any other line".to_owned(),
                     last => format!("and none behind it has: the last is {last}"),
                 };
                 FindError::Other(format!("line {line} of {} has no code, {others}", printable(file)))
             }
-            Search { any: false, .. } => FindError::NoLines { place },
-            Search { files, .. } => {
+            LineSearch { any: false, .. } => FindError::NoLines { place },
+            LineSearch { files, .. } => {
                 let suggestions = nearest(shown_file(file), files);
                 FindError::UnknownFile { file: file.to_owned(), place, suggestions }
             }
@@ -79,9 +79,9 @@ impl Symbolizer {
         one: Mapped,
         file: &str,
         line: u32,
-        wanted: &Wanted,
-        search: &mut Search,
-    ) -> Result<Option<Vec<Found>>, FindError> {
+        wanted: &AddressSpec,
+        search: &mut LineSearch,
+    ) -> Result<Option<Vec<FoundAddress>>, FindError> {
         let module = &mut self.modules[one.module];
         let Some(hit) = module.lines_at(file, line) else { return Ok(None) };
         search.any = true;
@@ -122,7 +122,7 @@ impl Symbolizer {
             if index == 0 && addresses.len() > 1 {
                 notes.push(format!("{name} is in {} places of {}", addresses.len(), module.name()));
             }
-            Found {
+            FoundAddress {
                 address: address.wrapping_add(one.bias),
                 len: access.default_len(),
                 access,

@@ -14,9 +14,9 @@ mod symbol;
 pub use error::{Candidate, FindError, Others, Stripped};
 
 use super::image::ProcessImage;
-use super::module::{Module, is_called};
+use super::module::{LoadedModule, is_called};
 use super::symbolizer::Symbolizer;
-use super::wanted::{KERNEL, Wanted, What};
+use super::wanted::{AddressForm, AddressSpec, KERNEL};
 use super::{kernel as names_of_kernel, place};
 use crate::event::Access;
 use crate::text::printable;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Where to look.
 #[derive(Clone, Copy, Debug)]
-pub enum Scope<'i> {
+pub enum SearchScope<'i> {
     /// In a process, and for names that it doesn't have in the kernel.
     Process(&'i ProcessImage),
     /// In the kernel only.
@@ -36,14 +36,14 @@ pub enum Scope<'i> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding {
     /// It is here: usually in one place, a line of inlined code in several.
-    Found(Vec<Found>),
+    Found(Vec<FoundAddress>),
     /// It isn't here, but something may be mapped later that has it. What to say if nothing comes.
     NotYet(FindError),
 }
 
 /// Something that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct FoundAddress {
     /// Its address in the process, or in the kernel.
     pub address: u64,
     /// How many bytes: as many as were asked for, or as many as the variable has, which may be more than one
@@ -92,12 +92,12 @@ struct Mapped {
     module: usize,
     /// What to add to the file's addresses.
     bias: u64,
-    role: Role,
+    role: FileRole,
 }
 
 /// What a file is to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
+enum FileRole {
     Program,
     Library,
 }
@@ -111,44 +111,46 @@ impl Symbolizer {
     /// # Errors
     /// [`FindError`], whose text is meant for the user. [`Finding::NotYet`] is none, as long as the process may map
     /// more.
-    pub fn find(&mut self, wanted: &Wanted, scope: Scope<'_>) -> Result<Finding, FindError> {
+    pub fn find(&mut self, wanted: &AddressSpec, scope: SearchScope<'_>) -> Result<Finding, FindError> {
         match (&wanted.what, scope) {
-            (What::Address(address), scope) => Ok(Finding::Found(vec![self.plain(*address, wanted, scope)?])),
-            (What::Symbol { module: Some(module), name, offset }, _) if self.is_kernel(module, scope) => {
+            (AddressForm::Address(address), scope) => Ok(Finding::Found(vec![self.plain(*address, wanted, scope)?])),
+            (AddressForm::Symbol { module: Some(module), name, offset }, _) if self.is_kernel(module, scope) => {
                 let module = (module != KERNEL).then_some(module.as_str());
                 self.in_kernel(name, module, *offset, wanted)
             }
-            (What::InModule { module, address }, _) if module == KERNEL => {
-                Ok(Finding::Found(vec![self.plain(*address, wanted, Scope::Kernel)?]))
+            (AddressForm::InModule { module, address }, _) if module == KERNEL => {
+                Ok(Finding::Found(vec![self.plain(*address, wanted, SearchScope::Kernel)?]))
             }
-            (What::Symbol { module: None, name, offset }, Scope::Kernel) => self.in_kernel(name, None, *offset, wanted),
-            (What::Line { module: Some(module), .. }, _) if module == KERNEL => {
+            (AddressForm::Symbol { module: None, name, offset }, SearchScope::Kernel) => {
+                self.in_kernel(name, None, *offset, wanted)
+            }
+            (AddressForm::Line { module: Some(module), .. }, _) if module == KERNEL => {
                 Err(FindError::NoLines { place: "the kernel".to_owned() })
             }
-            (_, Scope::Kernel) => Err(FindError::Other(format!(
+            (_, SearchScope::Kernel) => Err(FindError::Other(format!(
                 "'{}' is in a program, and each process has its own addresses: name a command, or a process with -p",
                 printable(&wanted.to_string())
             ))),
-            (What::InModule { module, address }, Scope::Process(image)) => {
+            (AddressForm::InModule { module, address }, SearchScope::Process(image)) => {
                 self.in_module(module, *address, wanted, image)
             }
-            (What::Symbol { module, name, offset }, Scope::Process(image)) => {
+            (AddressForm::Symbol { module, name, offset }, SearchScope::Process(image)) => {
                 self.symbol(module.as_deref(), name, *offset, wanted, image)
             }
-            (What::Line { module, file, line }, Scope::Process(image)) => {
+            (AddressForm::Line { module, file, line }, SearchScope::Process(image)) => {
                 self.line(module.as_deref(), file, *line, wanted, image)
             }
         }
     }
 
     /// Whether a module is the kernel or one of its own.
-    fn is_kernel(&mut self, module: &str, scope: Scope<'_>) -> bool {
+    fn is_kernel(&mut self, module: &str, scope: SearchScope<'_>) -> bool {
         module == KERNEL
             || module.starts_with('[')
-            || matches!(scope, Scope::Kernel) && self.kernel().is_ok_and(|kernel| kernel.has_module(module))
+            || matches!(scope, SearchScope::Kernel) && self.kernel().is_ok_and(|kernel| kernel.has_module(module))
     }
 
-    fn plain(&mut self, address: u64, wanted: &Wanted, scope: Scope<'_>) -> Result<Found, FindError> {
+    fn plain(&mut self, address: u64, wanted: &AddressSpec, scope: SearchScope<'_>) -> Result<FoundAddress, FindError> {
         let mut notes = Vec::new();
         let mut module = None;
         let kind = if address >= names_of_kernel::LOWEST {
@@ -157,7 +159,7 @@ impl Symbolizer {
                 Some(kind) => FoundKind::of(symbol::is_code(kind)),
                 None => FoundKind::Unknown,
             }
-        } else if let Scope::Process(image) = scope {
+        } else if let SearchScope::Process(image) = scope {
             match image.mapping(address) {
                 Some(mapping) => {
                     module = mapping.file().map(|file| file.path.to_string_lossy().into());
@@ -191,13 +193,13 @@ impl Symbolizer {
             return Err(error::code_length(&name));
         }
         let len = wanted.len.unwrap_or(access.default_len());
-        Ok(Found { address, len, access, kind, name, module, notes })
+        Ok(FoundAddress { address, len, access, kind, name, module, notes })
     }
 
     /// What to write for an address that the file of the program has, and that the program has somewhere else.
     fn in_program_file(&mut self, address: u64, image: &ProcessImage) -> Option<String> {
         let mapped = self.mapped(image).ok()?;
-        let program = mapped.iter().find(|one| one.role == Role::Program && one.bias != 0)?;
+        let program = mapped.iter().find(|one| one.role == FileRole::Program && one.bias != 0)?;
         let module = &self.modules[program.module];
         module.elf.segments.iter().any(|segment| segment.holds(address)).then(|| module.target(address))
     }
@@ -207,7 +209,7 @@ impl Symbolizer {
         &mut self,
         called: &str,
         address: u64,
-        wanted: &Wanted,
+        wanted: &AddressSpec,
         image: &ProcessImage,
     ) -> Result<Finding, FindError> {
         let mapped = self.mapped(image)?;
@@ -227,7 +229,7 @@ impl Symbolizer {
         if access == Access::EXECUTE && wanted.len.is_some() {
             return Err(error::code_length(&name));
         }
-        Ok(Finding::Found(vec![Found {
+        Ok(Finding::Found(vec![FoundAddress {
             address: address.wrapping_add(found.bias),
             len: wanted.len.unwrap_or(access.default_len()),
             access,
@@ -245,14 +247,14 @@ impl Symbolizer {
     fn mapped(&mut self, image: &ProcessImage) -> Result<Vec<Mapped>, FindError> {
         let mut found = Vec::new();
         for (file, mapping) in image.files() {
-            let role = if image.is_program(file) { Role::Program } else { Role::Library };
+            let role = if image.is_program(file) { FileRole::Program } else { FileRole::Library };
             match self.module(image.pid(), mapping) {
                 Ok(module) => {
                     if let Some(bias) = self.modules[module].elf.bias(mapping.start, mapping.offset, true) {
                         found.push(Mapped { module, bias, role });
                     }
                 }
-                Err(reason) if role == Role::Program => {
+                Err(reason) if role == FileRole::Program => {
                     let path = printable(&file.path.to_string_lossy());
                     return Err(FindError::Other(format!(
                         "the symbols of {path} can't be read: {}",
@@ -322,7 +324,7 @@ fn shown_file(path: &str) -> &str {
     place::file_name(path)
 }
 
-impl Module {
+impl LoadedModule {
     /// What to write for an address of this file.
     fn target(&self, address: u64) -> String {
         format!("{}:{address:#x}", self.name())

@@ -3,11 +3,11 @@
 //! **Invariant:** of several that fit equally well one is taken only where the linker would take it: the one that all
 //! files can use before those that belong to a single source file.
 
-use super::super::elf::{Kind, Reach, Symbol, Table};
-use super::super::names::{Fit, Matcher, Rough};
-use super::super::{ProcessImage, Symbolizer, Wanted};
+use super::super::elf::{Kind, Reach, Symbol, SymbolCoverage};
+use super::super::names::{Fit, NameMatcher, Rough};
+use super::super::{AddressSpec, ProcessImage, Symbolizer};
 use super::error::{beyond, code_length};
-use super::{Candidate, FindError, Finding, Found, FoundKind, Mapped, Others, Role, Stripped};
+use super::{Candidate, FileRole, FindError, Finding, FoundAddress, FoundKind, Mapped, Others, Stripped};
 use crate::event::Access;
 use crate::event::nearest::nearest_by;
 use crate::text::printable;
@@ -24,7 +24,7 @@ const WORD_BYTES: u64 = 8;
 const MOST_LINES: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
-struct Hit {
+struct SymbolMatch {
     fit: Fit,
     mapped: Mapped,
     symbol: Symbol,
@@ -38,7 +38,7 @@ enum Spelling {
 }
 
 /// A way to write one down, where it can be written so.
-type Way<'w> = dyn Fn(&Hit) -> Option<String> + 'w;
+type NamedBy<'w> = dyn Fn(&SymbolMatch) -> Option<String> + 'w;
 
 /// Whether a name is read as it was meant when it is typed.
 fn is_plain(name: &str) -> bool {
@@ -56,18 +56,19 @@ impl Symbolizer {
         called: Option<&str>,
         name: &str,
         offset: u64,
-        wanted: &Wanted,
+        wanted: &AddressSpec,
         image: &ProcessImage,
     ) -> Result<Finding, FindError> {
         let mapped = self.mapped(image)?;
-        let matcher = Matcher::new(name);
+        let matcher = NameMatcher::new(name);
         let Some(called) = called else { return self.anywhere(&matcher, name, offset, wanted, image, &mapped) };
         let named: Vec<Mapped> =
             mapped.iter().filter(|one| self.modules[one.module].is_called(called)).copied().collect();
         if named.is_empty() {
             // It may be the source file of a static variable.
-            let from_file = |this: &Self, hit: &Hit| this.source_of(hit).as_deref() == Some(called);
-            let hits: Vec<Hit> = self.hits(&matcher, &mapped).into_iter().filter(|hit| from_file(self, hit)).collect();
+            let from_file = |this: &Self, hit: &SymbolMatch| this.source_of(hit).as_deref() == Some(called);
+            let hits: Vec<SymbolMatch> =
+                self.hits(&matcher, &mapped).into_iter().filter(|hit| from_file(self, hit)).collect();
             return match hits.is_empty() {
                 true => Ok(Finding::NotYet(self.unknown_module(called, name, &mapped, image))),
                 false => self.choose(hits, name, offset, wanted, &mapped),
@@ -84,14 +85,15 @@ impl Symbolizer {
     /// The program first, then its libraries, then the kernel.
     fn anywhere(
         &mut self,
-        matcher: &Matcher,
+        matcher: &NameMatcher,
         name: &str,
         offset: u64,
-        wanted: &Wanted,
+        wanted: &AddressSpec,
         image: &ProcessImage,
         mapped: &[Mapped],
     ) -> Result<Finding, FindError> {
-        let (program, libraries): (Vec<Mapped>, Vec<Mapped>) = mapped.iter().partition(|one| one.role == Role::Program);
+        let (program, libraries): (Vec<Mapped>, Vec<Mapped>) =
+            mapped.iter().partition(|one| one.role == FileRole::Program);
         for part in [&program, &libraries] {
             let hits = self.hits(matcher, part);
             if !hits.is_empty() {
@@ -116,31 +118,29 @@ impl Symbolizer {
         }
     }
 
-    fn hits(&self, matcher: &Matcher, among: &[Mapped]) -> Vec<Hit> {
+    fn hits(&self, matcher: &NameMatcher, among: &[Mapped]) -> Vec<SymbolMatch> {
         let mut hits = Vec::new();
         for &mapped in among {
             let table = &self.modules[mapped.module].elf.symbols;
-            hits.extend(
-                table
-                    .iter()
-                    .filter_map(|symbol| Some(Hit { fit: matcher.fit(table.name(symbol))?, mapped, symbol: *symbol })),
-            );
+            hits.extend(table.iter().filter_map(|symbol| {
+                Some(SymbolMatch { fit: matcher.fit(table.name(symbol))?, mapped, symbol: *symbol })
+            }));
         }
         let best = hits.iter().map(|hit| hit.fit).min();
         hits.retain(|hit| Some(hit.fit) == best);
         hits
     }
 
-    fn source_of(&self, hit: &Hit) -> Option<String> {
+    fn source_of(&self, hit: &SymbolMatch) -> Option<String> {
         self.modules[hit.mapped.module].elf.symbols.source(&hit.symbol)
     }
 
     fn choose(
         &mut self,
-        mut hits: Vec<Hit>,
+        mut hits: Vec<SymbolMatch>,
         name: &str,
         offset: u64,
-        wanted: &Wanted,
+        wanted: &AddressSpec,
         mapped: &[Mapped],
     ) -> Result<Finding, FindError> {
         let mut notes = Vec::new();
@@ -148,12 +148,12 @@ impl Symbolizer {
         hits.dedup_by_key(|hit| (hit.mapped.module, hit.symbol.address, hit.symbol.kind));
         // The access may say which of a function and a variable is meant.
         if let Some(access) = wanted.access {
-            let fits = |hit: &Hit| is_code(hit.symbol.kind) == (access == Access::EXECUTE);
+            let fits = |hit: &SymbolMatch| is_code(hit.symbol.kind) == (access == Access::EXECUTE);
             if hits.iter().any(fits) {
                 hits.retain(fits);
             }
         }
-        let global = |hit: &Hit| hit.symbol.reach == Reach::Global;
+        let global = |hit: &SymbolMatch| hit.symbol.reach == Reach::Global;
         if hits.len() > 1 && hits.iter().filter(|hit| global(hit)).count() == 1 {
             let others = self.candidates(hits.iter().filter(|hit| !global(hit)));
             let others: Vec<String> = others.into_iter().map(|other| other.target).collect();
@@ -168,12 +168,12 @@ impl Symbolizer {
     }
 
     /// The program's own copy of a library's variable, where it has one: then the library uses it as well.
-    fn in_use(&self, hit: Hit, mapped: &[Mapped], notes: &mut Vec<String>) -> Hit {
+    fn in_use(&self, hit: SymbolMatch, mapped: &[Mapped], notes: &mut Vec<String>) -> SymbolMatch {
         let library = &self.modules[hit.mapped.module];
-        if hit.mapped.role == Role::Program || hit.symbol.kind != Kind::Data || hit.symbol.reach != Reach::Global {
+        if hit.mapped.role == FileRole::Program || hit.symbol.kind != Kind::Data || hit.symbol.reach != Reach::Global {
             return hit;
         }
-        let Some(&program) = mapped.iter().find(|one| one.role == Role::Program) else { return hit };
+        let Some(&program) = mapped.iter().find(|one| one.role == FileRole::Program) else { return hit };
         let table = &self.modules[program.module].elf.symbols;
         let raw = library.elf.symbols.name(&hit.symbol);
         let copy = table
@@ -185,10 +185,16 @@ impl Symbolizer {
             self.modules[program.module].name(),
             library.name()
         ));
-        Hit { mapped: program, symbol, ..hit }
+        SymbolMatch { mapped: program, symbol, ..hit }
     }
 
-    fn found(&self, hit: &Hit, offset: u64, wanted: &Wanted, mut notes: Vec<String>) -> Result<Found, FindError> {
+    fn found(
+        &self,
+        hit: &SymbolMatch,
+        offset: u64,
+        wanted: &AddressSpec,
+        mut notes: Vec<String>,
+    ) -> Result<FoundAddress, FindError> {
         let module = &self.modules[hit.mapped.module];
         let symbol = &hit.symbol;
         let name = module.readable(symbol);
@@ -204,7 +210,7 @@ impl Symbolizer {
         if symbol.kind == Kind::Chooser {
             notes.push(format!("{name} is chosen from several when the program starts: this is the code that chooses"));
         }
-        Ok(Found {
+        Ok(FoundAddress {
             address: symbol.address.wrapping_add(hit.mapped.bias).wrapping_add(offset),
             len,
             access,
@@ -216,26 +222,28 @@ impl Symbolizer {
     }
 
     /// What to write for each of several.
-    fn candidates<'h>(&self, hits: impl Iterator<Item = &'h Hit>) -> Vec<Candidate> {
-        let hits: Vec<&Hit> = hits.collect();
-        let once = |text: &str, of: &Way<'_>| hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1;
+    fn candidates<'h>(&self, hits: impl Iterator<Item = &'h SymbolMatch>) -> Vec<Candidate> {
+        let hits: Vec<&SymbolMatch> = hits.collect();
+        let once =
+            |text: &str, of: &NamedBy<'_>| hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1;
         // As the source has it, if that tells it from the others and can be typed; else as the linker has it.
-        let name = |hit: &Hit, spelling| {
+        let name = |hit: &SymbolMatch, spelling| {
             let module = &self.modules[hit.mapped.module];
             match spelling {
                 Spelling::Linker => Some(String::from_utf8_lossy(module.elf.symbols.name(&hit.symbol)).into_owned()),
                 Spelling::Source => Some(module.readable(&hit.symbol)).filter(|name| is_plain(name)),
             }
         };
-        let by_source = |hit: &Hit, spelling| {
+        let by_source = |hit: &SymbolMatch, spelling| {
             let name = name(hit, spelling).filter(|name| !name.contains("::"))?;
             (hit.symbol.reach == Reach::Local).then(|| Some(format!("{}:{name}", self.source_of(hit)?)))?
         };
-        let by_module =
-            |hit: &Hit, spelling| Some(format!("{}:{}", self.modules[hit.mapped.module].name(), name(hit, spelling)?));
-        let candidate = |hit: &&Hit| {
+        let by_module = |hit: &SymbolMatch, spelling| {
+            Some(format!("{}:{}", self.modules[hit.mapped.module].name(), name(hit, spelling)?))
+        };
+        let candidate = |hit: &&SymbolMatch| {
             let module = &self.modules[hit.mapped.module];
-            let ways: [&Way<'_>; 6] = [
+            let ways: [&NamedBy<'_>; 6] = [
                 &|hit| by_source(hit, Spelling::Source),
                 &|hit| name(hit, Spelling::Source),
                 &|hit| by_module(hit, Spelling::Source).filter(|text| !text.contains("::")),
@@ -295,9 +303,9 @@ impl Symbolizer {
         let modules = || among.iter().map(|one| &self.modules[one.module]);
         let stripped = modules().filter_map(|module| {
             let kept = match module.elf.table {
-                Table::Full => return None,
-                Table::Functions => "functions and exported ones",
-                Table::Stripped => "exported ones",
+                SymbolCoverage::Full => return None,
+                SymbolCoverage::Functions => "functions and exported ones",
+                SymbolCoverage::Stripped => "exported ones",
             };
             Some(Stripped { module: module.name().to_owned(), kept })
         });
@@ -325,7 +333,7 @@ pub(super) struct Extent<'n> {
 
 impl Extent<'_> {
     /// The access, and how many bytes.
-    pub(super) fn measure(&self, wanted: &Wanted, notes: &mut Vec<String>) -> Result<(Access, u64), FindError> {
+    pub(super) fn measure(&self, wanted: &AddressSpec, notes: &mut Vec<String>) -> Result<(Access, u64), FindError> {
         if self.size > 0 && self.offset >= self.size {
             return Err(beyond(self.name, self.size, self.offset));
         }

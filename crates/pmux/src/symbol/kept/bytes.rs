@@ -15,9 +15,9 @@
 //!
 //! **Invariant:** [`decode`] takes nothing that [`encode`] has not written, and no more memory than a few times what it is given.
 
-use super::{Kept, Named, Witness};
+use super::{FileAnswers, NamedFunction, Witness};
 use crate::bytes::Fields;
-use crate::symbol::place::Frame;
+use crate::symbol::place::ResolvedFrame;
 use hashbrown::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +65,7 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text);
 }
 
-pub(super) fn encode(kept: &Kept) -> Vec<u8> {
+pub(super) fn encode(kept: &FileAnswers) -> Vec<u8> {
     let mut texts = Texts::default();
     let (mut functions, mut lines) = (Vec::new(), Vec::new());
     for (&address, function) in &kept.functions {
@@ -118,12 +118,12 @@ fn count_of(fields: &mut Fields<'_>, least: usize) -> Option<usize> {
 }
 
 /// What is kept, from its bytes. `None` where they are not what [`encode`] has written.
-pub(super) fn decode(bytes: &[u8]) -> Option<Kept> {
+pub(super) fn decode(bytes: &[u8]) -> Option<FileAnswers> {
     let mut reader = Fields(bytes);
     if reader.take(8)? != MAGIC || reader.u32()? != VERSION || reader.u64()? != checksum(reader.0) {
         return None;
     }
-    let mut kept = Kept::default();
+    let mut kept = FileAnswers::default();
     for _ in 0..count_of(&mut reader, 24)? {
         let path = OsStr::from_bytes(text_of(&mut reader)?).into();
         let (is_there, size, time) = (reader.u32()? != 0, reader.u64()?, reader.u64()?);
@@ -142,17 +142,17 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Kept> {
     kept.functions.reserve(count);
     for _ in 0..count {
         let (address, start, name) = (reader.u64()?, reader.u64()?, text(reader.u32()?)?);
-        kept.functions.insert(address, name.map(|name| Named { start, name }));
+        kept.functions.insert(address, name.map(|name| NamedFunction { start, name }));
     }
     let count = count_of(&mut reader, 12)?;
     kept.lines.reserve(count);
     for _ in 0..count {
         let address = reader.u64()?;
-        let frames: Option<Vec<Frame>> = (0..count_of(&mut reader, 12)?)
+        let frames: Option<Vec<ResolvedFrame>> = (0..count_of(&mut reader, 12)?)
             .map(|_| {
                 let function = text(reader.u32()?)?.map(|name| name.to_string());
                 let (file, line) = (text(reader.u32()?)?, reader.u32()?);
-                Some(Frame { function, offset: None, file, line: (line > 0).then_some(line) })
+                Some(ResolvedFrame { function, offset: None, file, line: (line > 0).then_some(line) })
             })
             .collect();
         kept.lines.insert(address, frames?.into());

@@ -1,7 +1,8 @@
 //! What was found out about a program or library, kept on disk: the second time its file is not opened.
 //!
-//! What it is: [`Kept`] has the answers that were given about one build of a file, by its build id: functions and lines of addresses,
-//! and which other files had been asked. `bytes` is what stands in its file, `folder` where the files are. Read first: [`Kept::load`].
+//! What it is: [`FileAnswers`] has the answers that were given about one build of a file, by its build id: functions and lines of
+//! addresses, and which other files had been asked. `bytes` is what stands in its file, `folder` where the files are. Read first:
+//! [`FileAnswers::load`].
 //!
 //! **Invariant:** what is kept is never trusted blindly: a file that is of another version, broken, or older than what could tell more now
 //! is as good as none. A process that can't write goes on without.
@@ -9,7 +10,7 @@
 mod bytes;
 mod folder;
 
-use super::place::Frame;
+use super::place::ResolvedFrame;
 use hashbrown::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub(crate) use folder::usual_folder;
 const MOST_ANSWERS: usize = 1 << 20;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedFunction {
     /// Where it begins, as the asker counts.
     pub(crate) start: u64,
     /// Its name: readable, without parameters.
@@ -52,14 +53,14 @@ impl Witness {
 
 /// What was found out about a file.
 #[derive(Default, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct FileAnswers {
     witnesses: Vec<Witness>,
-    functions: HashMap<u64, Option<Named>>,
-    lines: HashMap<u64, Arc<[Frame]>>,
+    functions: HashMap<u64, Option<NamedFunction>>,
+    lines: HashMap<u64, Arc<[ResolvedFrame]>>,
     is_changed: bool,
 }
 
-impl Kept {
+impl FileAnswers {
     /// What is kept of the file with this build id; empty where that is nothing.
     pub(crate) fn load(cache: &Path, build_id: &[u8]) -> Self {
         let found = folder::read(cache, build_id).and_then(|bytes| bytes::decode(&bytes));
@@ -76,11 +77,11 @@ impl Kept {
     }
 
     /// The function at an address; `None` where that is not known yet.
-    pub(crate) fn function(&self, address: u64) -> Option<Option<&Named>> {
+    pub(crate) fn function(&self, address: u64) -> Option<Option<&NamedFunction>> {
         self.functions.get(&address).map(Option::as_ref)
     }
 
-    pub(crate) fn set_function(&mut self, address: u64, function: Option<Named>) {
+    pub(crate) fn set_function(&mut self, address: u64, function: Option<NamedFunction>) {
         if self.functions.len() < MOST_ANSWERS {
             self.is_changed = true;
             self.functions.insert(address, function);
@@ -88,11 +89,11 @@ impl Kept {
     }
 
     /// The lines at an address; `None` where that is not known yet.
-    pub(crate) fn lines(&self, address: u64) -> Option<&Arc<[Frame]>> {
+    pub(crate) fn lines(&self, address: u64) -> Option<&Arc<[ResolvedFrame]>> {
         self.lines.get(&address)
     }
 
-    pub(crate) fn set_lines(&mut self, address: u64, lines: Arc<[Frame]>) {
+    pub(crate) fn set_lines(&mut self, address: u64, lines: Arc<[ResolvedFrame]>) {
         if self.lines.len() < MOST_ANSWERS {
             self.is_changed = true;
             self.lines.insert(address, lines);
@@ -111,11 +112,11 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn some() -> Kept {
-        let mut kept = Kept::default();
-        kept.set_function(0x1234, Some(Named { start: 0x1200, name: "ns::f".into() }));
+    fn some() -> FileAnswers {
+        let mut kept = FileAnswers::default();
+        kept.set_function(0x1234, Some(NamedFunction { start: 0x1200, name: "ns::f".into() }));
         kept.set_function(0x99, None);
-        let frame = |function: &str, line| Frame {
+        let frame = |function: &str, line| ResolvedFrame {
             function: Some(function.to_owned()),
             offset: None,
             file: Some("/x/a.c".into()),
@@ -129,21 +130,21 @@ mod tests {
     fn what_was_kept_comes_back() {
         let cache = tempfile::tempdir().unwrap();
         let id = [0xab; 20];
-        assert!(Kept::load(cache.path(), &id).function(0x99).is_none());
+        assert!(FileAnswers::load(cache.path(), &id).function(0x99).is_none());
         some().save(cache.path(), &id);
-        let back = Kept::load(cache.path(), &id);
-        assert_eq!(back.function(0x1234).unwrap().unwrap(), &Named { start: 0x1200, name: "ns::f".into() });
+        let back = FileAnswers::load(cache.path(), &id);
+        assert_eq!(back.function(0x1234).unwrap().unwrap(), &NamedFunction { start: 0x1200, name: "ns::f".into() });
         assert_eq!((back.function(0x99), back.function(1)), (Some(None), None));
         assert_eq!(back.lines(0x1234), some().lines(0x1234));
         // Nothing of another file.
-        assert!(Kept::load(cache.path(), &[0xac; 20]).function(0x99).is_none());
+        assert!(FileAnswers::load(cache.path(), &[0xac; 20]).function(0x99).is_none());
     }
 
     #[test]
     fn what_could_tell_more_now_makes_it_old() {
         let cache = tempfile::tempdir().unwrap();
         let (id, debug) = ([1; 20], cache.path().join("x.debug"));
-        let load = || Kept::load(cache.path(), &id).function(0x99).is_some();
+        let load = || FileAnswers::load(cache.path(), &id).function(0x99).is_some();
         let mut kept = some();
         kept.asked([debug.clone()]);
         kept.save(cache.path(), &id);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_are_none_and_nobody_fails_without_a_folder() {
+    fn broken_files_are_none_and_nothing_fails_without_a_folder() {
         let cache = tempfile::tempdir().unwrap();
         let id = [7; 20];
         some().save(cache.path(), &id);
@@ -173,6 +174,6 @@ mod tests {
         }
         some().save(Path::new("/proc/none"), &id);
         some().save(cache.path(), &[]);
-        assert!(Kept::load(Path::new("/proc/none"), &id).function(0x99).is_none());
+        assert!(FileAnswers::load(Path::new("/proc/none"), &id).function(0x99).is_none());
     }
 }

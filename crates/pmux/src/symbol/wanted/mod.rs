@@ -1,7 +1,7 @@
 //! What is to be watched, as it is written.
 //!
 //! What it is: the text of a target taken apart, without a look at any program: `counter:w`, `main:x`,
-//! `libfoo.so:ns::table+8/4:rw`, `writer.rs:120`, `0x7ffd1234/8:w`. Read first: [`Wanted`].
+//! `libfoo.so:ns::table+8/4:rw`, `writer.rs:120`, `0x7ffd1234/8:w`. Read first: [`AddressSpec`].
 //!
 //! **Invariant:** pure. The same text gives the same value on every machine, and a value prints as a text that gives
 //! it again.
@@ -32,9 +32,9 @@ pub const KERNEL: &str = "kernel";
 /// writes, as debuggers do it, and code for executions. `LEN` is in bytes; where none is given, a variable is watched as
 /// a whole. A symbol with the name of an access is written with colons before it: `libfoo.so:::x`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Wanted {
+pub struct AddressSpec {
     /// Where.
-    pub what: What,
+    pub what: AddressForm,
     /// How many bytes; `None` for as many as the variable has.
     pub len: Option<u64>,
     /// Which accesses; `None` for what is usual there.
@@ -43,7 +43,7 @@ pub struct Wanted {
 
 /// Where something is to be watched.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum What {
+pub enum AddressForm {
     /// An address of a process or of the kernel.
     Address(u64),
     /// An address as the file of a program or library counts them.
@@ -73,7 +73,7 @@ pub enum What {
     },
 }
 
-impl FromStr for Wanted {
+impl FromStr for AddressSpec {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
@@ -81,16 +81,16 @@ impl FromStr for Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for AddressSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let module = |f: &mut fmt::Formatter<'_>, module: &Option<String>| match module {
             Some(module) => write!(f, "{module}:"),
             None => Ok(()),
         };
         match &self.what {
-            What::Address(address) => write!(f, "{address:#x}")?,
-            What::InModule { module, address } => write!(f, "{module}:{address:#x}")?,
-            What::Symbol { module: of, name, offset } => {
+            AddressForm::Address(address) => write!(f, "{address:#x}")?,
+            AddressForm::InModule { module, address } => write!(f, "{module}:{address:#x}")?,
+            AddressForm::Symbol { module: of, name, offset } => {
                 module(f, of)?;
                 // Behind a module, letters of an access alone would be one.
                 let plain = *offset == 0 && self.len.is_none() && self.access.is_none();
@@ -102,7 +102,7 @@ impl fmt::Display for Wanted {
                     write!(f, "+{offset:#x}")?;
                 }
             }
-            What::Line { module: of, file, line } => {
+            AddressForm::Line { module: of, file, line } => {
                 module(f, of)?;
                 write!(f, "{file}:{line}")?;
             }

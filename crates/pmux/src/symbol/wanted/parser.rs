@@ -5,33 +5,33 @@
 //!
 //! **Invariant:** any text gives a value or an error with its place; no text makes it panic.
 
-use super::{KERNEL, Wanted, What};
+use super::{AddressForm, AddressSpec, KERNEL};
 use crate::event::Access;
-use crate::text::{Piece, TextError, printable};
+use crate::text::{TextError, TextPiece, printable};
 
 /// What is wrong, and at which byte.
-struct Fault(usize, String);
+struct SpecFault(usize, String);
 
-fn missing<T>(at: usize, what: &str) -> Result<T, Fault> {
-    Err(Fault(at, format!("expected {what} here")))
+fn missing<T>(at: usize, what: &str) -> Result<T, SpecFault> {
+    Err(SpecFault(at, format!("expected {what} here")))
 }
 
-fn out_of_range(at: usize, what: &str) -> Fault {
-    Fault(at, format!("{what} is out of range"))
+fn out_of_range(at: usize, what: &str) -> SpecFault {
+    SpecFault(at, format!("{what} is out of range"))
 }
 
-pub(super) fn parse(text: &str) -> Result<Wanted, TextError> {
-    whole(text).map_err(|Fault(at, problem)| TextError::new(text, at, problem))
+pub(super) fn parse(text: &str) -> Result<AddressSpec, TextError> {
+    whole(text).map_err(|SpecFault(at, problem)| TextError::new(text, at, problem))
 }
 
-fn whole(text: &str) -> Result<Wanted, Fault> {
-    let empty = |at| Fault(at, "no target given: expected an address, a symbol or FILE:LINE".to_owned());
-    let inner = Piece { text, at: 0 }.trim();
+fn whole(text: &str) -> Result<AddressSpec, SpecFault> {
+    let empty = |at| SpecFault(at, "no target given: expected an address, a symbol or FILE:LINE".to_owned());
+    let inner = TextPiece { text, at: 0 }.trim();
     if inner.text.is_empty() {
         return Err(empty(inner.at));
     }
     if let Some((at, c)) = inner.text.char_indices().find(|(_, c)| c.is_control()) {
-        return Err(Fault(inner.at + at, format!("no target has the character {c:?}")));
+        return Err(SpecFault(inner.at + at, format!("no target has the character {c:?}")));
     }
     let mut parts = cut(inner);
     let access = take_access(&mut parts)?;
@@ -40,45 +40,49 @@ fn whole(text: &str) -> Result<Wanted, Fault> {
         [] => single(*last)?,
         [module] => pair(*module, *last)?,
         [module, file] if is_number(last.text) => (
-            What::Line { module: Some(module_name(*module)?), file: file_name(*file)?, line: line_number(*last)? },
+            AddressForm::Line {
+                module: Some(module_name(*module)?),
+                file: file_name(*file)?,
+                line: line_number(*last)?,
+            },
             None,
         ),
         [_, _, rest @ ..] => {
             const MOST: &str = "[MODULE:]SYMBOL[+OFF][/LEN][:rwx], 0xADDR[/LEN][:rwx] or [MODULE:]FILE:LINE";
-            return Err(Fault(rest.first().unwrap_or(last).at, format!("too many parts: expected {MOST}")));
+            return Err(SpecFault(rest.first().unwrap_or(last).at, format!("too many parts: expected {MOST}")));
         }
     };
     if access == Some(Access::EXECUTE) && len.is_some() {
-        return Err(Fault(last.at, "code has no length: leave out /LEN, or the x".to_owned()));
+        return Err(SpecFault(last.at, "code has no length: leave out /LEN, or the x".to_owned()));
     }
-    if let What::Line { .. } = what
+    if let AddressForm::Line { .. } = what
         && access.is_some_and(|access| access != Access::EXECUTE)
     {
         let problem = "a line is code, which is executed: leave out the access, or write x";
-        return Err(Fault(last.at, problem.to_owned()));
+        return Err(SpecFault(last.at, problem.to_owned()));
     }
-    Ok(Wanted { what, len, access })
+    Ok(AddressSpec { what, len, access })
 }
 
 /// Cuts at single colons. Of three in a row the first is one, and the others begin a name: `lib.so:::f`.
-fn cut(whole: Piece<'_>) -> Vec<Piece<'_>> {
+fn cut(whole: TextPiece<'_>) -> Vec<TextPiece<'_>> {
     let bytes = whole.text.as_bytes();
     let mut parts = Vec::new();
     let (mut begin, mut at) = (0, 0);
     while at < bytes.len() {
         let colons = bytes[at..].iter().take_while(|&&byte| byte == b':').count();
         if colons % 2 == 1 {
-            parts.push(Piece { text: &whole.text[begin..at], at: whole.at + begin });
+            parts.push(TextPiece { text: &whole.text[begin..at], at: whole.at + begin });
             begin = at + 1;
         }
         at += colons.max(1);
     }
-    parts.push(Piece { text: &whole.text[begin..], at: whole.at + begin });
+    parts.push(TextPiece { text: &whole.text[begin..], at: whole.at + begin });
     parts
 }
 
 /// Takes the access off the end, if the last part is one.
-fn take_access(parts: &mut Vec<Piece<'_>>) -> Result<Option<Access>, Fault> {
+fn take_access(parts: &mut Vec<TextPiece<'_>>) -> Result<Option<Access>, SpecFault> {
     let &[.., _, last] = &parts[..] else { return Ok(None) };
     if last.text.is_empty() {
         return missing(last.at, "an access (r, w, rw or x), a line or a symbol");
@@ -87,43 +91,43 @@ fn take_access(parts: &mut Vec<Piece<'_>>) -> Result<Option<Access>, Fault> {
         return Ok(None);
     }
     let Some(access) = Access::parse(last.text) else {
-        return Err(Fault(last.at, "a letter stands twice: expected r, w, rw or x".to_owned()));
+        return Err(SpecFault(last.at, "a letter stands twice: expected r, w, rw or x".to_owned()));
     };
     if access != Access::EXECUTE && access.bits() & Access::EXECUTE.bits() != 0 {
-        return Err(Fault(last.at, "x goes with no other letter: name the target twice".to_owned()));
+        return Err(SpecFault(last.at, "x goes with no other letter: name the target twice".to_owned()));
     }
     parts.pop();
     Ok(Some(access))
 }
 
-fn single(part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
+fn single(part: TextPiece<'_>) -> Result<(AddressForm, Option<u64>), SpecFault> {
     if is_hex(part.text) {
         let (number, len) = take_len(part)?;
-        return Ok((What::Address(address(number)?), len));
+        return Ok((AddressForm::Address(address(number)?), len));
     }
     if is_number(part.text) {
         let number = part.text;
         let problem = format!("a plain number: write 0x{number} for an address, or FILE:{number} for a line");
-        return Err(Fault(part.at, problem));
+        return Err(SpecFault(part.at, problem));
     }
     symbol(None, part)
 }
 
 /// A target of two parts.
-fn pair(module: Piece<'_>, part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
+fn pair(module: TextPiece<'_>, part: TextPiece<'_>) -> Result<(AddressForm, Option<u64>), SpecFault> {
     if is_number(part.text) {
-        return Ok((What::Line { module: None, file: file_name(module)?, line: line_number(part)? }, None));
+        return Ok((AddressForm::Line { module: None, file: file_name(module)?, line: line_number(part)? }, None));
     }
     let of = module_name(module)?;
     if is_hex(part.text) {
         let (number, len) = take_len(part)?;
-        return Ok((What::InModule { module: of, address: address(number)? }, len));
+        return Ok((AddressForm::InModule { module: of, address: address(number)? }, len));
     }
     symbol(Some(of), part)
 }
 
 /// `NAME[+OFF][/LEN]`.
-fn symbol(module: Option<String>, part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
+fn symbol(module: Option<String>, part: TextPiece<'_>) -> Result<(AddressForm, Option<u64>), SpecFault> {
     let (part, len) = take_len(part)?;
     let (name, offset) = take_offset(part)?;
     // What is in no namespace is written with or without the colons.
@@ -131,25 +135,25 @@ fn symbol(module: Option<String>, part: Piece<'_>) -> Result<(What, Option<u64>)
     if !name.contains(|c: char| c.is_alphanumeric() || c == '_') || name.starts_with(|c: char| c.is_ascii_digit()) {
         return missing(part.at, "the name of a symbol");
     }
-    Ok((What::Symbol { module, name: name.to_owned(), offset }, len))
+    Ok((AddressForm::Symbol { module, name: name.to_owned(), offset }, len))
 }
 
 /// Takes `/LEN` off the end. What isn't a number behind a slash is a mistake, unless it is an operator's name.
-fn take_len(part: Piece<'_>) -> Result<(Piece<'_>, Option<u64>), Fault> {
+fn take_len(part: TextPiece<'_>) -> Result<(TextPiece<'_>, Option<u64>), SpecFault> {
     let Some((before, digits)) = part.text.rsplit_once('/') else { return Ok((part, None)) };
     if before.ends_with("operator") {
         return Ok((part, None));
     }
     let at = part.at + before.len() + 1;
-    let len = number(Piece { text: digits, at }, "a length in bytes")?;
+    let len = number(TextPiece { text: digits, at }, "a length in bytes")?;
     if len == 0 {
         return Err(out_of_range(at, "the length"));
     }
-    Ok((Piece { text: before, at: part.at }, Some(len)))
+    Ok((TextPiece { text: before, at: part.at }, Some(len)))
 }
 
 /// Takes `+OFF` off the end.
-fn take_offset(part: Piece<'_>) -> Result<(&str, u64), Fault> {
+fn take_offset(part: TextPiece<'_>) -> Result<(&str, u64), SpecFault> {
     let Some((before, digits)) = part.text.rsplit_once('+') else { return Ok((part.text, 0)) };
     // `operator+`, `operator++`, and the bounds of a Rust type: ` + Send`.
     let name = before.ends_with("operator") || before.ends_with("operator+") || digits.starts_with(' ');
@@ -159,11 +163,11 @@ fn take_offset(part: Piece<'_>) -> Result<(&str, u64), Fault> {
     if digits.contains([')', '>']) {
         return Ok((part.text, 0));
     }
-    let offset = number(Piece { text: digits, at: part.at + before.len() + 1 }, "an offset in bytes")?;
+    let offset = number(TextPiece { text: digits, at: part.at + before.len() + 1 }, "an offset in bytes")?;
     Ok((before, offset))
 }
 
-fn module_name(part: Piece<'_>) -> Result<String, Fault> {
+fn module_name(part: TextPiece<'_>) -> Result<String, SpecFault> {
     match part.text.trim() {
         name if name.is_empty() || name.contains(':') => missing(part.at, "the name of a program or library"),
         "kernel" | "[kernel]" | "vmlinux" | "[kernel.kallsyms]" => Ok(KERNEL.to_owned()),
@@ -171,23 +175,23 @@ fn module_name(part: Piece<'_>) -> Result<String, Fault> {
     }
 }
 
-fn file_name(part: Piece<'_>) -> Result<String, Fault> {
+fn file_name(part: TextPiece<'_>) -> Result<String, SpecFault> {
     match part.text.trim() {
         name if name.is_empty() || name.contains(':') => missing(part.at, "the name of a source file"),
         name => Ok(name.to_owned()),
     }
 }
 
-fn line_number(part: Piece<'_>) -> Result<u32, Fault> {
+fn line_number(part: TextPiece<'_>) -> Result<u32, SpecFault> {
     let line = part.text.parse().ok().filter(|&line: &u32| line > 0);
     line.ok_or_else(|| out_of_range(part.at, "the line"))
 }
 
-fn address(part: Piece<'_>) -> Result<u64, Fault> {
+fn address(part: TextPiece<'_>) -> Result<u64, SpecFault> {
     number(part, "an address")
 }
 
-fn number(part: Piece<'_>, what: &'static str) -> Result<u64, Fault> {
+fn number(part: TextPiece<'_>, what: &'static str) -> Result<u64, SpecFault> {
     let found = match part.text.strip_prefix("0x").or_else(|| part.text.strip_prefix("0X")) {
         Some(digits) => digits.chars().all(|c| c.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, 16)),
         None => is_number(part.text).then(|| part.text.parse()),
@@ -198,7 +202,7 @@ fn number(part: Piece<'_>, what: &'static str) -> Result<u64, Fault> {
         _ if part.text.is_empty() => missing(part.at, what),
         _ => {
             let found = printable(part.text);
-            Err(Fault(part.at, format!("expected {what} as a number (12 or 0xc), found '{found}'")))
+            Err(SpecFault(part.at, format!("expected {what} as a number (12 or 0xc), found '{found}'")))
         }
     }
 }

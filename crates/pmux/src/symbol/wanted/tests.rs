@@ -3,25 +3,25 @@
 use super::*;
 use proptest::prelude::*;
 
-fn parse(text: &str) -> Wanted {
+fn parse(text: &str) -> AddressSpec {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn symbol(module: Option<&str>, name: &str, offset: u64) -> What {
-    What::Symbol { module: module.map(str::to_owned), name: name.to_owned(), offset }
+fn symbol(module: Option<&str>, name: &str, offset: u64) -> AddressForm {
+    AddressForm::Symbol { module: module.map(str::to_owned), name: name.to_owned(), offset }
 }
 
-fn line(module: Option<&str>, file: &str, line: u32) -> What {
-    What::Line { module: module.map(str::to_owned), file: file.to_owned(), line }
+fn line(module: Option<&str>, file: &str, line: u32) -> AddressForm {
+    AddressForm::Line { module: module.map(str::to_owned), file: file.to_owned(), line }
 }
 
 #[test]
 fn texts_mean_what_they_should() {
     let (w, x, rw) = (Some(Access::WRITE), Some(Access::EXECUTE), Some(Access::READ_WRITE));
-    let in_module = |module: &str, address| What::InModule { module: module.into(), address };
+    let in_module = |module: &str, address| AddressForm::InModule { module: module.into(), address };
     for (text, what, len, access) in [
-        ("0x1f", What::Address(0x1f), None, None),
-        ("0xffffffff81000000/8:w", What::Address(0xffff_ffff_8100_0000), Some(8), w),
+        ("0x1f", AddressForm::Address(0x1f), None, None),
+        ("0xffffffff81000000/8:w", AddressForm::Address(0xffff_ffff_8100_0000), Some(8), w),
         ("counter", symbol(None, "counter", 0), None, None),
         ("counter:w", symbol(None, "counter", 0), None, w),
         ("main:x", symbol(None, "main", 0), None, x),
@@ -48,7 +48,7 @@ fn texts_mean_what_they_should() {
         ("src/writer.rs:120:x", line(None, "src/writer.rs", 120), None, x),
         ("prog:writer.rs:7", line(Some("prog"), "writer.rs", 7), None, None),
     ] {
-        assert_eq!(parse(text), Wanted { what, len, access }, "{text}");
+        assert_eq!(parse(text), AddressSpec { what, len, access }, "{text}");
     }
 }
 
@@ -79,7 +79,7 @@ fn mistakes_are_told_with_their_place() {
         ("main/4:x", "code has no length: leave out /LEN, or the x\n  main/4:x\n  ^"),
         ("a\u{1b}b", "no target has the character '\\u{1b}'\n  a?b\n   ^"),
     ] {
-        let error = text.parse::<Wanted>().expect_err(text);
+        let error = text.parse::<AddressSpec>().expect_err(text);
         assert_eq!(error.to_string(), shown, "{text:?}");
     }
 }
@@ -102,15 +102,15 @@ fn values_print_as_they_are_written() {
 proptest! {
     #[test]
     fn no_text_panics_and_all_print_back(text in r"([a-zA-Z0-9_:+/ .<>()\-\[\]]|::|0x|:w|operator|é){0,24}") {
-        if let Ok(wanted) = text.parse::<Wanted>() {
-            let again = wanted.to_string().parse::<Wanted>();
+        if let Ok(wanted) = text.parse::<AddressSpec>() {
+            let again = wanted.to_string().parse::<AddressSpec>();
             prop_assert_eq!(again.as_ref(), Ok(&wanted), "{} printed as {}", text, wanted);
         }
     }
 
     #[test]
     fn any_bytes_are_understood_or_refused(text in "\\PC{0,40}") {
-        match text.parse::<Wanted>() {
+        match text.parse::<AddressSpec>() {
             Ok(wanted) => prop_assert!(!wanted.to_string().is_empty()),
             Err(error) => prop_assert!(error.column() <= text.chars().count()),
         }
@@ -124,10 +124,10 @@ proptest! {
         len in proptest::option::of(1_u64..1000),
         access in proptest::option::of(prop_oneof![Just(Access::READ), Just(Access::WRITE), Just(Access::READ_WRITE)]),
     ) {
-        let what = What::Symbol { module, name, offset };
-        let wanted = Wanted { what, len, access };
+        let what = AddressForm::Symbol { module, name, offset };
+        let wanted = AddressSpec { what, len, access };
         // Words for the kernel are all printed as one.
-        let Ok(read) = wanted.to_string().parse::<Wanted>() else { return Err(TestCaseError::fail(wanted.to_string())) };
+        let Ok(read) = wanted.to_string().parse::<AddressSpec>() else { return Err(TestCaseError::fail(wanted.to_string())) };
         if !wanted.to_string().starts_with("vmlinux:") {
             prop_assert_eq!(read, wanted);
         }

@@ -6,7 +6,7 @@ use super::parser::unquoted;
 use super::{Action, SetText, Switching};
 use crate::event::check_list;
 use crate::event::nearest::nearest;
-use crate::text::{Cursor, Piece, TextError};
+use crate::text::{Cursor, TextError, TextPiece};
 use pmux_engine::event_set::Position;
 use std::str::FromStr;
 
@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Action>, TextError> {
     }
 }
 
-fn action(whole: Cursor<'_>, piece: Piece<'_>) -> Result<Action, TextError> {
+fn action(whole: Cursor<'_>, piece: TextPiece<'_>) -> Result<Action, TextError> {
     let mut cursor = whole.within(piece);
     let word = cursor.name();
     let action = match word.text {
@@ -104,7 +104,7 @@ impl FromStr for SetText {
         }
         let open = cursor.at;
         let Some(len) = closing(cursor.rest()) else { return Err(cursor.error(open, "this `{` has no `}`")) };
-        let events = Piece { text: cursor.rest(), at: open }.to(len).from(1).trim();
+        let events = TextPiece { text: cursor.rest(), at: open }.to(len).from(1).trim();
         if let Err((at, problem)) = check_list(events.text) {
             return Err(cursor.error(events.at + at, problem));
         }

@@ -1,6 +1,6 @@
 //! What triggers, actions and sets consist of: words, bodies, numbers and times.
 
-use crate::text::{Cursor, Piece, TextError, printable};
+use crate::text::{Cursor, TextError, TextPiece, printable};
 use crate::units::TIME_UNITS;
 use std::time::Duration;
 
@@ -28,19 +28,19 @@ impl<'t> Cursor<'t> {
     }
 
     /// Letters, digits, `_` and `-` that stand here.
-    pub(super) fn name(&mut self) -> Piece<'t> {
+    pub(super) fn name(&mut self) -> TextPiece<'t> {
         self.skip_blanks();
         let rest = self.rest();
         let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').unwrap_or(rest.len());
-        let piece = Piece { text: rest, at: self.at }.to(len);
+        let piece = TextPiece { text: rest, at: self.at }.to(len);
         self.at += len;
         piece
     }
 
     /// All until one of the [`KEYWORDS`], or the end; not empty.
-    pub(super) fn body(&mut self) -> Result<Piece<'t>, TextError> {
+    pub(super) fn body(&mut self) -> Result<TextPiece<'t>, TextError> {
         self.skip_blanks();
-        let whole = Piece { text: self.rest(), at: self.at };
+        let whole = TextPiece { text: self.rest(), at: self.at };
         let mut end = whole.text.len();
         for (at, after_blank) in self.outside_of_quotes()? {
             let word = whole.text.get(at..).unwrap_or_default();
@@ -56,9 +56,9 @@ impl<'t> Cursor<'t> {
     }
 
     /// All until a sign outside of quotes, or the end.
-    pub(super) fn until(&mut self, sign: char) -> Result<Piece<'t>, TextError> {
+    pub(super) fn until(&mut self, sign: char) -> Result<TextPiece<'t>, TextError> {
         self.skip_blanks();
-        let whole = Piece { text: self.rest(), at: self.at };
+        let whole = TextPiece { text: self.rest(), at: self.at };
         let is_sign = |&(at, _): &(usize, bool)| whole.text.get(at..).is_some_and(|rest| rest.starts_with(sign));
         let end = self.outside_of_quotes()?.into_iter().find(is_sign).map_or(whole.text.len(), |(at, _)| at);
         self.at = whole.at + end;

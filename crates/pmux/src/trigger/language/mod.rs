@@ -33,7 +33,7 @@ mod print;
 #[cfg(test)]
 mod tests;
 
-use crate::symbol::Wanted;
+use crate::symbol::AddressSpec;
 pub use crate::text::TextError;
 use std::fmt;
 use std::num::NonZeroU32;
@@ -71,9 +71,9 @@ impl fmt::Display for Trigger {
 #[derive(Clone, PartialEq, Debug)]
 pub struct TriggerTerm {
     /// What.
-    pub source: Source,
+    pub source: TermSource,
     /// Where it is looked at.
-    pub scope: Scope,
+    pub scope: TermScope,
     /// For how long it must have held; zero: at once.
     pub held: Duration,
     /// As it was written.
@@ -106,7 +106,7 @@ pub use pmux_engine::event_set::Rounds;
 
 /// Where a term is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Scope {
+pub enum TermScope {
     /// In all of the target together.
     #[default]
     All,
@@ -151,7 +151,7 @@ impl Comparison {
 
 /// What a term listens to.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Source {
+pub enum TermSource {
     /// A number that is read now and then.
     Level(Level),
     /// Tasks that wait for something.
@@ -164,13 +164,13 @@ pub enum Source {
         filter: Option<String>,
     },
     /// Accesses to an address.
-    Watch(Wanted),
+    Watch(AddressSpec),
     /// A process that ends.
-    Exit(Whose),
+    Exit(ExitOf),
     /// A process that is ended by a signal that says that something is wrong with it; whose name is this, if one is given.
     Crash(Option<String>),
     /// A line on the standard input.
-    Line(Line),
+    Line(LineFilter),
     /// A signal to this process.
     Signal(SignalName),
 }
@@ -179,7 +179,7 @@ pub enum Source {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Level {
     /// Which number.
-    pub share: Share,
+    pub quantity: LevelQuantity,
     /// How it is compared.
     pub comparison: Comparison,
     /// With what: occurrences in a second, or a ratio. Never infinite.
@@ -188,7 +188,7 @@ pub struct Level {
 
 /// What is compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum LevelQuantity {
     /// Occurrences of an event in a second.
     Rate(String),
     /// Of two events, how many of the first for one of the second.
@@ -214,7 +214,7 @@ pub struct Pressure {
     /// In which cgroup; `None` for the machine.
     pub cgroup: Option<String>,
     /// Which tasks.
-    pub tasks: Waiting,
+    pub tasks: StalledTasks,
     /// For how long.
     pub stalled: Duration,
     /// Within what time: 500 ms to 10 s.
@@ -223,7 +223,7 @@ pub struct Pressure {
 
 /// Which tasks wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Waiting {
+pub enum StalledTasks {
     /// One at least.
     Some,
     /// All that have something to do.
@@ -232,7 +232,7 @@ pub enum Waiting {
 
 /// Whose end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Whose {
+pub enum ExitOf {
     /// That of one process.
     Process(i32),
     /// That of any with this name.
@@ -241,7 +241,7 @@ pub enum Whose {
 
 /// Which lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Line {
+pub enum LineFilter {
     /// Those that have this text in them.
     Text(String),
     /// Those that a regular expression matches somewhere.
@@ -324,7 +324,7 @@ pub struct SetText {
     pub at_first: pmux_engine::event_set::Position,
 }
 
-impl Source {
+impl TermSource {
     /// Whether it happens, and is over.
     #[must_use]
     pub fn is_moment(&self) -> bool {
@@ -332,11 +332,11 @@ impl Source {
     }
 
     /// Whether it can be told where it is the case.
-    fn takes(&self, scope: Scope) -> bool {
+    fn takes(&self, scope: TermScope) -> bool {
         match scope {
-            Scope::All => true,
-            Scope::PerCpu => matches!(self, Self::Level(_) | Self::Tracepoint { .. } | Self::Watch(_)),
-            Scope::PerCgroup => matches!(self, Self::Level(_)),
+            TermScope::All => true,
+            TermScope::PerCpu => matches!(self, Self::Level(_) | Self::Tracepoint { .. } | Self::Watch(_)),
+            TermScope::PerCgroup => matches!(self, Self::Level(_)),
         }
     }
 }

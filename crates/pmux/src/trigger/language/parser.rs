@@ -3,13 +3,13 @@
 //! **Invariant:** no text makes it panic; what it accepts can be waited for, as far as that can be seen without a look at the machine.
 
 use super::{
-    Comparison, Every, Level, Line, Pressure, Resource, Rounds, Scope, Share, SignalName, Source, Trigger, TriggerTerm,
-    Waiting, Whose,
+    Comparison, Every, ExitOf, Level, LevelQuantity, LineFilter, Pressure, Resource, Rounds, SignalName, StalledTasks,
+    TermScope, TermSource, Trigger, TriggerTerm,
 };
 use crate::event::nearest::nearest;
 use crate::event::{check_one, printable};
-use crate::symbol::Wanted;
-use crate::text::{Cursor, Piece, TextError};
+use crate::symbol::AddressSpec;
+use crate::text::{Cursor, TextError, TextPiece};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn together(cursor: &Cursor<'_>, terms: &[TriggerTerm], begins: &[usize]) -> Res
         return Err(cursor.error(at(second), problem));
     }
     let scoped = |scope| terms.iter().position(|term| term.scope == scope);
-    if let (Some(cpu), Some(cgroup)) = (scoped(Scope::PerCpu), scoped(Scope::PerCgroup)) {
+    if let (Some(cpu), Some(cgroup)) = (scoped(TermScope::PerCpu), scoped(TermScope::PerCgroup)) {
         return Err(cursor.error(at(cpu.max(cgroup)), "a trigger looks either per cpu or per cgroup"));
     }
     Ok(())
@@ -108,21 +108,21 @@ fn every_which(cursor: &mut Cursor<'_>) -> Result<Every, TextError> {
 fn term(cursor: &mut Cursor<'_>) -> Result<TriggerTerm, TextError> {
     cursor.skip_blanks();
     let begin = cursor.at;
-    let begun = Piece { text: cursor.rest(), at: begin };
+    let begun = TextPiece { text: cursor.rest(), at: begin };
     let source = source(cursor)?;
-    let (mut scope, mut held) = (Scope::All, Duration::ZERO);
+    let (mut scope, mut held) = (TermScope::All, Duration::ZERO);
     loop {
         cursor.skip_blanks();
         let at = cursor.at;
-        if scope == Scope::All && cursor.take_word("per") {
+        if scope == TermScope::All && cursor.take_word("per") {
             scope = match () {
-                () if cursor.take_word("cpu") => Scope::PerCpu,
-                () if cursor.take_word("cgroup") => Scope::PerCgroup,
+                () if cursor.take_word("cpu") => TermScope::PerCpu,
+                () if cursor.take_word("cgroup") => TermScope::PerCgroup,
                 () => return Err(cursor.expected("`cpu` or `cgroup`")),
             };
             if !source.takes(scope) {
                 let problem = match scope {
-                    Scope::PerCgroup => "`per cgroup` goes with rates and ratios only",
+                    TermScope::PerCgroup => "`per cgroup` goes with rates and ratios only",
                     _ => "`per cpu` goes with rates, ratios, tracepoints and watched addresses only",
                 };
                 return Err(cursor.error(at, problem));
@@ -143,14 +143,14 @@ fn term(cursor: &mut Cursor<'_>) -> Result<TriggerTerm, TextError> {
     }
 }
 
-fn source(cursor: &mut Cursor<'_>) -> Result<Source, TextError> {
+fn source(cursor: &mut Cursor<'_>) -> Result<TermSource, TextError> {
     cursor.skip_blanks();
     let rest = cursor.rest();
     if rest.starts_with("line:/") {
-        return pattern(cursor).map(Source::Line);
+        return pattern(cursor).map(TermSource::Line);
     }
     if rest.starts_with("rate(") || rest.starts_with("rate (") {
-        return rate(cursor).map(Source::Level);
+        return rate(cursor).map(TermSource::Level);
     }
     let mut ahead = *cursor;
     let body = ahead.body()?;
@@ -163,17 +163,17 @@ fn source(cursor: &mut Cursor<'_>) -> Result<Source, TextError> {
         None => (body, None),
     };
     match (kind.text, behind) {
-        ("crash", behind) => behind.map(|name| command(cursor, name)).transpose().map(Source::Crash),
-        ("exit", Some(whose)) => exit(cursor, whose).map(Source::Exit),
-        ("psi", Some(rest)) => pressure(cursor, rest).map(Source::Pressure),
-        ("watch", Some(target)) => watch(cursor, target).map(Source::Watch),
+        ("crash", behind) => behind.map(|name| command(cursor, name)).transpose().map(TermSource::Crash),
+        ("exit", Some(whose)) => exit(cursor, whose).map(TermSource::Exit),
+        ("psi", Some(rest)) => pressure(cursor, rest).map(TermSource::Pressure),
+        ("watch", Some(target)) => watch(cursor, target).map(TermSource::Watch),
         ("line", Some(text)) => {
             let text = unquoted(cursor, text, "the text of a line, or /REGEX/")?;
-            Ok(Source::Line(Line::Text(text)))
+            Ok(TermSource::Line(LineFilter::Text(text)))
         }
         ("uprobe" | "uretprobe", Some(_)) => probe(cursor, body),
         // There are tracepoints of that system too.
-        ("signal", Some(name)) if !name.text.starts_with("signal_") => signal(cursor, name).map(Source::Signal),
+        ("signal", Some(name)) if !name.text.starts_with("signal_") => signal(cursor, name).map(TermSource::Signal),
         ("psi" | "watch" | "exit" | "line" | "signal", None) => {
             Err(cursor.error(body.at + body.text.len(), format!("expected `:` and what `{}` waits for", body.text)))
         }
@@ -182,34 +182,34 @@ fn source(cursor: &mut Cursor<'_>) -> Result<Source, TextError> {
 }
 
 /// A place in a program's code: an event as `-e` takes it, with or without a filter.
-fn probe(cursor: &Cursor<'_>, body: Piece<'_>) -> Result<Source, TextError> {
+fn probe(cursor: &Cursor<'_>, body: TextPiece<'_>) -> Result<TermSource, TextError> {
     let (name, filter) = filtered(body);
     let event = event(cursor, name)?;
     with_filter(cursor, event, filter)
 }
 
 /// What stands before `if`, and behind it.
-fn filtered(body: Piece<'_>) -> (Piece<'_>, Option<Piece<'_>>) {
+fn filtered(body: TextPiece<'_>) -> (TextPiece<'_>, Option<TextPiece<'_>>) {
     match split_word(body.text, "if") {
         Some((before, behind)) => (body.to(before).trim(), Some(body.from(behind).trim())),
         None => (body, None),
     }
 }
 
-fn with_filter(cursor: &Cursor<'_>, event: String, filter: Option<Piece<'_>>) -> Result<Source, TextError> {
+fn with_filter(cursor: &Cursor<'_>, event: String, filter: Option<TextPiece<'_>>) -> Result<TermSource, TextError> {
     match filter {
         Some(filter) if filter.text.is_empty() => {
             Err(cursor.error(filter.at, "expected a filter behind `if`, such as `prev_pid == 42`"))
         }
-        filter => Ok(Source::Tracepoint { event, filter: filter.map(|filter| filter.text.to_owned()) }),
+        filter => Ok(TermSource::Tracepoint { event, filter: filter.map(|filter| filter.text.to_owned()) }),
     }
 }
 
-fn event_or_ratio(cursor: &Cursor<'_>, body: Piece<'_>) -> Result<Source, TextError> {
+fn event_or_ratio(cursor: &Cursor<'_>, body: TextPiece<'_>) -> Result<TermSource, TextError> {
     let (name, filter) = filtered(body);
     let compared = name.text.find(['<', '>', '!']).or_else(|| name.text.find("=="));
     if let (None, Some(at)) = (filter, compared) {
-        return ratio(cursor, name.to(at).trim(), name.from(at)).map(Source::Level);
+        return ratio(cursor, name.to(at).trim(), name.from(at)).map(TermSource::Level);
     }
     let word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c));
     match name.text.split_once(':') {
@@ -240,7 +240,7 @@ fn split_word(text: &str, word: &str) -> Option<(usize, usize)> {
 }
 
 /// An event as `-e` takes it.
-fn event(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<String, TextError> {
+fn event(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<String, TextError> {
     match check_one(piece.text) {
         Ok(()) => Ok(piece.text.to_owned()),
         Err((at, problem)) => Err(cursor.error(piece.at + at, problem)),
@@ -266,7 +266,7 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<Level, TextError> {
     let open = cursor.at + cursor.rest().find('(').unwrap_or_default();
     cursor.at = open + 1;
     let Some(len) = cursor.rest().find(')') else { return Err(cursor.error(open, "this `(` has no `)`")) };
-    let inside = Piece { text: cursor.rest(), at: cursor.at }.to(len).trim();
+    let inside = TextPiece { text: cursor.rest(), at: cursor.at }.to(len).trim();
     let event = event(cursor, inside)?;
     cursor.at += len + 1;
     let comparison = comparison(cursor)?;
@@ -276,12 +276,13 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<Level, TextError> {
     }
     cursor.skip_blanks();
     let Some(seconds) = cursor.unit() else { return Err(cursor.expected("a unit of time: s, ms, us, ns, m or h")) };
-    Ok(Level { share: Share::Rate(event), comparison, limit: number / seconds })
+    Ok(Level { quantity: LevelQuantity::Rate(event), comparison, limit: number / seconds })
 }
 
-fn ratio(cursor: &Cursor<'_>, events: Piece<'_>, behind: Piece<'_>) -> Result<Level, TextError> {
+fn ratio(cursor: &Cursor<'_>, events: TextPiece<'_>, behind: TextPiece<'_>) -> Result<Level, TextError> {
     let both = |at: usize, len: usize| (events.to(at).trim(), events.from(at + len).trim());
-    let fits = |(one, other): &(Piece<'_>, Piece<'_>)| check_one(one.text).is_ok() && check_one(other.text).is_ok();
+    let fits =
+        |(one, other): &(TextPiece<'_>, TextPiece<'_>)| check_one(one.text).is_ok() && check_one(other.text).is_ok();
     let (one, other) = match events.text.find(" / ") {
         Some(at) => both(at, 3),
         None => {
@@ -299,7 +300,7 @@ fn ratio(cursor: &Cursor<'_>, events: Piece<'_>, behind: Piece<'_>) -> Result<Le
             }
         }
     };
-    let share = Share::Ratio(event(cursor, one)?, event(cursor, other)?);
+    let quantity = LevelQuantity::Ratio(event(cursor, one)?, event(cursor, other)?);
     let mut rest = cursor.within(behind);
     let comparison = comparison(&mut rest)?;
     let mut limit = rest.number()? * multiple(&mut rest);
@@ -309,10 +310,10 @@ fn ratio(cursor: &Cursor<'_>, events: Piece<'_>, behind: Piece<'_>) -> Result<Le
     if !rest.is_at_end() {
         return Err(cursor.error(rest.at, "a ratio is compared with a number, such as 0.2 or 20%"));
     }
-    Ok(Level { share, comparison, limit })
+    Ok(Level { quantity, comparison, limit })
 }
 
-fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError> {
+fn pressure(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<Pressure, TextError> {
     let mut rest = cursor.within(piece);
     let name = rest.name();
     let Some((_, resource)) = RESOURCES.into_iter().find(|(known, _)| *known == name.text) else {
@@ -330,8 +331,8 @@ fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError
         rest.at += 1 + len;
     }
     let tasks = match () {
-        () if rest.take_word("some") => Waiting::Some,
-        () if rest.take_word("full") => Waiting::Full,
+        () if rest.take_word("some") => StalledTasks::Some,
+        () if rest.take_word("full") => StalledTasks::Full,
         () => return Err(rest.expected("`some` (one task waits) or `full` (all of them do)")),
     };
     let stalled_at = rest.at;
@@ -359,7 +360,7 @@ fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError
     Ok(Pressure { resource, cgroup, tasks, stalled, window })
 }
 
-fn watch(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Wanted, TextError> {
+fn watch(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<AddressSpec, TextError> {
     let text = unquoted(cursor, piece, "what is to be watched, such as counter:w or 0x7f1234/8:rw")?;
     text.parse().map_err(|error: TextError| {
         let at = piece.text.char_indices().nth(error.column()).map_or(piece.text.len(), |(byte, _)| byte);
@@ -367,15 +368,15 @@ fn watch(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Wanted, TextError> {
     })
 }
 
-fn exit(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Whose, TextError> {
+fn exit(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<ExitOf, TextError> {
     if piece.text.bytes().all(|byte| byte.is_ascii_digit()) && !piece.text.is_empty() {
         let pid = piece.text.parse::<i32>().ok().filter(|&pid| pid > 0);
-        return pid.map(Whose::Process).ok_or_else(|| cursor.error(piece.at, "this is no number of a process"));
+        return pid.map(ExitOf::Process).ok_or_else(|| cursor.error(piece.at, "this is no number of a process"));
     }
-    command(cursor, piece).map(Whose::Named)
+    command(cursor, piece).map(ExitOf::Named)
 }
 
-fn command(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<String, TextError> {
+fn command(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<String, TextError> {
     let name = unquoted(cursor, piece, "the name of a command")?;
     if name.contains(['"', '/']) || name.chars().any(char::is_control) {
         return Err(cursor.error(piece.at, "the kernel knows commands by the last part of their path"));
@@ -383,7 +384,7 @@ fn command(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<String, TextError> {
     Ok(name)
 }
 
-fn signal(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<SignalName, TextError> {
+fn signal(cursor: &Cursor<'_>, piece: TextPiece<'_>) -> Result<SignalName, TextError> {
     let name = piece.text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
     if let Some(&known) = SIGNALS.iter().find(|&&known| known == name) {
@@ -397,7 +398,7 @@ fn signal(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<SignalName, TextError
 }
 
 /// `line:/…/`: until the next slash that has no backslash before it.
-fn pattern(cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
+fn pattern(cursor: &mut Cursor<'_>) -> Result<LineFilter, TextError> {
     let begin = cursor.at + "line:/".len();
     cursor.at = begin;
     let mut escaped = false;
@@ -412,7 +413,7 @@ fn pattern(cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
                     return Err(cursor.error(begin, format!("this is no regular expression: {error}")));
                 }
                 cursor.at += at + 1;
-                return Ok(Line::Pattern(text.to_owned()));
+                return Ok(LineFilter::Pattern(text.to_owned()));
             }
             _ => escaped = c == '\\' && !escaped,
         }
@@ -421,7 +422,7 @@ fn pattern(cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
 }
 
 /// The text of a piece that may be in double quotes.
-pub(super) fn unquoted(cursor: &Cursor<'_>, piece: Piece<'_>, what: &str) -> Result<String, TextError> {
+pub(super) fn unquoted(cursor: &Cursor<'_>, piece: TextPiece<'_>, what: &str) -> Result<String, TextError> {
     let text = match piece.text.strip_prefix('"') {
         None => piece.text.to_owned(),
         Some(inside) => {

@@ -1,14 +1,14 @@
 //! What reasons of triggers are made of, as text.
 
 use super::parser::{COMPARISONS, RESOURCES};
-use super::{Comparison, Pressure, Resource, Waiting};
+use super::{Comparison, Pressure, Resource, StalledTasks};
 use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
 
 /// A time in the largest unit in which it is whole.
-struct Span(Duration);
+struct DurationText(Duration);
 
-impl Display for Span {
+impl Display for DurationText {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let ns = self.0.as_nanos();
         let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
@@ -30,7 +30,7 @@ impl Display for Resource {
     }
 }
 
-impl Display for Waiting {
+impl Display for StalledTasks {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         f.write_str(match self {
             Self::Some => "some",
@@ -46,6 +46,6 @@ impl Display for Pressure {
         if let Some(cgroup) = cgroup {
             write!(f, ":{cgroup}")?;
         }
-        write!(f, " {tasks} {}/{}", Span(*stalled), Span(*window))
+        write!(f, " {tasks} {}/{}", DurationText(*stalled), DurationText(*window))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::Access;
-use crate::symbol::What;
+use crate::symbol::AddressForm;
 use proptest::prelude::*;
 
 fn trigger(text: &str) -> Trigger {
@@ -25,22 +25,22 @@ fn fault(text: &str) -> (usize, String) {
 #[test]
 fn every_kind_of_source() {
     use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Unequal};
-    let level = |share, comparison, limit| Source::Level(Level { share, comparison, limit });
-    let rate = |event: &str| Share::Rate(event.into());
-    let ratio = |one: &str, other: &str| Share::Ratio(one.into(), other.into());
+    let level = |quantity, comparison, limit| TermSource::Level(Level { quantity, comparison, limit });
+    let rate = |event: &str| LevelQuantity::Rate(event.into());
+    let ratio = |one: &str, other: &str| LevelQuantity::Ratio(one.into(), other.into());
     let psi = |resource, cgroup: Option<&str>, tasks, stalled, window| {
         let [stalled, window] = [stalled, window].map(Duration::from_millis);
-        Source::Pressure(Pressure { resource, cgroup: cgroup.map(str::to_owned), tasks, stalled, window })
+        TermSource::Pressure(Pressure { resource, cgroup: cgroup.map(str::to_owned), tasks, stalled, window })
     };
-    let hits = |event: &str, filter: Option<&str>| Source::Tracepoint {
+    let hits = |event: &str, filter: Option<&str>| TermSource::Tracepoint {
         event: event.into(),
         filter: filter.map(str::to_owned),
     };
-    let watch = |what, len, access| Source::Watch(Wanted { what, len, access: Some(access) });
-    let named = |name: &str| Source::Exit(Whose::Named(name.into()));
-    let crash = |name: &str| Source::Crash(Some(name.into()));
-    let line = |text: &str| Source::Line(Line::Text(text.into()));
-    let counter = || What::Symbol { module: None, name: "counter".into(), offset: 0 };
+    let watch = |what, len, access| TermSource::Watch(AddressSpec { what, len, access: Some(access) });
+    let named = |name: &str| TermSource::Exit(ExitOf::Named(name.into()));
+    let crash = |name: &str| TermSource::Crash(Some(name.into()));
+    let line = |text: &str| TermSource::Line(LineFilter::Text(text.into()));
+    let counter = || AddressForm::Symbol { module: None, name: "counter".into(), offset: 0 };
     for (text, source) in [
         ("rate(page-faults) > 1e5/s", level(rate("page-faults"), Greater, 1e5)),
         ("rate( cache-misses:u )>=1.5M/s per cpu for 500ms", level(rate("cache-misses:u"), GreaterOrEqual, 1.5e6)),
@@ -50,12 +50,12 @@ fn every_kind_of_source() {
         ("cpu/event=0x3c/ / cycles<0.5", level(ratio("cpu/event=0x3c/", "cycles"), Less, 0.5)),
         ("a / b == 0", level(ratio("a", "b"), Equal, 0.0)),
         ("a / b != 1", level(ratio("a", "b"), Unequal, 1.0)),
-        ("psi:cpu some 150ms/1s", psi(Resource::Cpu, None, Waiting::Some, 150, 1000)),
+        ("psi:cpu some 150ms/1s", psi(Resource::Cpu, None, StalledTasks::Some, 150, 1000)),
         (
             "psi:memory:/system.slice/x.service full 50ms/2s",
-            psi(Resource::Memory, Some("/system.slice/x.service"), Waiting::Full, 50, 2000),
+            psi(Resource::Memory, Some("/system.slice/x.service"), StalledTasks::Full, 50, 2000),
         ),
-        ("psi:io some 1s / 2s", psi(Resource::Io, None, Waiting::Some, 1000, 2000)),
+        ("psi:io some 1s / 2s", psi(Resource::Io, None, StalledTasks::Some, 1000, 2000)),
         ("sched:sched_process_exit if exit_code != 0", hits("sched:sched_process_exit", Some("exit_code != 0"))),
         (
             "sched:sched_switch if prev_comm ~ \"a for b*\" && prev_prio < 3 every 10",
@@ -64,25 +64,25 @@ fn every_kind_of_source() {
         ("signal:signal_deliver if sig == 11 once", hits("signal:signal_deliver", Some("sig == 11"))),
         ("uprobe:/bin/sh:main", hits("uprobe:/bin/sh:main", None)),
         ("watch:counter:w", watch(counter(), None, Access::WRITE)),
-        ("watch:0x10/4:rw per cpu", watch(What::Address(0x10), Some(4), Access::READ_WRITE)),
-        ("exit:1234", Source::Exit(Whose::Process(1234))),
+        ("watch:0x10/4:rw per cpu", watch(AddressForm::Address(0x10), Some(4), Access::READ_WRITE)),
+        ("exit:1234", TermSource::Exit(ExitOf::Process(1234))),
         ("exit:\"1234\"", named("1234")),
         ("exit:nginx", named("nginx")),
         ("exit:\"Web Content\"", named("Web Content")),
-        ("crash", Source::Crash(None)),
+        ("crash", TermSource::Crash(None)),
         ("crash:worker once", crash("worker")),
         ("line:ERROR", line("ERROR")),
         ("line:\"out of \\\"memory\\\" and more\"", line("out of \"memory\" and more")),
-        ("line:/OOM|a \\/ for b/ every 3", Source::Line(Line::Pattern("OOM|a \\/ for b".into()))),
-        ("signal:usr2", Source::Signal(SignalName("USR2"))),
-        ("signal:SIGUSR1", Source::Signal(SignalName("USR1"))),
+        ("line:/OOM|a \\/ for b/ every 3", TermSource::Line(LineFilter::Pattern("OOM|a \\/ for b".into()))),
+        ("signal:usr2", TermSource::Signal(SignalName("USR2"))),
+        ("signal:SIGUSR1", TermSource::Signal(SignalName("USR1"))),
     ] {
         assert_eq!(only(text).source, source, "{text}");
         assert_eq!(trigger(text).to_string(), text, "as it was written");
     }
     assert_eq!(
         only("line:a and line:b every 2".split(" and").next().unwrap()).source,
-        Source::Line(Line::Text("a".into()))
+        TermSource::Line(LineFilter::Text("a".into()))
     );
     assert_eq!(trigger("crash every 5").every, Every::Nth(NonZeroU32::new(5).unwrap()));
     assert_eq!(trigger("crash every 5s").every, Every::Span(Duration::from_secs(5)));
@@ -93,9 +93,9 @@ fn every_kind_of_source() {
     assert_eq!(
         terms,
         [
-            term("psi:io some 1s/2s", Scope::All, 0),
-            term("rate(x) > 3/s for 1s per cpu", Scope::PerCpu, 1),
-            term("signal:USR2", Scope::All, 0)
+            term("psi:io some 1s/2s", TermScope::All, 0),
+            term("rate(x) > 3/s for 1s per cpu", TermScope::PerCpu, 1),
+            term("signal:USR2", TermScope::All, 0)
         ]
     );
     assert_eq!((all.every, all.rounds), (Every::Span(Duration::from_secs(10)), Rounds::Once));

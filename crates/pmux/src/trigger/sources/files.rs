@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** a source that ends says so, unless it has told all that it could.
 
-use super::super::board::{Board, Ear};
-use super::super::language::{Line, Pressure};
-use super::super::news::Reason;
+use super::super::engine::{TermId, TriggerEngine};
+use super::super::events::Reason;
+use super::super::language::{LineFilter, Pressure};
 use super::{After, Live, rules};
 use pmux_engine::Nanos;
 use pmux_engine::event_set::TriggerTarget;
@@ -23,7 +23,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub(in crate::trigger) struct Stalls {
     pub(in crate::trigger) file: pressure::Pressure,
     pub(in crate::trigger) limit: Pressure,
-    pub(in crate::trigger) ears: Vec<Ear>,
+    pub(in crate::trigger) term_ids: Vec<TermId>,
 }
 
 impl Live for Stalls {
@@ -31,14 +31,14 @@ impl Live for Stalls {
         waiter.watch_urgent(&self.file, token);
     }
 
-    fn take(&mut self, board: &mut Board, hangup: bool, now: Nanos) -> After {
+    fn take(&mut self, engine: &mut TriggerEngine, hangup: bool, now: Nanos) -> After {
         if hangup {
             let what = format!("{}: the cgroup is not there any more, so nothing is told of it", self.limit);
-            board.lose(rules(self.ears.iter().copied()), what);
+            engine.lose(rules(self.term_ids.iter().copied()), what);
             return After::Ended;
         }
-        for &ear in &self.ears {
-            board.happen(ear, TriggerTarget::All, Reason::Pressure(self.limit.clone()), now);
+        for &term_id in &self.term_ids {
+            engine.happen(term_id, TriggerTarget::All, Reason::Pressure(self.limit.clone()), now);
         }
         After::Stays
     }
@@ -47,7 +47,7 @@ impl Live for Stalls {
 pub(in crate::trigger) struct Ending {
     pub(in crate::trigger) end: ProcessEnd,
     pub(in crate::trigger) pid: i32,
-    pub(in crate::trigger) ears: Vec<Ear>,
+    pub(in crate::trigger) term_ids: Vec<TermId>,
 }
 
 impl Live for Ending {
@@ -55,9 +55,9 @@ impl Live for Ending {
         waiter.watch(&self.end, token);
     }
 
-    fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
-        for &ear in &self.ears {
-            board.happen(ear, TriggerTarget::All, Reason::Ended { pid: self.pid }, now);
+    fn take(&mut self, engine: &mut TriggerEngine, _: bool, now: Nanos) -> After {
+        for &term_id in &self.term_ids {
+            engine.happen(term_id, TriggerTarget::All, Reason::Ended { pid: self.pid }, now);
         }
         After::Ended
     }
@@ -67,7 +67,7 @@ pub(in crate::trigger) struct Signalled {
     pub(in crate::trigger) signals: Signals,
     pub(in crate::trigger) number: i32,
     pub(in crate::trigger) name: &'static str,
-    pub(in crate::trigger) ears: Vec<Ear>,
+    pub(in crate::trigger) term_ids: Vec<TermId>,
 }
 
 impl Live for Signalled {
@@ -75,10 +75,10 @@ impl Live for Signalled {
         waiter.watch(&self.signals, token);
     }
 
-    fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
+    fn take(&mut self, engine: &mut TriggerEngine, _: bool, now: Nanos) -> After {
         if self.signals.take().contains(&self.number) {
-            for &ear in &self.ears {
-                board.happen(ear, TriggerTarget::All, Reason::Signal(self.name), now);
+            for &term_id in &self.term_ids {
+                engine.happen(term_id, TriggerTarget::All, Reason::Signal(self.name), now);
             }
         }
         After::Stays
@@ -86,64 +86,64 @@ impl Live for Signalled {
 }
 
 /// Which lines a trigger waits for.
-enum Matcher {
+enum LineMatcher {
     Text(String),
     Pattern(regex_lite::Regex),
 }
 
-pub(in crate::trigger) struct Lines {
+pub(in crate::trigger) struct LineInput {
     file: File,
-    ears: Vec<(Ear, Matcher)>,
+    term_ids: Vec<(TermId, LineMatcher)>,
     /// Of the line that has no end yet.
     begun: Vec<u8>,
 }
 
-impl Lines {
+impl LineInput {
     pub(in crate::trigger) fn new(file: OwnedFd) -> Self {
-        Self { file: file.into(), ears: Vec::new(), begun: Vec::new() }
+        Self { file: file.into(), term_ids: Vec::new(), begun: Vec::new() }
     }
 
     /// # Errors
     /// Why the pattern is none.
-    pub(in crate::trigger) fn add(&mut self, ear: Ear, line: &Line) -> Result<(), String> {
+    pub(in crate::trigger) fn add(&mut self, term_id: TermId, line: &LineFilter) -> Result<(), String> {
         let matcher = match line {
-            Line::Text(text) => Matcher::Text(text.clone()),
-            Line::Pattern(pattern) => {
-                Matcher::Pattern(regex_lite::Regex::new(pattern).map_err(|error| error.to_string())?)
+            LineFilter::Text(text) => LineMatcher::Text(text.clone()),
+            LineFilter::Pattern(pattern) => {
+                LineMatcher::Pattern(regex_lite::Regex::new(pattern).map_err(|error| error.to_string())?)
             }
         };
-        self.ears.push((ear, matcher));
+        self.term_ids.push((term_id, matcher));
         Ok(())
     }
 
-    fn end_line(&mut self, board: &mut Board, now: Nanos) {
+    fn end_line(&mut self, engine: &mut TriggerEngine, now: Nanos) {
         let line = String::from_utf8_lossy(&self.begun).trim_end_matches('\r').to_owned();
         self.begun.clear();
-        for (ear, matcher) in &self.ears {
+        for (term_id, matcher) in &self.term_ids {
             let matches = match matcher {
-                Matcher::Text(text) => line.contains(text.as_str()),
-                Matcher::Pattern(pattern) => pattern.is_match(&line),
+                LineMatcher::Text(text) => line.contains(text.as_str()),
+                LineMatcher::Pattern(pattern) => pattern.is_match(&line),
             };
             if matches {
-                board.happen(*ear, TriggerTarget::All, Reason::Line(line.clone()), now);
+                engine.happen(*term_id, TriggerTarget::All, Reason::Line(line.clone()), now);
             }
         }
     }
 }
 
-impl Live for Lines {
+impl Live for LineInput {
     fn watch(&self, waiter: &mut Waiter, token: Token) {
         waiter.watch(&self.file, token);
     }
 
-    fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
+    fn take(&mut self, engine: &mut TriggerEngine, _: bool, now: Nanos) -> After {
         let mut bytes = vec![0; READ_BYTES];
         let why = match self.file.read(&mut bytes) {
             Ok(0) => "the input has ended".to_owned(),
             Ok(count) => {
                 for &byte in bytes.iter().take(count) {
                     match byte {
-                        b'\n' => self.end_line(board, now),
+                        b'\n' => self.end_line(engine, now),
                         _ if self.begun.len() < LONGEST_LINE => self.begun.push(byte),
                         _ => {}
                     }
@@ -156,9 +156,12 @@ impl Live for Lines {
             Err(error) => format!("the input can't be read: {error}"),
         };
         if !self.begun.is_empty() {
-            self.end_line(board, now);
+            self.end_line(engine, now);
         }
-        board.lose(rules(self.ears.iter().map(|(ear, _)| *ear)), format!("{why}: no line will come any more"));
+        engine.lose(
+            rules(self.term_ids.iter().map(|(term_id, _)| *term_id)),
+            format!("{why}: no line will come any more"),
+        );
         After::Ended
     }
 }

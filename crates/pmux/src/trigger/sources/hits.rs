@@ -3,17 +3,17 @@
 //! **Invariant:** a hit is told with its own time, and once for each term that listens; hits that the kernel had no room for are told as
 //! lost.
 
-use super::super::board::{Board, Ear};
-use super::super::news::{Hit, Reason};
+use super::super::engine::{TermId, TriggerEngine};
+use super::super::events::{Reason, TriggerHit};
 use super::{After, Live, rules};
 use crate::error::Error;
 use crate::event::{Access, Event};
-use crate::outlet::is_too_large;
 use crate::overflow::{Overflow, OverflowCounter};
+use crate::ring_owner::is_too_large;
 use crate::session::Session;
-use crate::symbol::{FindError, Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
+use crate::symbol::{AddressSpec, FindError, Finding, FoundAddress, FoundKind, ProcessImage, SearchScope, Symbolizer};
 use crate::target::{CpuChoice, Target};
-use crate::watch::{Detail, Looking, News as Watched, Spot, Wakes, Watch, WatchOptions};
+use crate::watch::{ValueTiming, Wakes, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget};
 use pmux_abi::attr::Wakeup;
 use pmux_engine::Nanos;
 use pmux_linux::wait::{Token, Waiter};
@@ -33,7 +33,7 @@ const HOT: usize = 100;
 /// A period that never passes.
 const NEVER: u64 = i64::MAX as u64;
 /// What is lost is told so often at the most.
-const TELL_LOST: Nanos = Nanos(1_000_000_000);
+const REPORT_LOST_EVERY: Nanos = Nanos(1_000_000_000);
 
 /// Which hits of a tracepoint are meant, beside its filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,13 +62,13 @@ pub(in crate::trigger) struct Tracepoint {
     /// As the trigger calls it.
     pub(in crate::trigger) what: String,
     pub(in crate::trigger) threads: Threads,
-    pub(in crate::trigger) ears: Vec<Ear>,
+    pub(in crate::trigger) term_ids: Vec<TermId>,
     /// How many hits were told as lost, and when last.
     lost: u64,
     lost_at: Nanos,
     /// A second event of the tracepoint, whose hits wake. While it is off, hits are looked at together: to wake for each costs the
     /// task that is hit many times what the hit costs.
-    bell: OverflowCounter,
+    wakeup_counter: OverflowCounter,
     /// While the bell is off.
     look_at: Option<Nanos>,
     origin: Origin,
@@ -89,7 +89,7 @@ impl Tracepoint {
         session: &Session,
         event: &Event,
         filter: Option<&str>,
-        (what, threads, ear): (&str, Threads, Ear),
+        (what, threads, term_id): (&str, Threads, TermId),
     ) -> Result<Self, Error> {
         let origin = Origin { session: session.clone(), event: event.clone(), filter: filter.map(str::to_owned) };
         let hits = |pages: u32| origin.open(1, pages, Wakeup::Bytes(pages * (pmux_linux::page_bytes() / 2)));
@@ -98,15 +98,15 @@ impl Tracepoint {
             other => other?,
         };
         // What the bell's rings have no room for is in the others.
-        let bell = origin.open(1, 1, Wakeup::Events(1))?;
+        let wakeup_counter = origin.open(1, 1, Wakeup::Events(1))?;
         Ok(Self {
             counter,
             what: what.to_owned(),
             threads,
-            ears: vec![ear],
+            term_ids: vec![term_id],
             lost: 0,
             lost_at: Nanos::ZERO,
-            bell,
+            wakeup_counter,
             look_at: None,
             origin,
             tally: None,
@@ -128,7 +128,7 @@ impl Tracepoint {
         }
         let Some(tally) = &self.tally else { return Ok(()) };
         self.counter.disable()?;
-        self.bell.disable()?;
+        self.wakeup_counter.disable()?;
         let before = tally.read()?.value;
         tally.enable()?;
         (self.held_back, self.look_at) = (Some((until, before)), None);
@@ -136,32 +136,32 @@ impl Tracepoint {
     }
 
     /// Samples hits again, and tells how many have been counted only.
-    fn go_on(&mut self, board: &mut Board, now: Nanos) -> Result<(), Error> {
+    fn go_on(&mut self, engine: &mut TriggerEngine, now: Nanos) -> Result<(), Error> {
         let (Some((_, before)), Some(tally)) = (self.held_back.take(), &self.tally) else { return Ok(()) };
         tally.disable()?;
         let hits = tally.read()?.value.saturating_sub(before);
         // What is in the rings is from before.
         self.counter.dispatch(Duration::ZERO, &mut |_| ())?;
-        self.bell.dispatch(Duration::ZERO, &mut |_| ())?;
+        self.wakeup_counter.dispatch(Duration::ZERO, &mut |_| ())?;
         self.counter.enable()?;
-        self.bell.enable()?;
-        self.ears.iter().for_each(|ear| board.hold_back(ear.rule, hits, now));
+        self.wakeup_counter.enable()?;
+        self.term_ids.iter().for_each(|term_id| engine.hold_back(term_id.rule, hits, now));
         Ok(())
     }
 
     /// Takes the hits out of the rings, and lets the next one wake where there was none.
     fn take_hits(&mut self, now: Nanos) -> Result<Vec<Overflow>, Error> {
-        let rang = self.bell.dispatch(Duration::ZERO, &mut |_| ())? > 0;
+        let rang = self.wakeup_counter.dispatch(Duration::ZERO, &mut |_| ())? > 0;
         let mut hits: Vec<Overflow> = Vec::new();
         self.counter.dispatch(Duration::ZERO, &mut |hit| hits.push(hit))?;
         if hits.is_empty() && !rang && self.look_at.take().is_some() {
-            self.bell.enable()?;
+            self.wakeup_counter.enable()?;
             // What came in between has not rung.
             self.counter.dispatch(Duration::ZERO, &mut |hit| hits.push(hit))?;
         }
         if !hits.is_empty() || rang {
             if self.look_at.is_none() {
-                self.bell.disable()?;
+                self.wakeup_counter.disable()?;
             }
             // The bell may ring before the hit itself is written.
             self.look_at = Some(now + if hits.is_empty() { SOON } else { LOOK });
@@ -169,17 +169,17 @@ impl Tracepoint {
         Ok(hits)
     }
 
-    fn end(&self, board: &mut Board, error: &Error) -> After {
-        board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.what));
+    fn end(&self, engine: &mut TriggerEngine, error: &Error) -> After {
+        engine.lose(rules(self.term_ids.iter().copied()), format!("{}: {error}", self.what));
         After::Ended
     }
 
-    fn tell_lost(&mut self, board: &mut Board, now: Nanos) {
+    fn report_lost(&mut self, engine: &mut TriggerEngine, now: Nanos) {
         let lost = self.counter.lost();
         if lost > self.lost {
             let what =
                 format!("{}: {} hits came faster than they were read, and are not told", self.what, lost - self.lost);
-            board.lose(rules(self.ears.iter().copied()), what);
+            engine.lose(rules(self.term_ids.iter().copied()), what);
             (self.lost, self.lost_at) = (lost, now);
         }
     }
@@ -191,19 +191,19 @@ impl Live for Tracepoint {
             return;
         }
         if self.look_at.is_none() {
-            self.bell.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
+            self.wakeup_counter.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
         }
         // One that fills up is not left waiting.
         self.counter.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
     }
 
-    fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
+    fn take(&mut self, engine: &mut TriggerEngine, _: bool, now: Nanos) -> After {
         if self.held_back.is_some_and(|(until, _)| now < until) {
             return After::Stays;
         }
-        let mut hits = match self.go_on(board, now).and_then(|()| self.take_hits(now)) {
+        let mut hits = match self.go_on(engine, now).and_then(|()| self.take_hits(now)) {
             Ok(hits) => hits,
-            Err(error) => return self.end(board, &error),
+            Err(error) => return self.end(engine, &error),
         };
         let is_hot = hits.len() >= HOT;
         // The rings of several CPUs.
@@ -212,29 +212,29 @@ impl Live for Tracepoint {
             if self.threads == Threads::First && hit.pid != hit.tid {
                 continue;
             }
-            for &ear in &self.ears {
+            for &term_id in &self.term_ids {
                 let (what, at) = (self.what.clone(), Nanos(hit.at_ns));
-                let reason = Hit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
-                board.happen(ear, ear.place_of(hit.cpu), Reason::Hit(reason), at);
+                let reason = TriggerHit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
+                engine.happen(term_id, term_id.place_of(hit.cpu), Reason::Hit(reason), at);
             }
         }
-        if now.since(self.lost_at) >= TELL_LOST {
-            self.tell_lost(board, now);
+        if now.since(self.lost_at) >= REPORT_LOST_EVERY {
+            self.report_lost(engine, now);
         }
         if is_hot
             && self.may_hold_back
-            && let Some(until) = board.held_back_until(&self.ears).filter(|until| *until > now)
+            && let Some(until) = engine.held_back_until(&self.term_ids).filter(|until| *until > now)
             && let Err(error) = self.hold_back(until)
         {
-            return self.end(board, &error);
+            return self.end(engine, &error);
         }
         After::Stays
     }
 
-    fn finish(&mut self, board: &mut Board, now: Nanos) {
+    fn finish(&mut self, engine: &mut TriggerEngine, now: Nanos) {
         self.held_back.iter_mut().for_each(|(until, _)| *until = now);
-        self.take(board, false, now);
-        self.tell_lost(board, now);
+        self.take(engine, false, now);
+        self.report_lost(engine, now);
     }
 
     fn next(&self) -> Option<Nanos> {
@@ -242,30 +242,30 @@ impl Live for Tracepoint {
     }
 
     /// An event that has just come has no ring and no filter yet.
-    fn follow_cpus(&mut self, board: &mut Board, now: Nanos) -> After {
+    fn follow_cpus(&mut self, engine: &mut TriggerEngine, now: Nanos) -> After {
         match self.tally.as_mut().map(|tally| tally.dispatch(Duration::ZERO, &mut |_| ())) {
-            Some(Err(error)) => self.end(board, &error),
-            _ => self.take(board, false, now),
+            Some(Err(error)) => self.end(engine, &error),
+            _ => self.take(engine, false, now),
         }
     }
 }
 
-pub(in crate::trigger) struct Address {
-    wanted: Wanted,
-    pub(in crate::trigger) ears: Vec<Ear>,
+pub(in crate::trigger) struct WatchedAddress {
+    wanted: AddressSpec,
+    pub(in crate::trigger) term_ids: Vec<TermId>,
     /// `None` until a program was mapped that has it.
     watch: Option<Watch>,
     look_at: Option<Nanos>,
 }
 
-impl Address {
+impl WatchedAddress {
     /// One that is not found yet.
-    pub(in crate::trigger) fn new(wanted: Wanted, ear: Ear) -> Self {
-        Self { wanted, ears: vec![ear], watch: None, look_at: None }
+    pub(in crate::trigger) fn new(wanted: AddressSpec, term_id: TermId) -> Self {
+        Self { wanted, term_ids: vec![term_id], watch: None, look_at: None }
     }
 
     /// What is watched, as it was typed.
-    pub(in crate::trigger) fn wanted(&self) -> &Wanted {
+    pub(in crate::trigger) fn wanted(&self) -> &AddressSpec {
         &self.wanted
     }
 
@@ -276,30 +276,30 @@ impl Address {
     pub(in crate::trigger) fn look(
         &mut self,
         session: &Session,
-        scope: Scope<'_>,
+        scope: SearchScope<'_>,
         target: &Target<'_>,
-    ) -> Result<Search, FindError> {
+    ) -> Result<AddressSearch, FindError> {
         let found = match Symbolizer::new().find(&self.wanted, scope)? {
             Finding::Found(found) => found,
-            Finding::NotYet(why) => return Ok(Search::GoesOn(why)),
+            Finding::NotYet(why) => return Ok(AddressSearch::GoesOn(why)),
         };
-        let spots = found.into_iter().map(spot).collect();
+        let watch_targets = found.into_iter().map(watch_target).collect();
         // Asked for values that are read behind the hit, each hit wakes, where that can be; others are told when a ring fills up.
-        let (detail, looking) = (Detail::Values { max_stack: 0 }, Looking::Later);
-        let options = WatchOptions { detail, looking, ..WatchOptions::default() };
-        let watch = match Watch::open(session, spots, target, options) {
+        let (detail, timing) = (WatchDetail::Values { max_stack: 0 }, ValueTiming::Later);
+        let options = WatchOptions { detail, timing, ..WatchOptions::default() };
+        let watch = match Watch::open(session, watch_targets, target, options) {
             Ok(watch) => watch,
-            Err(error) => return Ok(Search::Refused(error)),
+            Err(error) => return Ok(AddressSearch::Refused(error)),
         };
         // Where nothing wakes, it is looked at from the beginning on.
         self.look_at = (watch.wakes() == Wakes::WhenFull).then_some(Nanos::ZERO);
         self.watch = Some(watch);
-        Ok(Search::Over)
+        Ok(AddressSearch::Over)
     }
 }
 
 /// What came of looking for an address.
-pub(in crate::trigger) enum Search {
+pub(in crate::trigger) enum AddressSearch {
     /// It is watched.
     Over,
     /// Something that is still to be mapped may have it; what to say if nothing comes.
@@ -308,26 +308,26 @@ pub(in crate::trigger) enum Search {
     Refused(Error),
 }
 
-fn spot(found: Found) -> Spot {
-    let Found { address, len, access, kind, name, .. } = found;
+fn watch_target(found: FoundAddress) -> WatchTarget {
+    let FoundAddress { address, len, access, kind, name, .. } = found;
     let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
-    Spot { name, address, len, access }
+    WatchTarget { name, address, len, access }
 }
 
-impl Address {
-    fn tell(&self, board: &mut Board, news: Result<Vec<Watched>, Error>) -> After {
-        match news {
+impl WatchedAddress {
+    fn report_hits(&self, engine: &mut TriggerEngine, events: Result<Vec<WatchEvent>, Error>) -> After {
+        match events {
             Err(error) => {
-                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.wanted));
+                engine.lose(rules(self.term_ids.iter().copied()), format!("{}: {error}", self.wanted));
                 After::Ended
             }
-            Ok(news) => {
-                for news in news {
-                    let Watched::Hit(hit) = news else { continue };
-                    for &ear in &self.ears {
+            Ok(events) => {
+                for event in events {
+                    let WatchEvent::Hit(hit) = event else { continue };
+                    for &term_id in &self.term_ids {
                         let (what, at) = (self.wanted.to_string(), hit.at);
-                        let reason = Hit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
-                        board.happen(ear, ear.place_of(hit.cpu), Reason::Hit(reason), at);
+                        let reason = TriggerHit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
+                        engine.happen(term_id, term_id.place_of(hit.cpu), Reason::Hit(reason), at);
                     }
                 }
                 After::Stays
@@ -336,7 +336,7 @@ impl Address {
     }
 }
 
-impl Live for Address {
+impl Live for WatchedAddress {
     fn watch(&self, waiter: &mut Waiter, token: Token) {
         self.watch.iter().flat_map(Watch::fds).for_each(|fd| waiter.watch(fd, token));
     }
@@ -346,26 +346,26 @@ impl Live for Address {
     }
 
     fn look_into(&mut self, session: &Session, image: &ProcessImage, target: &Target<'_>) -> Result<(), String> {
-        let why = match self.look(session, Scope::Process(image), target) {
+        let why = match self.look(session, SearchScope::Process(image), target) {
             // Something that is no access is hardly a symbol of a library that is still to come.
-            Ok(Search::GoesOn(why @ FindError::UnknownModule { letter: Some(_), .. })) => why.to_string(),
-            Ok(Search::Over | Search::GoesOn(_)) => return Ok(()),
-            Ok(Search::Refused(error)) => error.to_string(),
+            Ok(AddressSearch::GoesOn(why @ FindError::UnknownModule { letter: Some(_), .. })) => why.to_string(),
+            Ok(AddressSearch::Over | AddressSearch::GoesOn(_)) => return Ok(()),
+            Ok(AddressSearch::Refused(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
         Err(format!("`watch:{}`: {why}", self.wanted))
     }
 
-    fn miss(&mut self, board: &mut Board) -> After {
+    fn miss(&mut self, engine: &mut TriggerEngine) -> After {
         if !self.awaits_program() {
             return After::Stays;
         }
         let what = "no program or library was mapped that has it".to_owned();
-        board.lose(rules(self.ears.iter().copied()), what);
+        engine.lose(rules(self.term_ids.iter().copied()), what);
         After::Ended
     }
 
-    fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
+    fn take(&mut self, engine: &mut TriggerEngine, _: bool, now: Nanos) -> After {
         let Some(watch) = &mut self.watch else { return After::Stays };
         // Woken by the kernel, or by the time that was set then.
         self.look_at = match (watch.wakes(), self.look_at) {
@@ -373,15 +373,15 @@ impl Live for Address {
             (Wakes::EachHit, Some(at)) if at <= now => None,
             (Wakes::EachHit, _) => Some(now + LATER),
         };
-        let news = watch.take();
-        self.tell(board, news)
+        let events = watch.take();
+        self.report_hits(engine, events)
     }
 
     /// The last hits of a task that ends wake like all others, but are held back for a moment, in which it is over.
-    fn finish(&mut self, board: &mut Board, _: Nanos) {
+    fn finish(&mut self, engine: &mut TriggerEngine, _: Nanos) {
         if let Some(watch) = &mut self.watch {
-            let news = watch.finish();
-            self.tell(board, news);
+            let events = watch.finish();
+            self.report_hits(engine, events);
         }
     }
 

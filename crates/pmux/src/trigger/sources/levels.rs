@@ -8,9 +8,9 @@
 //!
 //! **Invariant:** what is not known is [`TermValue::Unknown`], never 0.
 
-use super::super::board::{Board, Ear};
-use super::super::language::{Level, Scope, Share};
-use super::super::news::Reason;
+use super::super::engine::{TermId, TriggerEngine};
+use super::super::events::Reason;
+use super::super::language::{Level, LevelQuantity, TermScope};
 use super::rules;
 use crate::cgroup_paths::CgroupPaths;
 use crate::counters::{Counters, Reading, RowReading, Snapshot};
@@ -24,8 +24,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A level of a trigger, and where its events are.
-struct Asked {
-    ear: Ear,
+struct OpenLevel {
+    term_id: TermId,
     level: Level,
     of: Range<usize>,
     /// The second event of a ratio.
@@ -34,7 +34,7 @@ struct Asked {
 
 pub(in crate::trigger) struct Levels {
     counters: Counters,
-    asked: Vec<Asked>,
+    asked: Vec<OpenLevel>,
     last: Snapshot,
     interval: Nanos,
     next: Nanos,
@@ -86,10 +86,10 @@ impl Levels {
     /// The term that is at fault, and why.
     pub(in crate::trigger) fn open(
         session: &Session,
-        levels: &[(Ear, Level)],
+        levels: &[(TermId, Level)],
         target: &Target<'_>,
         interval: Duration,
-    ) -> Result<Self, (Ear, String)> {
+    ) -> Result<Self, (TermId, String)> {
         let mut list = EventList::default();
         let mut places: BTreeMap<String, Range<usize>> = BTreeMap::new();
         let mut asked = Vec::with_capacity(levels.len());
@@ -102,23 +102,23 @@ impl Levels {
             places.insert(text.clone(), first..list.events().count());
             Ok(first..list.events().count())
         };
-        for (ear, level) in levels {
-            fits(ear.scope, target).map_err(|why| (*ear, why.to_owned()))?;
-            let (of, to) = match &level.share {
-                Share::Rate(event) => (column(event), None),
-                Share::Ratio(event, to) => (column(event), Some(column(to))),
+        for (term_id, level) in levels {
+            fits(term_id.scope, target).map_err(|why| (*term_id, why.to_owned()))?;
+            let (of, to) = match &level.quantity {
+                LevelQuantity::Rate(event) => (column(event), None),
+                LevelQuantity::Ratio(event, to) => (column(event), Some(column(to))),
             };
-            let of = of.map_err(|why: String| (*ear, why))?;
-            let to = to.transpose().map_err(|why| (*ear, why))?;
-            asked.push(Asked { ear: *ear, level: level.clone(), of, to });
+            let of = of.map_err(|why: String| (*term_id, why))?;
+            let to = to.transpose().map_err(|why| (*term_id, why))?;
+            asked.push(OpenLevel { term_id: *term_id, level: level.clone(), of, to });
         }
-        let first = asked.first().map_or(Ear { rule: 0, term: 0, scope: Scope::All }, |asked| asked.ear);
+        let first = asked.first().map_or(TermId { rule: 0, term: 0, scope: TermScope::All }, |asked| asked.term_id);
         let options = Options { inherit: Inherit::Children, ..Options::default() };
         let counters = session.open(&list, target, options).map_err(|error| (first, error.to_string()))?;
         for asked in &asked {
             let columns = asked.of.clone().chain(asked.to.clone().into_iter().flatten());
             if let Some(refusal) = columns.filter_map(|column| counters.refusal(column)).next() {
-                return Err((asked.ear, refusal.to_string()));
+                return Err((asked.term_id, refusal.to_string()));
             }
         }
         let last = counters.read();
@@ -132,14 +132,14 @@ impl Levels {
     }
 
     /// Reads, if it is time to.
-    pub(in crate::trigger) fn take(&mut self, board: &mut Board, now: Nanos) {
+    pub(in crate::trigger) fn take(&mut self, engine: &mut TriggerEngine, now: Nanos) {
         if now < self.next {
             return;
         }
         let snapshot = self.counters.read();
         // Late is late: what was missed is not made up for.
         self.next = now + self.interval;
-        self.follow_places(board, snapshot.at);
+        self.follow_places(engine, snapshot.at);
         let since = snapshot.since(&self.last);
         let seconds = snapshot.at.since(self.last.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -152,20 +152,20 @@ impl Levels {
                     (Number::Is(of), Some(Number::Is(to))) if to > 0.0 => Some(of / to),
                     _ => None,
                 };
-                let Level { share, comparison, limit } = &asked.level;
+                let Level { quantity, comparison, limit } = &asked.level;
                 let (comparison, limit) = (*comparison, *limit);
-                let verdict = value.map_or(TermValue::Unknown, |value| comparison.holds(value, limit).into());
-                let reason = value.map(|value| Reason::Number { share: share.clone(), value, comparison, limit });
-                board.observe(asked.ear, place, verdict, reason, snapshot.at);
+                let holds = value.map_or(TermValue::Unknown, |value| comparison.holds(value, limit).into());
+                let reason = value.map(|value| Reason::Number { quantity: quantity.clone(), value, comparison, limit });
+                engine.observe(asked.term_id, place, holds, reason, snapshot.at);
             }
         }
         self.last = snapshot;
     }
 
     /// What a level has counted, place by place.
-    fn numbers(&self, asked: &Asked, since: &Snapshot) -> Vec<(TriggerTarget, Number, Option<Number>)> {
+    fn numbers(&self, asked: &OpenLevel, since: &Snapshot) -> Vec<(TriggerTarget, Number, Option<Number>)> {
         let mut places: BTreeMap<TriggerTarget, (Number, Option<Number>)> = BTreeMap::new();
-        if asked.ear.scope == Scope::All {
+        if asked.term_id.scope == TermScope::All {
             places.insert(TriggerTarget::All, (Number::Nothing, asked.to.as_ref().map(|_| Number::Nothing)));
         }
         let events = self.counters.events();
@@ -174,10 +174,10 @@ impl Levels {
             columns.clone().map(of).fold(Number::Nothing, Number::plus)
         };
         for row in &since.rows {
-            let place = match (asked.ear.scope, row.who.cpu, row.who.cgroup) {
-                (Scope::All, ..) => TriggerTarget::All,
-                (Scope::PerCpu, Some(cpu), _) if self.online.contains(&cpu) => TriggerTarget::Cpu(CpuId(cpu)),
-                (Scope::PerCgroup, _, Some(cgroup)) if !self.cgroups.is_gone(cgroup) => {
+            let place = match (asked.term_id.scope, row.who.cpu, row.who.cgroup) {
+                (TermScope::All, ..) => TriggerTarget::All,
+                (TermScope::PerCpu, Some(cpu), _) if self.online.contains(&cpu) => TriggerTarget::Cpu(CpuId(cpu)),
+                (TermScope::PerCgroup, _, Some(cgroup)) if !self.cgroups.is_gone(cgroup) => {
                     TriggerTarget::Cgroup(CgroupId(cgroup as u64))
                 }
                 _ => continue,
@@ -193,33 +193,35 @@ impl Levels {
     }
 
     /// CPUs that have gone, and cgroups: says so, and forgets them until they are back.
-    fn follow_places(&mut self, board: &mut Board, now: Nanos) {
-        let ears = || self.asked.iter().map(|asked| asked.ear);
-        let of = |scope: Scope| ears().filter(move |ear| ear.scope == scope);
+    fn follow_places(&mut self, engine: &mut TriggerEngine, now: Nanos) {
+        let term_ids = || self.asked.iter().map(|asked| asked.term_id);
+        let of = |scope: TermScope| term_ids().filter(move |term_id| term_id.scope == scope);
         let online: BTreeSet<u32> = self.counters.session().online().iter().collect();
         if self.last.rows.iter().any(|row| row.who.cpu.is_some()) {
             for &cpu in self.online.difference(&online) {
-                rules(of(Scope::PerCpu))
+                rules(of(TermScope::PerCpu))
                     .into_iter()
-                    .for_each(|rule| board.leave(rule, TriggerTarget::Cpu(CpuId(cpu)), now));
-                board.lose(rules(ears()), format!("CPU {cpu} is offline: until it is back it counts for no rate"));
+                    .for_each(|rule| engine.leave(rule, TriggerTarget::Cpu(CpuId(cpu)), now));
+                engine.lose(rules(term_ids()), format!("CPU {cpu} is offline: until it is back it counts for no rate"));
             }
         }
         for (index, name) in self.cgroups.newly_gone() {
             let place = TriggerTarget::Cgroup(CgroupId(index as u64));
-            rules(of(Scope::PerCgroup)).into_iter().for_each(|rule| board.leave(rule, place, now));
-            board.lose(rules(ears()), format!("the cgroup {name} is not there any more: it counts for no rate"));
+            rules(of(TermScope::PerCgroup)).into_iter().for_each(|rule| engine.leave(rule, place, now));
+            engine.lose(rules(term_ids()), format!("the cgroup {name} is not there any more: it counts for no rate"));
         }
         self.online = online;
     }
 }
 
-fn fits(scope: Scope, target: &Target<'_>) -> Result<(), &'static str> {
+fn fits(scope: TermScope, target: &Target<'_>) -> Result<(), &'static str> {
     match (scope, target) {
-        (Scope::All, _) | (Scope::PerCpu, Target::Cpus(_) | Target::Cgroups { .. }) => Ok(()),
-        (Scope::PerCgroup, Target::Cgroups { .. }) => Ok(()),
-        (Scope::PerCpu, _) => Err("`per cpu` needs CPUs to look at: with -a or -C, not with processes or a command"),
-        (Scope::PerCgroup, _) => Err("`per cgroup` needs cgroups to look at: name them with -G"),
+        (TermScope::All, _) | (TermScope::PerCpu, Target::Cpus(_) | Target::Cgroups { .. }) => Ok(()),
+        (TermScope::PerCgroup, Target::Cgroups { .. }) => Ok(()),
+        (TermScope::PerCpu, _) => {
+            Err("`per cpu` needs CPUs to look at: with -a or -C, not with processes or a command")
+        }
+        (TermScope::PerCgroup, _) => Err("`per cgroup` needs cgroups to look at: name them with -G"),
     }
 }
 

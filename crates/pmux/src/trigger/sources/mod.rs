@@ -9,7 +9,7 @@ pub(super) mod files;
 pub(super) mod hits;
 pub(super) mod levels;
 
-use super::board::{Board, Ear};
+use super::engine::{TermId, TriggerEngine};
 use crate::session::Session;
 use crate::symbol::ProcessImage;
 use crate::target::Target;
@@ -27,11 +27,11 @@ pub(super) enum After {
 pub(super) trait Live: Send {
     fn watch(&self, waiter: &mut Waiter, token: Token);
 
-    /// Tells the board what has happened. `hangup`: the other end has gone.
-    fn take(&mut self, board: &mut Board, hangup: bool, now: Nanos) -> After;
+    /// Tells the engine what has happened. `hangup`: the other end has gone.
+    fn take(&mut self, engine: &mut TriggerEngine, hangup: bool, now: Nanos) -> After;
 
     /// CPUs have come or gone: listens on those that are there. Tells what has happened meanwhile.
-    fn follow_cpus(&mut self, _: &mut Board, _: Nanos) -> After {
+    fn follow_cpus(&mut self, _: &mut TriggerEngine, _: Nanos) -> After {
         After::Stays
     }
 
@@ -47,13 +47,13 @@ pub(super) trait Live: Send {
         Ok(())
     }
 
-    /// No program will be mapped any more: tells the board if it was found in none.
-    fn miss(&mut self, _: &mut Board) -> After {
+    /// No program will be mapped any more: tells the engine if it was found in none.
+    fn miss(&mut self, _: &mut TriggerEngine) -> After {
         After::Stays
     }
 
-    /// Nothing more will happen: tells the board what has happened and is not told yet.
-    fn finish(&mut self, _: &mut Board, _: Nanos) {}
+    /// Nothing more will happen: tells the engine what has happened and is not told yet.
+    fn finish(&mut self, _: &mut TriggerEngine, _: Nanos) {}
 
     /// When it wants to be asked again although nothing wakes.
     fn next(&self) -> Option<Nanos> {
@@ -62,8 +62,8 @@ pub(super) trait Live: Send {
 }
 
 /// The rules of those who listen, each once.
-pub(super) fn rules(ears: impl IntoIterator<Item = Ear>) -> Vec<usize> {
-    let mut rules: Vec<usize> = ears.into_iter().map(|ear| ear.rule).collect();
+pub(super) fn rules(term_ids: impl IntoIterator<Item = TermId>) -> Vec<usize> {
+    let mut rules: Vec<usize> = term_ids.into_iter().map(|term_id| term_id.rule).collect();
     rules.sort_unstable();
     rules.dedup();
     rules

@@ -5,12 +5,12 @@
 //!
 //! **Invariant:** the instructions say what [`Condition::ask`] says, for all values. Registers from `R6` on are left alone.
 
-use super::{Condition, Name, Node, Operator};
+use super::{Condition, ConditionNode, HitField, Operator};
 use pmux_linux::bpf::{Alu, Assembler, Reg, Size};
 
 /// Where a program has what a condition can ask for: places on its stack, 8 bytes each, counted from `R10`.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::watch) struct Places {
+pub(in crate::watch) struct StackPlaces {
     /// What stands there after the hit; `None` where that can't be known at the hit.
     pub(in crate::watch) value: Option<i16>,
     pub(in crate::watch) old: i16,
@@ -40,49 +40,51 @@ const STACK_END: i16 = -512;
 impl Condition {
     /// What it asks for.
     pub(in crate::watch) fn asked(&self) -> Asked {
-        let asks = |names: &[Name]| self.root.any(&|node| matches!(node, Node::Name(name) if names.contains(name)));
+        let asks = |names: &[HitField]| {
+            self.root.any(&|node| matches!(node, ConditionNode::Name(name) if names.contains(name)))
+        };
         Asked {
-            value: asks(&[Name::Value, Name::Changed]),
-            old: asks(&[Name::Old, Name::Changed]),
-            task: asks(&[Name::Tid, Name::Pid]),
-            cpu: asks(&[Name::Cpu]),
-            ip: asks(&[Name::Ip, Name::Kernel]),
+            value: asks(&[HitField::Value, HitField::Changed]),
+            old: asks(&[HitField::Old, HitField::Changed]),
+            task: asks(&[HitField::Tid, HitField::Pid]),
+            cpu: asks(&[HitField::Cpu]),
+            ip: asks(&[HitField::Ip, HitField::Kernel]),
         }
     }
 
     /// Appends instructions after which `R0` is 0 where the condition doesn't hold; `R0` to `R5` are lost. `None` where it asks
     /// for something that has no place, or is nested too deep; then what was appended is of no use.
-    pub(in crate::watch) fn compile(&self, asm: &mut Assembler<'_>, places: &Places) -> Option<()> {
+    pub(in crate::watch) fn compile(&self, asm: &mut Assembler<'_>, places: &StackPlaces) -> Option<()> {
         Compiler { asm, places }.node(&self.root, places.scratch)
     }
 }
 
 struct Compiler<'c, 'm> {
     asm: &'c mut Assembler<'m>,
-    places: &'c Places,
+    places: &'c StackPlaces,
 }
 
 impl Compiler<'_, '_> {
     /// `R0` is the number of the node; `free` and what is below it may be used.
-    fn node(&mut self, node: &Node, free: i16) -> Option<()> {
+    fn node(&mut self, node: &ConditionNode, free: i16) -> Option<()> {
         match node {
-            Node::Number(number) => {
+            ConditionNode::Number(number) => {
                 match i32::try_from(*number) {
                     Ok(number) => self.asm.set(Reg::R0, number),
                     Err(_) => self.asm.set_wide(Reg::R0, *number),
                 };
             }
-            Node::Name(name) => return self.name(*name),
-            Node::Not(node) => {
+            ConditionNode::Name(name) => return self.name(*name),
+            ConditionNode::Not(node) => {
                 self.node(node, free)?;
                 self.nonzero(Reg::R0).alu(Alu::Xor, Reg::R0, 1);
             }
-            Node::Negative(node) => {
+            ConditionNode::Negative(node) => {
                 self.node(node, free)?;
                 self.asm.negate(Reg::R0);
                 self.masked();
             }
-            Node::Pair(operator, left, right) => {
+            ConditionNode::Pair(operator, left, right) => {
                 if free - 8 < STACK_END {
                     return None;
                 }
@@ -96,26 +98,26 @@ impl Compiler<'_, '_> {
         Some(())
     }
 
-    fn name(&mut self, name: Name) -> Option<()> {
+    fn name(&mut self, name: HitField) -> Option<()> {
         let (asm, places) = (&mut *self.asm, self.places);
         match name {
-            Name::Value => asm.load(Size::Double, Reg::R0, Reg::R10, places.value?),
-            Name::Old => asm.load(Size::Double, Reg::R0, Reg::R10, places.old),
-            Name::Changed => {
+            HitField::Value => asm.load(Size::Double, Reg::R0, Reg::R10, places.value?),
+            HitField::Old => asm.load(Size::Double, Reg::R0, Reg::R10, places.old),
+            HitField::Changed => {
                 asm.load(Size::Double, Reg::R0, Reg::R10, places.value?);
                 asm.load(Size::Double, Reg::R1, Reg::R10, places.old).alu(Alu::Xor, Reg::R0, Reg::R1);
                 self.nonzero(Reg::R0);
                 return Some(());
             }
-            Name::Tid => {
+            HitField::Tid => {
                 asm.load(Size::Double, Reg::R0, Reg::R10, places.task?);
                 asm.alu(Alu::ShiftLeft, Reg::R0, 32).alu(Alu::ShiftRight, Reg::R0, 32)
             }
-            Name::Pid => asm.load(Size::Double, Reg::R0, Reg::R10, places.task?).alu(Alu::ShiftRight, Reg::R0, 32),
-            Name::Cpu => asm.load(Size::Double, Reg::R0, Reg::R10, places.cpu),
-            Name::Ip => asm.load(Size::Double, Reg::R0, Reg::R10, places.ip),
+            HitField::Pid => asm.load(Size::Double, Reg::R0, Reg::R10, places.task?).alu(Alu::ShiftRight, Reg::R0, 32),
+            HitField::Cpu => asm.load(Size::Double, Reg::R0, Reg::R10, places.cpu),
+            HitField::Ip => asm.load(Size::Double, Reg::R0, Reg::R10, places.ip),
             // The kernel has the upper half of all addresses.
-            Name::Kernel => asm.load(Size::Double, Reg::R0, Reg::R10, places.ip).alu(Alu::ShiftRight, Reg::R0, 63),
+            HitField::Kernel => asm.load(Size::Double, Reg::R0, Reg::R10, places.ip).alu(Alu::ShiftRight, Reg::R0, 63),
         };
         Some(())
     }

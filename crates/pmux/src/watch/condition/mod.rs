@@ -22,7 +22,7 @@ mod parser;
 
 use super::hit::Hit;
 use crate::text::TextError;
-pub(in crate::watch) use compile::Places;
+pub(in crate::watch) use compile::StackPlaces;
 use parser::Parser;
 use std::fmt;
 use std::str::FromStr;
@@ -43,22 +43,22 @@ pub const NAMES: [(&str, &str); 8] = [
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
     text: String,
-    root: Node,
+    root: ConditionNode,
 }
 
 /// What a condition says of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum ConditionAnswer {
     /// It holds.
     Yes,
     /// It doesn't.
     No,
-    /// It asks for a value that is not known: see [`Value`](super::Value).
+    /// It asks for a value that is not known: see [`HitValue`](super::HitValue).
     Unknown,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Name {
+enum HitField {
     Value,
     Old,
     Changed,
@@ -85,12 +85,12 @@ enum Operator {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Node {
+enum ConditionNode {
     Number(u64),
-    Name(Name),
-    Not(Box<Node>),
-    Negative(Box<Node>),
-    Pair(Operator, Box<Node>, Box<Node>),
+    Name(HitField),
+    Not(Box<ConditionNode>),
+    Negative(Box<ConditionNode>),
+    Pair(Operator, Box<ConditionNode>, Box<ConditionNode>),
 }
 
 impl FromStr for Condition {
@@ -111,18 +111,18 @@ impl fmt::Display for Condition {
 impl Condition {
     /// What it says of a hit on data of so many bytes.
     #[must_use]
-    pub fn ask(&self, hit: &Hit, len: u64) -> Answer {
+    pub fn ask(&self, hit: &Hit, len: u64) -> ConditionAnswer {
         match self.root.number(hit, mask(len)) {
-            None => Answer::Unknown,
-            Some(0) => Answer::No,
-            Some(_) => Answer::Yes,
+            None => ConditionAnswer::Unknown,
+            Some(0) => ConditionAnswer::No,
+            Some(_) => ConditionAnswer::Yes,
         }
     }
 
     /// Whether it asks for what stands in memory.
     #[must_use]
     pub fn asks_for_values(&self) -> bool {
-        self.root.any(&|node| matches!(node, Node::Name(Name::Value | Name::Old | Name::Changed)))
+        self.root.any(&|node| matches!(node, ConditionNode::Name(HitField::Value | HitField::Old | HitField::Changed)))
     }
 }
 
@@ -134,7 +134,7 @@ pub(super) const fn mask(len: u64) -> u64 {
     }
 }
 
-impl Node {
+impl ConditionNode {
     fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
         let below = match self {
             Self::Number(_) | Self::Name(_) => false,
@@ -149,14 +149,14 @@ impl Node {
         Some(match self {
             Self::Number(number) => *number,
             Self::Name(name) => match name {
-                Name::Value => value()?,
-                Name::Old => hit.value.before()?,
-                Name::Changed => u64::from(value()? != hit.value.before()?),
-                Name::Tid => u64::from(hit.tid.unsigned_abs()),
-                Name::Pid => u64::from(hit.pid.unsigned_abs()),
-                Name::Cpu => u64::from(hit.cpu),
-                Name::Ip => hit.ip,
-                Name::Kernel => u64::from(hit.side == super::hit::Side::Kernel),
+                HitField::Value => value()?,
+                HitField::Old => hit.value.before()?,
+                HitField::Changed => u64::from(value()? != hit.value.before()?),
+                HitField::Tid => u64::from(hit.tid.unsigned_abs()),
+                HitField::Pid => u64::from(hit.pid.unsigned_abs()),
+                HitField::Cpu => u64::from(hit.cpu),
+                HitField::Ip => hit.ip,
+                HitField::Kernel => u64::from(hit.side == super::hit::HitSide::Kernel),
             },
             Self::Not(node) => u64::from(node.number(hit, mask)? == 0),
             Self::Negative(node) => node.number(hit, mask)?.wrapping_neg() & mask,
@@ -165,7 +165,7 @@ impl Node {
     }
 }
 
-fn pair(operator: Operator, left: &Node, right: &Node, hit: &Hit, mask: u64) -> Option<u64> {
+fn pair(operator: Operator, left: &ConditionNode, right: &ConditionNode, hit: &Hit, mask: u64) -> Option<u64> {
     let (left, right) = (left.number(hit, mask), right.number(hit, mask));
     // One side may decide alone.
     match operator {

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** no text makes it panic, and none makes it nest deeper than it can bear.
 
-use super::{NAMES, Name, Node, Operator};
+use super::{ConditionNode, HitField, NAMES, Operator};
 use crate::text::{Cursor, TextError};
 
 /// Operators by how weakly they bind; longer ones before those that they begin with.
@@ -32,7 +32,7 @@ pub(super) struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     /// Takes the whole text apart.
-    pub(super) fn parse(text: &'t str) -> Result<Node, TextError> {
+    pub(super) fn parse(text: &'t str) -> Result<ConditionNode, TextError> {
         let mut parser = Self { cursor: Cursor::new(text), depth: 0 };
         let root = parser.level(0)?;
         if !parser.cursor.is_at_end() {
@@ -56,14 +56,14 @@ impl<'t> Parser<'t> {
         Some(operator)
     }
 
-    fn level(&mut self, level: usize) -> Result<Node, TextError> {
+    fn level(&mut self, level: usize) -> Result<ConditionNode, TextError> {
         if level == LEVELS.len() {
             return self.unary();
         }
         let mut left = self.level(level + 1)?;
         while let Some(operator) = self.take_operator(level) {
             let right = self.level(level + 1)?;
-            left = Node::Pair(operator, Box::new(left), Box::new(right));
+            left = ConditionNode::Pair(operator, Box::new(left), Box::new(right));
             if level == COMPARISONS {
                 break;
             }
@@ -71,7 +71,7 @@ impl<'t> Parser<'t> {
         Ok(left)
     }
 
-    fn unary(&mut self) -> Result<Node, TextError> {
+    fn unary(&mut self) -> Result<ConditionNode, TextError> {
         self.cursor.skip_blanks();
         self.depth += 1;
         if self.depth > MOST_DEPTH {
@@ -81,11 +81,11 @@ impl<'t> Parser<'t> {
         let node = match rest.chars().next() {
             Some('!') if !rest.starts_with("!=") => {
                 self.cursor.at += 1;
-                Node::Not(Box::new(self.unary()?))
+                ConditionNode::Not(Box::new(self.unary()?))
             }
             Some('-') => {
                 self.cursor.at += 1;
-                Node::Negative(Box::new(self.unary()?))
+                ConditionNode::Negative(Box::new(self.unary()?))
             }
             Some('(') => {
                 self.cursor.at += 1;
@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
         rest.get(..end).unwrap_or_default().replace('_', "")
     }
 
-    fn number(&mut self) -> Result<Node, TextError> {
+    fn number(&mut self) -> Result<ConditionNode, TextError> {
         let begin = self.cursor.at;
         let word = self.word().to_ascii_lowercase();
         let parsed = match (word.strip_prefix("0x"), word.strip_prefix("0b")) {
@@ -123,34 +123,34 @@ impl<'t> Parser<'t> {
             _ => word.parse(),
         };
         let problem = || format!("`{word}` is no number of 64 bits; write 42, 0x2a or 0b101010");
-        parsed.map(Node::Number).map_err(|_| self.cursor.error(begin, problem()))
+        parsed.map(ConditionNode::Number).map_err(|_| self.cursor.error(begin, problem()))
     }
 
-    fn character(&mut self) -> Result<Node, TextError> {
+    fn character(&mut self) -> Result<ConditionNode, TextError> {
         let mut chars = self.cursor.rest().chars().skip(1);
         let (Some(c), Some('\'')) = (chars.next(), chars.next()) else {
             return Err(self.error("expected one character in quotes, such as 'a'"));
         };
         self.cursor.at += 2 + c.len_utf8();
-        Ok(Node::Number(u64::from(u32::from(c))))
+        Ok(ConditionNode::Number(u64::from(u32::from(c))))
     }
 
-    fn name(&mut self) -> Result<Node, TextError> {
+    fn name(&mut self) -> Result<ConditionNode, TextError> {
         let begin = self.cursor.at;
         let name = match self.word().as_str() {
-            "value" | "new" => Name::Value,
-            "old" => Name::Old,
-            "changed" => Name::Changed,
-            "tid" => Name::Tid,
-            "pid" => Name::Pid,
-            "cpu" => Name::Cpu,
-            "ip" => Name::Ip,
-            "kernel" => Name::Kernel,
+            "value" | "new" => HitField::Value,
+            "old" => HitField::Old,
+            "changed" => HitField::Changed,
+            "tid" => HitField::Tid,
+            "pid" => HitField::Pid,
+            "cpu" => HitField::Cpu,
+            "ip" => HitField::Ip,
+            "kernel" => HitField::Kernel,
             word => {
                 let names = NAMES.map(|(name, _)| name).join(", ");
                 return Err(self.cursor.error(begin, format!("`{word}` is not known of a hit; known are {names}")));
             }
         };
-        Ok(Node::Name(name))
+        Ok(ConditionNode::Name(name))
     }
 }

@@ -1,51 +1,51 @@
 //! What conditions say of hits, and what is no condition.
 
 use super::*;
-use crate::watch::hit::{Side, Value};
+use crate::watch::hit::{HitSide, HitValue};
 use pmux_engine::Nanos;
 use proptest::prelude::*;
 
 fn hit(now: Option<u64>, before: Option<u64>) -> Hit {
-    let value = now.map_or(Value::Overtaken, |now| Value::Read { now, before, late: Nanos(1) });
+    let value = now.map_or(HitValue::Overtaken, |now| HitValue::Read { now, before, late: Nanos(1) });
     Hit {
         at: Nanos(5),
         pid: 100,
         tid: 101,
         cpu: 3,
-        spot: 0,
+        watch_target: 0,
         address: 0x1000,
         ip: 0x40_0000,
-        side: Side::User,
+        side: HitSide::User,
         callers: Box::default(),
         value,
         stands_for: 1,
     }
 }
 
-fn ask(text: &str, now: Option<u64>, before: Option<u64>) -> Answer {
+fn ask(text: &str, now: Option<u64>, before: Option<u64>) -> ConditionAnswer {
     text.parse::<Condition>().unwrap().ask(&hit(now, before), 4)
 }
 
 #[test]
 fn comparisons() {
     for (text, answer) in [
-        ("value == 42", Answer::Yes),
-        ("value==0x2a", Answer::Yes),
-        ("value != 42", Answer::No),
-        ("value == '*'", Answer::Yes),
-        ("value < 43 && value >= 42", Answer::Yes),
-        ("value > old", Answer::Yes),
-        ("value == old + 1", Answer::Yes),
-        ("value - old == 1", Answer::Yes),
-        ("value & 1", Answer::No),
-        ("value & 2", Answer::Yes),
-        ("value & 0b10 == 2", Answer::Yes),
-        ("!(value == 42)", Answer::No),
-        ("tid == 101 && pid == 100 && cpu == 3", Answer::Yes),
-        ("tid == 1 || cpu == 3", Answer::Yes),
-        ("changed", Answer::Yes),
-        ("kernel", Answer::No),
-        ("ip == 0x40_0000", Answer::Yes),
+        ("value == 42", ConditionAnswer::Yes),
+        ("value==0x2a", ConditionAnswer::Yes),
+        ("value != 42", ConditionAnswer::No),
+        ("value == '*'", ConditionAnswer::Yes),
+        ("value < 43 && value >= 42", ConditionAnswer::Yes),
+        ("value > old", ConditionAnswer::Yes),
+        ("value == old + 1", ConditionAnswer::Yes),
+        ("value - old == 1", ConditionAnswer::Yes),
+        ("value & 1", ConditionAnswer::No),
+        ("value & 2", ConditionAnswer::Yes),
+        ("value & 0b10 == 2", ConditionAnswer::Yes),
+        ("!(value == 42)", ConditionAnswer::No),
+        ("tid == 101 && pid == 100 && cpu == 3", ConditionAnswer::Yes),
+        ("tid == 1 || cpu == 3", ConditionAnswer::Yes),
+        ("changed", ConditionAnswer::Yes),
+        ("kernel", ConditionAnswer::No),
+        ("ip == 0x40_0000", ConditionAnswer::Yes),
     ] {
         assert_eq!(ask(text, Some(42), Some(41)), answer, "{text}");
     }
@@ -53,23 +53,23 @@ fn comparisons() {
 
 #[test]
 fn numbers_are_as_wide_as_the_data() {
-    assert_eq!(ask("value == -1", Some(u64::from(u32::MAX)), None), Answer::Yes);
-    assert_eq!(ask("value == -(1)", Some(u64::from(u32::MAX)), None), Answer::Yes);
-    assert_eq!(ask("old - 1 == value", Some(u64::from(u32::MAX)), Some(0)), Answer::Yes);
+    assert_eq!(ask("value == -1", Some(u64::from(u32::MAX)), None), ConditionAnswer::Yes);
+    assert_eq!(ask("value == -(1)", Some(u64::from(u32::MAX)), None), ConditionAnswer::Yes);
+    assert_eq!(ask("old - 1 == value", Some(u64::from(u32::MAX)), Some(0)), ConditionAnswer::Yes);
 }
 
 #[test]
 fn what_is_not_known_is_neither_yes_nor_no() {
-    assert_eq!(ask("value == 42", None, None), Answer::Unknown);
-    assert_eq!(ask("!(value == 42)", None, None), Answer::Unknown);
-    assert_eq!(ask("old == 1", Some(42), None), Answer::Unknown);
-    assert_eq!(ask("value == 42 && cpu == 4", None, None), Answer::No, "the CPU decides alone");
-    assert_eq!(ask("value == 42 || cpu == 3", None, None), Answer::Yes);
-    assert_eq!(ask("value == 42 || cpu == 4", None, None), Answer::Unknown);
+    assert_eq!(ask("value == 42", None, None), ConditionAnswer::Unknown);
+    assert_eq!(ask("!(value == 42)", None, None), ConditionAnswer::Unknown);
+    assert_eq!(ask("old == 1", Some(42), None), ConditionAnswer::Unknown);
+    assert_eq!(ask("value == 42 && cpu == 4", None, None), ConditionAnswer::No, "the CPU decides alone");
+    assert_eq!(ask("value == 42 || cpu == 3", None, None), ConditionAnswer::Yes);
+    assert_eq!(ask("value == 42 || cpu == 4", None, None), ConditionAnswer::Unknown);
 }
 
 #[test]
-fn who_asks_for_values() {
+fn conditions_that_ask_for_values() {
     let asks = |text: &str| text.parse::<Condition>().unwrap().asks_for_values();
     assert!(asks("cpu == 1 && !(old & 3)") && asks("changed"));
     assert!(!asks("cpu == 1 || tid > 7"));
@@ -105,7 +105,7 @@ proptest! {
 
     #[test]
     fn comparisons_are_those_of_numbers(a in any::<u32>(), b in any::<u32>()) {
-        let yes = |holds: bool| if holds { Answer::Yes } else { Answer::No };
+        let yes = |holds: bool| if holds { ConditionAnswer::Yes } else { ConditionAnswer::No };
         let at = |text: &str| ask(text, Some(a.into()), Some(b.into()));
         prop_assert_eq!(at("value < old"), yes(a < b));
         prop_assert_eq!(at("value >= old"), yes(a >= b));

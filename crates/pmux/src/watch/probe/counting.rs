@@ -6,8 +6,8 @@
 //!
 //! **Invariant:** a hit is counted or written, never both. Where neither can be done, the kernel writes it.
 
-use super::maps::{Maps, PIECE};
-use super::sighting::{ADDRESS, FLAGS, STANDS_FOR, VALUE, at, lay_out, write, write_and_end};
+use super::hit_sample::{ADDRESS, FLAGS, STANDS_FOR, VALUE, at, lay_out, write, write_and_end};
+use super::maps::{PIECE, ProbeMaps};
 use super::table::{EARLY, HEAD, SLOT, Shape, tag_bits};
 use pmux_linux::bpf::{Alu, Assembler, Bytecode, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
@@ -25,7 +25,7 @@ const MOST_GAP: i32 = 1024 * 16;
 /// Where a record finds no room, it is tried again so many hits later.
 const RETRY: i32 = 64;
 
-// The stack, below the sighting.
+// The stack, below the hit sample.
 /// Which of a CPU's slots is the first for this thread and place.
 const PLACE: i16 = -48;
 /// The first slot of this CPU.
@@ -38,7 +38,7 @@ const FOUND: i16 = -72;
 
 /// What a program is made for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counting {
+pub(super) struct CountingSpec {
     pub(super) tag: u32,
     pub(super) context: EventContext,
     pub(super) shape: Shape,
@@ -52,8 +52,8 @@ fn look_up<'m>(asm: &mut Assembler<'m>, table: &'m Map, number: i16, or_else: La
 }
 
 /// The program; `None` where it can't be assembled.
-pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) -> Option<Bytecode<'m>> {
-    let Counting { tag, context, shape } = *counting;
+pub(super) fn assemble<'m>(counting: &CountingSpec, maps: &'m ProbeMaps, table: &'m Map) -> Option<Bytecode<'m>> {
+    let CountingSpec { tag, context, shape } = *counting;
     let mut asm = Assembler::new();
     let (found, free, count, due, alone) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
     let (early, early_found, early_free) = (asm.label(), asm.label(), asm.label());
@@ -127,14 +127,14 @@ fn search<'m>(asm: &mut Assembler<'m>, shape: Shape, table: &'m Map, &Ways { fou
 }
 
 /// Puts the free slot `R0` aside, and asks whether hits on the address (`R8`) count already.
-fn ask_whether_armed<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, early: Label, alone: Label) {
+fn ask_whether_armed<'m>(asm: &mut Assembler<'m>, maps: &'m ProbeMaps, early: Label, alone: Label) {
     asm.store(Size::Double, Reg::R10, FOUND, Reg::R0).store(Size::Double, Reg::R10, ADDRESS, Reg::R8);
     look_up(asm, &maps.pieces, ADDRESS, alone);
     asm.load(Size::Word, Reg::R1, Reg::R0, PIECE.judged).jump_if(Reg::R1, Compare::Equal, 0, early);
 }
 
 /// Claims the slot that was put aside for the task (`R7`), the address (`R8`) and the instruction (`R9`); `R7` is the slot then.
-fn claim<'m>(asm: &mut Assembler<'m>, counting: &Counting, table: &'m Map, alone: Label) {
+fn claim<'m>(asm: &mut Assembler<'m>, counting: &CountingSpec, table: &'m Map, alone: Label) {
     let heads = counting.shape.heads().cast_signed();
     asm.call(Helper::GetSmpProcessorId).alu(Alu::Add, Reg::R0, heads);
     asm.store(Size::Word, Reg::R10, HEAD_NUMBER, Reg::R0).call(Helper::KtimeGetNs);
@@ -152,7 +152,7 @@ fn claim<'m>(asm: &mut Assembler<'m>, counting: &Counting, table: &'m Map, alone
 
 /// Writes this hit, which stands for those of the slot (`R7`) that were counted before, and says when the next one will be
 /// written. Where it can't be, it is counted.
-fn write_one<'m>(asm: &mut Assembler<'m>, tag: u32, maps: &'m Maps, count: Label) {
+fn write_one<'m>(asm: &mut Assembler<'m>, tag: u32, maps: &'m ProbeMaps, count: Label) {
     let (later, enough) = (asm.label(), asm.label());
     lay_out(asm, tag, Reg::R8);
     asm.store(Size::Word, Reg::R10, FLAGS, STANDS_FOR.cast_signed()).load(Size::Word, Reg::R1, Reg::R7, SLOT.weight);

@@ -30,7 +30,7 @@ const PIECE_BYTES: u32 = 32;
 
 /// A piece, as its programs see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::watch) struct Piece {
+pub(in crate::watch) struct ProbePiece {
     /// The register's address.
     pub(in crate::watch) register: u64,
     /// What is read.
@@ -47,7 +47,7 @@ pub(super) enum Judged {
     FromNowOn,
 }
 
-impl Piece {
+impl ProbePiece {
     fn encode(&self, judged: Judged) -> [u8; PIECE_BYTES as usize] {
         let mut bytes = [0; PIECE_BYTES as usize];
         bytes[..8].copy_from_slice(&self.address.to_ne_bytes());
@@ -59,14 +59,14 @@ impl Piece {
 }
 
 #[derive(Debug)]
-pub(in crate::watch) struct Maps {
+pub(in crate::watch) struct ProbeMaps {
     /// Pieces by the address of their register.
     pub(super) pieces: Map,
     /// The events into whose rings programs write, by CPU.
     pub(super) outputs: Map,
 }
 
-impl Maps {
+impl ProbeMaps {
     pub(super) fn new(cpus: u32) -> Result<Self, Errno> {
         Ok(Self {
             pieces: Map::new(MapKind::Hash, 8, PIECE_BYTES, MOST_PIECES, "pmux_pieces")?,
@@ -75,7 +75,7 @@ impl Maps {
     }
 
     /// One more piece; where its address has one, that one stays.
-    pub(super) fn add(&self, piece: &Piece) -> Result<(), Errno> {
+    pub(super) fn add(&self, piece: &ProbePiece) -> Result<(), Errno> {
         match self.pieces.set(&piece.register.to_ne_bytes(), &piece.encode(Judged::NotYet), Update::New) {
             Err(Errno::EEXIST) => Ok(()),
             other => other,
@@ -83,7 +83,7 @@ impl Maps {
     }
 
     /// The condition is asked for a piece. Nothing was missed before.
-    pub(super) fn judge(&self, piece: &Piece) -> Result<(), Errno> {
+    pub(super) fn judge(&self, piece: &ProbePiece) -> Result<(), Errno> {
         let key = piece.register.to_ne_bytes();
         match self.pieces.get(&key)? {
             Some(there) if there.get(..16) == piece.encode(Judged::NotYet).get(..16) => {

@@ -3,38 +3,38 @@
 //! What it is: a program runs at each hit, in the context of the task. One reads what stands there before the task goes on
 //! (`program`). Its records come out of the same rings as everything else ([`super::rings`]); where it knows that a condition
 //! doesn't hold, there is no record at all. Another one counts hits by thread and place (`counting`), and writes few of them. Read
-//! next: `program`, then `maps` and `sighting`; `table`, what is counted.
+//! next: `program`, then `maps` and `hit_sample`; `table`, what is counted.
 //!
 //! On x86 an access is reported when it is done, so what is seen is what it left; the old value is that of the hit before. Other
 //! machines report it before it is done: what is seen is what it found. In both cases another writer can change the same memory in
 //! the short time between the access and the look: another thread (that is a hit of its own), another process that shares
 //! the memory, the kernel, a device.
 //!
-//! What was opened at a moment when a thread forked may have children without a program (`Teller` in [`super::arm`]). Programs are
+//! What was opened at a moment when a thread forked may have children without a program (`HitReporter` in [`super::arm`]). Programs are
 //! numbered, so that of a thread that is armed twice one is believed (`is_ours` in [`super::take`]).
 //!
 //! **Invariant:** where a program can't be had, nothing changes but that values are read later; and why is known.
 
 mod counting;
+mod hit_sample;
 mod maps;
 mod program;
-mod sighting;
 mod table;
 
-pub(super) use program::Moment;
-pub(super) use sighting::Sighting;
-pub(super) use table::Counted;
+pub(super) use hit_sample::HitSample;
+pub(super) use program::HitMoment;
+pub(super) use table::CountedRow;
 
 use super::condition::Condition;
 use super::hit::stands_behind;
-use super::rings::{Rings, with_records};
-use super::{Births, Spot, Watched};
+use super::rings::{WatchRings, with_records};
+use super::{Births, TargetState, WatchTarget};
 use crate::error::Error;
 use crate::event::Access;
 use crate::session::Session;
 use crate::target::CpuChoice;
-use counting::Counting;
-use maps::{Maps, Piece};
+use counting::CountingSpec;
+use maps::{ProbeMaps, ProbePiece};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::engine::SetRequest;
@@ -44,10 +44,10 @@ use pmux_linux::Errno;
 use pmux_linux::bpf::{self, Bytecode, EventContext, Map, Program, ProgramKind};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::KERNEL;
-use program::{Look, Numbers};
+use program::{Numbers, ProgramSpec};
 use std::collections::HashSet;
 use std::sync::Arc;
-use table::Table;
+use table::CountTable;
 
 /// The first kernel that steps over a breakpoint also where a program runs at it; on x86 none has to. Source: commit d11a69873d9a
 /// ("hw_breakpoint: fix single-stepping when using bpf_overflow_handler").
@@ -56,13 +56,13 @@ const STEPS_SINCE: (u32, u32) = (6, 6);
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// When this machine reports an access to data.
-pub(super) fn moment() -> Moment {
-    if stands_behind(Access::WRITE) { Moment::Behind } else { Moment::InFront }
+pub(super) fn moment() -> HitMoment {
+    if stands_behind(Access::WRITE) { HitMoment::Behind } else { HitMoment::InFront }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ArmedTwice {
-    Nobody,
+    None,
     Some,
 }
 
@@ -90,12 +90,12 @@ enum Work {
         condition: Option<Condition>,
         judge: Judge,
     },
-    Count(Table),
+    Count(CountTable),
 }
 
-pub(super) struct Probe {
+pub(super) struct WatchProbe {
     session: Session,
-    maps: Maps,
+    maps: ProbeMaps,
     context: EventContext,
     work: Work,
     /// Of the program that is attached to what is opened now.
@@ -126,7 +126,7 @@ fn output_attr(max_stack: u16, births: Births) -> Attr {
     attr
 }
 
-impl Probe {
+impl WatchProbe {
     /// Loads the programs for a watch, and makes them run at what is opened of it.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Probe {
         purpose: Purpose<'_>,
     ) -> Result<Self, String> {
         let context = EventContext::HERE.ok_or("it is not known where programs find addresses on this architecture")?;
-        if moment() == Moment::InFront && session.facts().is_older_than(STEPS_SINCE) {
+        if moment() == HitMoment::InFront && session.facts().is_older_than(STEPS_SINCE) {
             return Err("before Linux 6.6 a task would not get past a breakpoint at which a program runs".to_owned());
         }
         if let Some(why) = bpf::why_not(ProgramKind::PerfEvent) {
@@ -155,7 +155,7 @@ impl Probe {
             Purpose::Count if numbers == Numbers::Others => {
                 return Err("programs see threads under other numbers than those of this PID namespace".to_owned());
             }
-            Purpose::Count => Work::Count(Table::new(cpus).map_err(no_room)?),
+            Purpose::Count => Work::Count(CountTable::new(cpus).map_err(no_room)?),
             Purpose::Look(condition) => Work::Look {
                 numbers,
                 last: maps::last_values().map_err(no_room)?,
@@ -163,7 +163,7 @@ impl Probe {
                 judge: if condition.is_some() { Judge::Program } else { Judge::Us },
             },
         };
-        let maps = Maps::new(cpus).map_err(no_room)?;
+        let maps = ProbeMaps::new(cpus).map_err(no_room)?;
         let attr = output_attr(max_stack, births);
         let (mask, absent) = CpuChoice::All.mask(session).map_err(|error| error.to_string())?;
         let groups = vec![GroupSpec::single(KERNEL, attr)];
@@ -193,11 +193,11 @@ impl Probe {
             |code: Option<Bytecode<'_>>| code.map(|code| Program::load(ProgramKind::PerfEvent, &code, "pmux_watch"));
         let loaded = match &mut self.work {
             Work::Count(table) => {
-                code(counting::assemble(&Counting { tag, context, shape: table.shape }, &self.maps, &table.map))
+                code(counting::assemble(&CountingSpec { tag, context, shape: table.shape }, &self.maps, &table.map))
             }
             Work::Look { numbers, last, condition, judge } => {
                 let load = |condition: Option<&Condition>| {
-                    let look = Look { tag, context, moment: moment(), numbers: *numbers, condition };
+                    let look = ProgramSpec { tag, context, moment: moment(), numbers: *numbers, condition };
                     code(program::assemble(&look, &self.maps, last))
                 };
                 match condition.as_ref().filter(|_| *judge == Judge::Program).and_then(|c| load(Some(c))) {
@@ -223,20 +223,20 @@ impl Probe {
     }
 
     /// More spots: their pieces are known to the programs, which don't ask the condition yet.
-    pub(super) fn add(&self, watched: &Watched) -> Result<(), Errno> {
+    pub(super) fn add(&self, watched: &TargetState) -> Result<(), Errno> {
         pieces(watched).try_for_each(|piece| self.maps.add(&piece))
     }
 
     /// They are not watched after all.
-    pub(super) fn remove(&self, watched: &Watched) {
+    pub(super) fn remove(&self, watched: &TargetState) {
         pieces(watched).for_each(|piece| self.maps.remove(piece.register));
     }
 
     /// All is armed: from now on hits of which the condition doesn't hold are not written, or hits are counted.
-    pub(super) fn judge(&self, watched: &Watched, twice: ArmedTwice) {
+    pub(super) fn judge(&self, watched: &TargetState, twice: ArmedTwice) {
         let ready = match &self.work {
             // Of threads that are armed twice it is not known in the kernel which hits are the same: there we judge ourselves.
-            Work::Look { judge, .. } => *judge == Judge::Program && twice == ArmedTwice::Nobody,
+            Work::Look { judge, .. } => *judge == Judge::Program && twice == ArmedTwice::None,
             Work::Count(_) => true,
         };
         if ready {
@@ -246,7 +246,7 @@ impl Probe {
     }
 
     /// What was counted since the last call, and not written.
-    pub(super) fn counted(&mut self) -> Vec<Counted> {
+    pub(super) fn counted(&mut self) -> Vec<CountedRow> {
         match &mut self.work {
             Work::Look { .. } => Vec::new(),
             Work::Count(table) => table.take(),
@@ -265,7 +265,7 @@ impl Probe {
     /// What stands somewhere before the first hit.
     pub(super) fn stood(&self, pid: i32, address: u64, value: u64, at: Nanos) {
         // A number of another namespace may be that of another process here.
-        if let (Moment::Behind, Work::Look { numbers: Numbers::Ours, last, .. }, Ok(pid)) =
+        if let (HitMoment::Behind, Work::Look { numbers: Numbers::Ours, last, .. }, Ok(pid)) =
             (moment(), &self.work, u32::try_from(pid))
         {
             maps::stood(last, pid, address, value, at.0);
@@ -274,7 +274,7 @@ impl Probe {
 
     /// Leads what programs write into the rings, also on CPUs that have come, or come back. Where that is not done yet, or a CPU leaves
     /// meanwhile, hits there are the kernel's samples, without a value.
-    pub(super) fn connect(&mut self, rings: &Rings) {
+    pub(super) fn connect(&mut self, rings: &WatchRings) {
         let Ok(events) = self.session.engine().set_events(self.set) else { return };
         for (cpu, events) in events {
             let Some(&event) = events.first() else { continue };
@@ -288,7 +288,7 @@ impl Probe {
         }
     }
 
-    fn connect_one(&self, rings: &Rings, cpu: CpuId, event: EventId) -> Result<u64, Error> {
+    fn connect_one(&self, rings: &WatchRings, cpu: CpuId, event: EventId) -> Result<u64, Error> {
         let engine = self.session.engine();
         let failed = |errno| Error::Ring { what: "leading values into a ring", errno };
         rings.lead(event, cpu)?;
@@ -304,20 +304,20 @@ impl Probe {
     }
 }
 
-impl Drop for Probe {
+impl Drop for WatchProbe {
     fn drop(&mut self) {
         self.session.engine().close_set(self.set);
     }
 }
 
 /// What programs have to know of a spot.
-fn pieces(watched: &Watched) -> impl Iterator<Item = Piece> {
-    let Spot { address, len, .. } = watched.spot;
-    let code = watched.spot.is_code();
+fn pieces(watched: &TargetState) -> impl Iterator<Item = ProbePiece> {
+    let WatchTarget { address, len, .. } = watched.watch_target;
+    let code = watched.watch_target.is_code();
     let read = watched.readable_bytes();
     // As a condition that we ask ourselves.
     let mask = super::condition::mask(if code { 0 } else { len });
-    watched.pieces.iter().map(move |piece| Piece {
+    watched.pieces.iter().map(move |piece| ProbePiece {
         register: piece.address,
         address,
         bytes: if code { 0 } else { u32::try_from(read).unwrap_or(0) },

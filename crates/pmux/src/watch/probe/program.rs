@@ -1,19 +1,19 @@
 //! The program that runs at a hit.
 //!
 //! What it is: it finds the spot that an address belongs to, reads what stands there, remembers it for the next hit, asks the
-//! condition, and writes a record of its own into the ring of the CPU. Read next: [`super::sighting`], the part of that record which
+//! condition, and writes a record of its own into the ring of the CPU. Read next: [`super::hit_sample`], the part of that record which
 //! is ours.
 //!
 //! **Invariant:** a hit that it can't judge is written. Where it can't write one either, it lets the kernel's sample pass.
 
-use super::super::condition::{Condition, Places};
-use super::maps::{Maps, PIECE};
-use super::sighting::{ADDRESS, FLAGS, HAS_OLD, HAS_VALUE, OLD, OLD_AT, VALUE, at, lay_out, write_and_end};
+use super::super::condition::{Condition, StackPlaces};
+use super::hit_sample::{ADDRESS, FLAGS, HAS_OLD, HAS_VALUE, OLD, OLD_AT, VALUE, at, lay_out, write_and_end};
+use super::maps::{PIECE, ProbeMaps};
 use pmux_linux::bpf::{Alu, Assembler, Bytecode, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
 /// Whether an access was done when the machine reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::watch) enum Moment {
+pub(in crate::watch) enum HitMoment {
     /// What stands there then is what it left.
     Behind,
     /// What stands there then is what it found.
@@ -29,7 +29,7 @@ pub(super) enum Numbers {
     Others,
 }
 
-// The stack, from the top: the sighting, then what is looked up and what the condition asks for.
+// The stack, from the top: the hit sample, then what is looked up and what the condition asks for.
 /// The key of what stood somewhere: process and address.
 const PLACE: i16 = -56;
 /// What is remembered: value and time.
@@ -41,19 +41,19 @@ const IP: i16 = -104;
 const SCRATCH: i16 = -112;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look<'c> {
+pub(super) struct ProgramSpec<'c> {
     pub(super) tag: u32,
     pub(super) context: EventContext,
-    pub(super) moment: Moment,
+    pub(super) moment: HitMoment,
     pub(super) numbers: Numbers,
     /// Hits of which it is certain that this doesn't hold are not written.
     pub(super) condition: Option<&'c Condition>,
 }
 
-impl Look<'_> {
-    fn places(&self) -> Places {
-        let behind = self.moment == Moment::Behind;
-        Places {
+impl ProgramSpec<'_> {
+    fn places(&self) -> StackPlaces {
+        let behind = self.moment == HitMoment::Behind;
+        StackPlaces {
             value: behind.then_some(VALUE),
             old: if behind { OLD } else { VALUE },
             mask: MASK,
@@ -66,7 +66,7 @@ impl Look<'_> {
 }
 
 /// The program; `None` where the condition can't be asked at the hit.
-pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Option<Bytecode<'m>> {
+pub(super) fn assemble<'m>(look: &ProgramSpec<'_>, maps: &'m ProbeMaps, last: &'m Map) -> Option<Bytecode<'m>> {
     let mut asm = Assembler::new();
     let (judge, write) = (asm.label(), asm.label());
     // Kept: R6 the context, R7 the address of what is read, R8 the piece, R9 the time.
@@ -87,7 +87,7 @@ pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Op
     asm.place(user).call(Helper::ProbeReadUser);
     asm.place(read).jump_if(Reg::R0, Compare::Unequal, 0, write);
     asm.store(Size::Word, Reg::R10, FLAGS, HAS_VALUE.cast_signed());
-    if look.moment == Moment::Behind {
+    if look.moment == HitMoment::Behind {
         remember(&mut asm, last);
     }
 
@@ -95,10 +95,10 @@ pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Op
     if let Some(condition) = look.condition {
         ask(&mut asm, condition, look, write)?;
         match look.moment {
-            Moment::Behind => {
+            HitMoment::Behind => {
                 asm.jump_if(Reg::R0, Compare::Unequal, 0, write);
             }
-            Moment::InFront => follow_up(&mut asm, last, write),
+            HitMoment::InFront => follow_up(&mut asm, last, write),
         }
         // It doesn't hold: the hit is counted, here and by the kernel, and that is all.
         asm.set(Reg::R1, 1).atomic_add(Reg::R8, PIECE.missed, Reg::R1).set(Reg::R0, 0).exit();
@@ -162,10 +162,10 @@ fn follow_up<'m>(asm: &mut Assembler<'m>, last: &'m Map, write: Label) {
 }
 
 /// `R0` is 0 where the condition doesn't hold; where that can't be said, it goes to `write`.
-fn ask(asm: &mut Assembler<'_>, condition: &Condition, look: &Look<'_>, write: Label) -> Option<()> {
+fn ask(asm: &mut Assembler<'_>, condition: &Condition, look: &ProgramSpec<'_>, write: Label) -> Option<()> {
     let (asked, places) = (condition.asked(), look.places());
     asm.load(Size::Word, Reg::R1, Reg::R8, PIECE.judged).jump_if(Reg::R1, Compare::Equal, 0, write);
-    let old = if look.moment == Moment::Behind { HAS_OLD } else { HAS_VALUE };
+    let old = if look.moment == HitMoment::Behind { HAS_OLD } else { HAS_VALUE };
     let needed = if asked.value { HAS_VALUE } else { 0 } | if asked.old { old } else { 0 };
     if needed != 0 {
         asm.load(Size::Word, Reg::R1, Reg::R10, FLAGS).alu(Alu::And, Reg::R1, needed.cast_signed());

@@ -85,7 +85,7 @@ impl Shape {
 }
 
 #[derive(Debug)]
-struct Known {
+struct SlotState {
     number: usize,
     /// How many of its hits were taken.
     taken: u64,
@@ -105,7 +105,7 @@ struct Claim {
 
 /// Hits of one thread at one place on one CPU that were counted since the last look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::watch) struct Counted {
+pub(in crate::watch) struct CountedRow {
     /// The program's.
     pub(in crate::watch) tag: u32,
     pub(in crate::watch) pid: i32,
@@ -120,7 +120,7 @@ pub(in crate::watch) struct Counted {
     pub(in crate::watch) last: u64,
 }
 
-impl Counted {
+impl CountedRow {
     /// Whether they came before all was armed: they belong to no task.
     pub(in crate::watch) fn are_early(&self) -> bool {
         self.ip == EARLY as u64
@@ -128,15 +128,15 @@ impl Counted {
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct CountTable {
     pub(super) map: Map,
     pub(super) shape: Shape,
     words: Values,
     /// By CPU, in the order in which they were claimed.
-    known: Vec<Vec<Known>>,
+    known: Vec<Vec<SlotState>>,
 }
 
-impl Table {
+impl CountTable {
     /// Makes an empty one, for CPUs whose numbers are less than `cpus`.
     pub(super) fn new(cpus: u32) -> Result<Self, Errno> {
         let shape = Shape::of(cpus);
@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// What was counted since the last look.
-    pub(super) fn take(&mut self) -> Vec<Counted> {
+    pub(super) fn take(&mut self) -> Vec<CountedRow> {
         let mut counted = Vec::new();
         for (cpu, known) in (0..).zip(&mut self.known) {
             find_new(&self.words, self.shape, cpu, known);
@@ -162,7 +162,7 @@ impl Table {
                 let Claim { tag, pid, tid, address, ip, first } = claim;
                 // A program counts first, and then writes when that was.
                 let last = word(&self.words, slot.number, SLOT.last).max(first);
-                counted.push(Counted { tag, pid, tid, cpu, address, ip, hits: fresh, first, last });
+                counted.push(CountedRow { tag, pid, tid, cpu, address, ip, hits: fresh, first, last });
             }
         }
         counted
@@ -180,7 +180,7 @@ fn upper(word: u64) -> u32 {
 }
 
 /// Adds the slots of a CPU that were claimed since they were listed.
-fn find_new(words: &Values, shape: Shape, cpu: u32, known: &mut Vec<Known>) {
+fn find_new(words: &Values, shape: Shape, cpu: u32, known: &mut Vec<SlotState>) {
     let own = (cpu as usize) << shape.slot_bits..((cpu as usize) + 1) << shape.slot_bits;
     let head = words.load((shape.heads() + cpu) as usize * SLOT_WORDS);
     let missing = ((head >> 32) as usize).min(own.len()).saturating_sub(known.len());
@@ -192,7 +192,7 @@ fn find_new(words: &Values, shape: Shape, cpu: u32, known: &mut Vec<Known>) {
             // The link of a slot can't be seen yet: next time.
             return;
         };
-        fresh.push(Known { number, taken: 0, claimed_by: None });
+        fresh.push(SlotState { number, taken: 0, claimed_by: None });
         link = upper(word(words, number, SLOT.link));
     }
     known.extend(fresh.into_iter().rev());

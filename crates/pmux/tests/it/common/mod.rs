@@ -8,7 +8,7 @@ pub mod cgroup;
 pub mod perf_data;
 pub mod watching;
 
-use pmux::trigger::{Fired, News, Triggers};
+use pmux::trigger::{Fired, TriggerEvent, Triggers};
 use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
@@ -146,10 +146,10 @@ pub fn first_fired(triggers: &mut Triggers) -> Fired {
     let end = Instant::now() + pmux_testkit::PATIENCE;
     loop {
         assert!(Instant::now() < end, "nothing has fired");
-        for news in triggers.wait(Some(end)).unwrap() {
-            match news {
-                News::Fired(fired) => return fired,
-                News::Lost { what, .. } => panic!("{what}"),
+        for event in triggers.wait(Some(end)).unwrap() {
+            match event {
+                TriggerEvent::Fired(fired) => return fired,
+                TriggerEvent::Lost { what, .. } => panic!("{what}"),
                 _ => {}
             }
         }

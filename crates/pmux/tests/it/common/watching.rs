@@ -4,15 +4,15 @@
 
 use super::needs;
 use pmux::event::Access;
-use pmux::watch::{Detail, Hit, News, Spot, Watch, WatchOptions};
+use pmux::watch::{Hit, Watch, WatchDetail, WatchEvent, WatchOptions, WatchTarget};
 use pmux::{Error, Session, Target};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A session, and whether this thread may watch `address`.
-pub fn session(spot: &Spot) -> Option<Session> {
+pub fn session(watch_target: &WatchTarget) -> Option<Session> {
     let session = super::session()?;
-    match Watch::open(&session, vec![spot.clone()], &Target::CurrentThread, WatchOptions::default()) {
+    match Watch::open(&session, vec![watch_target.clone()], &Target::CurrentThread, WatchOptions::default()) {
         Ok(_) => Some(session),
         Err(Error::Shortage(shortage)) => {
             needs("breakpoints", &format!("a debug register that is free ({shortage})"), false);
@@ -25,40 +25,40 @@ pub fn session(spot: &Spot) -> Option<Session> {
     }
 }
 
-pub fn spot(name: &str, word: &'static AtomicU64) -> Spot {
-    Spot { name: name.to_owned(), address: std::ptr::from_ref(word) as u64, len: 8, access: Access::WRITE }
+pub fn watch_target(name: &str, word: &'static AtomicU64) -> WatchTarget {
+    WatchTarget { name: name.to_owned(), address: std::ptr::from_ref(word) as u64, len: 8, access: Access::WRITE }
 }
 
 /// A word that this thread may watch, as long as the first of the three is there.
 #[track_caller]
-pub fn watched(word: &'static AtomicU64) -> Option<(File, Session, Spot)> {
+pub fn watched(word: &'static AtomicU64) -> Option<(File, Session, WatchTarget)> {
     let registers = super::debug_registers()?;
-    let spot = spot("WORD", word);
-    Some((registers, session(&spot)?, spot))
+    let watch_target = watch_target("WORD", word);
+    Some((registers, session(&watch_target)?, watch_target))
 }
 
 /// The same of several words, which may be more than there are registers.
 #[track_caller]
-pub fn all_watched(words: &'static [AtomicU64]) -> Option<(File, Session, Vec<Spot>)> {
+pub fn all_watched(words: &'static [AtomicU64]) -> Option<(File, Session, Vec<WatchTarget>)> {
     let (registers, session, _) = watched(&words[0])?;
-    let spot = |(index, word)| spot(&format!("WORDS[{index}]"), word);
-    Some((registers, session, words.iter().enumerate().map(spot).collect()))
+    let watch_target = |(index, word)| watch_target(&format!("WORDS[{index}]"), word);
+    Some((registers, session, words.iter().enumerate().map(watch_target).collect()))
 }
 
 pub fn values() -> WatchOptions {
-    WatchOptions { detail: Detail::Values { max_stack: 8 }, ..WatchOptions::default() }
+    WatchOptions { detail: WatchDetail::Values { max_stack: 8 }, ..WatchOptions::default() }
 }
 
 pub fn rows() -> WatchOptions {
-    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
+    WatchOptions { detail: WatchDetail::Rows { max_stack: 8 }, ..WatchOptions::default() }
 }
 
-pub fn hits(news: Vec<News>) -> Vec<Hit> {
-    let hit = |news| match news {
-        News::Hit(hit) => Some(hit),
+pub fn hits(events: Vec<WatchEvent>) -> Vec<Hit> {
+    let hit = |event| match event {
+        WatchEvent::Hit(hit) => Some(hit),
         _ => None,
     };
-    news.into_iter().filter_map(hit).collect()
+    events.into_iter().filter_map(hit).collect()
 }
 
 /// Writes from one place.

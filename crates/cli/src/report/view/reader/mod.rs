@@ -13,8 +13,8 @@ mod table_data;
 use super::messages::{ReaderMessage, TableQuery, ViewRequest, Zoom, ZoomTarget};
 use crate::report::{Children, Groups, View, missing, wanted_in};
 use pmux::profile::{
-    Apart, Chosen, Hot, Input, Key, Look, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally,
-    Wanted, apart, read,
+    Apart, Chosen, Hot, Input, Key, LookupDetail, Profile, Progress, Sample, SampleFilter, Sink, SortKey, Spot,
+    StackId, Symbols, Tally, apart, read,
 };
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -44,9 +44,9 @@ pub(super) struct ReadPlan {
     /// Rows that weigh less are left out.
     pub(super) least_percent: f64,
     /// What of it is wanted.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: SampleFilter,
     /// Whether functions that were inlined have rows.
-    pub(super) look: Look,
+    pub(super) look: LookupDetail,
 }
 
 /// Reads all, and answers until no sender of questions is left.
@@ -137,7 +137,7 @@ struct Reader {
     snapshots: Vec<String>,
     wrong: Vec<String>,
     least_percent: f64,
-    look: Look,
+    look: LookupDetail,
     samples: u64,
     request: Option<ViewRequest>,
     made: Option<Made>,
@@ -167,7 +167,7 @@ impl Reader {
         self.take_requests(None)?;
         self.answer(profile, AnswerCause::Samples)?;
         // Looking into debugging information may take long: so the table is shown before, and here once more with what was inlined.
-        let symbols = self.symbols.as_mut().filter(|_| self.look == Look::Lines);
+        let symbols = self.symbols.as_mut().filter(|_| self.look == LookupDetail::Lines);
         if symbols.is_some_and(|symbols| symbols.resolve_inlined(profile)) {
             self.made = None;
             self.answer(profile, AnswerCause::Samples)?;

@@ -10,7 +10,7 @@ use super::super::messages::{
 use super::Made;
 use crate::report::{View, percent, table};
 use crate::stderr::visible;
-use pmux::profile::{Call, Name, Profile, Row, Side, Spot, Symbols, Tally, ThreadId, Weight};
+use pmux::profile::{Call, Name, Profile, Row, Spot, Symbols, Tally, ThreadId, TreeSide, Weight};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -43,7 +43,8 @@ pub(super) fn make(
     let mut calls = HashMap::new();
     let mut trees = made.hot.trees();
     for row in made.hot.rows(event).iter().filter(|row| open.contains(&key_of(row))) {
-        let sides = [Side::Callees, Side::Callers].map(|side| (side, trees.beside(event, row, side, least_period)));
+        let sides =
+            [TreeSide::Callees, TreeSide::Callers].map(|side| (side, trees.beside(event, row, side, least_period)));
         let mut flat = Flat { view: &view, lines: Vec::new(), rails: Vec::new() };
         let there: Vec<_> = sides.iter().filter(|(_, tree)| !tree.roots.is_empty()).collect();
         for (place, (side, tree)) in there.iter().enumerate() {
@@ -74,10 +75,10 @@ struct Flat<'a> {
 }
 
 impl Flat<'_> {
-    fn side(&mut self, side: Side, weight: Weight, calls: &[Call], has_more: bool) {
+    fn side(&mut self, side: TreeSide, weight: Weight, calls: &[Call], has_more: bool) {
         let name = match side {
-            Side::Callers => "called by",
-            Side::Callees => "calls",
+            TreeSide::Callers => "called by",
+            TreeSide::Callees => "calls",
         };
         self.add((CallStep::Side(side), name.to_owned(), None), weight, calls, has_more);
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::profile::convert::Converter;
 use crate::profile::head::Head;
-use crate::profile::maps::{Counting, Mapping};
+use crate::profile::maps::{AddressRule, Mapping};
 use crate::profile::{Detail, Sources};
 use pmux_abi::Array;
 
@@ -22,7 +22,7 @@ fn any_stacks(architecture: &str, mask: u64, [ip, sp, fp]: [usize; 3]) {
     let module = profile.modules.add(module);
     let length = std::fs::metadata(&me).unwrap().len();
     let mut maps = Maps::default();
-    maps.add(START, Mapping { end: START + length, module, counting: Counting::From(0) });
+    maps.add(START, Mapping { end: START + length, module, counting: AddressRule::From(0) });
     let mut rng = fastrand::Rng::with_seed(7);
     let any = |rng: &mut fastrand::Rng| match rng.u8(..8) {
         0 => rng.u64(..),

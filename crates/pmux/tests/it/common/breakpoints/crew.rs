@@ -54,14 +54,14 @@ impl Idle {
         match kin {
             Kin::Thread => {
                 let (orders, ordered) = mpsc::channel::<(Kin, mpsc::Sender<io::Result<Self>>)>();
-                let (tell, told) = mpsc::channel();
+                let (sender, receiver) = mpsc::channel();
                 let thread = std::thread::Builder::new().spawn(move || {
-                    tell.send(pmux_linux::current_tid()).unwrap();
+                    sender.send(pmux_linux::current_tid()).unwrap();
                     for (kin, answer) in ordered {
                         answer.send(Self::begin(kin)).unwrap();
                     }
                 })?;
-                Ok(Self { tid: told.recv().unwrap(), life: Life::Thread(orders, thread) })
+                Ok(Self { tid: receiver.recv().unwrap(), life: Life::Thread(orders, thread) })
             }
             Kin::Process => {
                 // It gives back what it is told, and waits for the end of its input.

@@ -70,7 +70,7 @@ impl Draw {
         let watch = if several && !watch.is_valid() { Watch::SIMPLEST } else { watch };
         // There is nothing to inherit of a CPU.
         let of_task = whose.thread().is_some();
-        let heirs = if of_task && self.random.bool() { Heirs::Children } else { Heirs::Nobody };
+        let heirs = if of_task && self.random.bool() { Heirs::Children } else { Heirs::NoTask };
         Step::Open { number, whose, watch, counting: self.counting(), heirs }
     }
 

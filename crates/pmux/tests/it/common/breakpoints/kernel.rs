@@ -69,7 +69,7 @@ impl Kernel {
         let first = self.held.len() as u32;
         let mut numbers = first..first + MANY as u32;
         numbers
-            .position(|number| self.open(number, whose, watch, Counting::Off, Heirs::Nobody) != Answer::Granted)
+            .position(|number| self.open(number, whose, watch, Counting::Off, Heirs::NoTask) != Answer::Granted)
             .unwrap() as u32
     }
 

@@ -74,7 +74,7 @@ pub enum Counting {
 /// Whether children inherit a breakpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heirs {
-    Nobody,
+    NoTask,
     Children,
 }
 

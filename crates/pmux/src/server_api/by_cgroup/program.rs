@@ -3,7 +3,7 @@
 //! **Invariant:** the events are an ordinary system-wide set of the session: equal questions of others share them, and CPUs that
 //! come and go are the engine's affair. Here they are only lent.
 
-use super::{CgroupReading, CgroupReadings, Program, counted};
+use super::{CgroupReading, CgroupReadings, ProgramResult, counted};
 use crate::counters::{Counters, Reading};
 use crate::error::Error;
 use crate::event::EventList;
@@ -38,7 +38,7 @@ pub(super) struct ProgramCounts {
 
 impl ProgramCounts {
     /// Opens the events on all CPUs and lends them. The errors are those that the other way would meet as well.
-    pub(super) fn open(session: &Session, events: &EventList, most: usize) -> Result<Program, Error> {
+    pub(super) fn open(session: &Session, events: &EventList, most: usize) -> Result<ProgramResult, Error> {
         let width = events.events().count();
         let room = most.saturating_mul(ROOM).clamp(LEAST_ROOM, MOST_ROOM) as u32;
         let counts = match CgroupCounts::new(width, room) {
@@ -108,8 +108,8 @@ impl ProgramCounts {
                 rows.map(|(&cpu, row)| (cpu, row.iter().copied().map(counted).collect::<Vec<Reading>>())).collect();
             readings.cgroups.push(CgroupReading { name: name.clone(), inode: *inode, cpus });
         }
-        let nobodys = self.counts.unattributed().unwrap_or_default();
-        readings.nobodys = (0..self.events).map(|event| nobodys.total(event, self.events).count).collect();
+        let unattributed = self.counts.unattributed().unwrap_or_default();
+        readings.unattributed = (0..self.events).map(|event| unattributed.total(event, self.events).count).collect();
         readings.troubles.extend(self.make_room(root).err());
         readings
     }

@@ -16,9 +16,11 @@ mod state;
 mod streams;
 
 pub use acting::Acting;
-pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
+pub use by_cgroup::{ByCgroup, CgroupMethod, CgroupReading, CgroupReadings};
 pub use cgroups::Cgroups;
-pub use group::{Action, Found, NO_FILES, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
+pub use group::{
+    CachedCount, CountSource, EventAction, NO_FILES, ServeError, ServeRequest, ServedGroup, ServedTarget, SharedFile,
+};
 pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::ReadError;
@@ -36,7 +38,7 @@ pub use pmux_linux::selinux::{Breadth, PerfPermission, PerfRights, Selinux};
 pub use pmux_linux::shared;
 pub use pmux_linux::{now_ns, tick_ns};
 pub use state::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
-pub use streams::{Left, StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
+pub use streams::{RoundRemainder, StreamId, StreamRequest, StreamScope, StreamTally, Streams, StreamsTally};
 
 /// Attributes: the questions that events ask.
 pub mod abi {

@@ -11,11 +11,11 @@ impl Session {
     /// The count of an event, and when that was read.
     pub(crate) fn read_from_memory(&self, event: EventId) -> Result<(Count, Nanos), ReadError> {
         let (count, at) = self.engine().read_cached(event)?;
-        Ok(self.shown(event, at).unwrap_or((count, at)))
+        Ok(self.cached_by_service(event, at).unwrap_or((count, at)))
     }
 
     /// What a service has read of it after this.
-    fn shown(&self, event: EventId, after: Nanos) -> Option<(Count, Nanos)> {
+    fn cached_by_service(&self, event: EventId, after: Nanos) -> Option<(Count, Nanos)> {
         let host = self.engine().host();
         host.service()?;
         let SlotView { lease, raw, count, state, .. } = self.engine().slot_view(event).ok()?;

@@ -5,11 +5,11 @@
 //!
 //! **Invariant:** a program that can't write a record answers the kernel to write its own.
 
-use super::maps::Maps;
+use super::maps::ProbeMaps;
 use pmux_linux::bpf::{Alu, Assembler, Compare, Helper, Label, Reg, Size};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::watch) struct Sighting {
+pub(in crate::watch) struct HitSample {
     /// Which generation of programs it was.
     pub(in crate::watch) tag: u32,
     /// The register's address.
@@ -26,26 +26,26 @@ pub(super) const HAS_VALUE: u32 = 1;
 pub(super) const HAS_OLD: u32 = 2;
 /// In the place of the value is the number of hits for which it stands.
 pub(super) const STANDS_FOR: u32 = 4;
-const SIGHTING_BYTES: usize = 40;
+const HIT_SAMPLE_BYTES: usize = 40;
 
-// The upper end of a program's stack: the sighting, in its order.
-const SIGHTING: i16 = -40;
-pub(super) const TAG: i16 = SIGHTING;
-pub(super) const FLAGS: i16 = SIGHTING + 4;
-pub(super) const ADDRESS: i16 = SIGHTING + 8;
-pub(super) const VALUE: i16 = SIGHTING + 16;
-pub(super) const OLD: i16 = SIGHTING + 24;
-pub(super) const OLD_AT: i16 = SIGHTING + 32;
+// The upper end of a program's stack: the hit sample, in its order.
+const HIT_SAMPLE: i16 = -40;
+pub(super) const TAG: i16 = HIT_SAMPLE;
+pub(super) const FLAGS: i16 = HIT_SAMPLE + 4;
+pub(super) const ADDRESS: i16 = HIT_SAMPLE + 8;
+pub(super) const VALUE: i16 = HIT_SAMPLE + 16;
+pub(super) const OLD: i16 = HIT_SAMPLE + 24;
+pub(super) const OLD_AT: i16 = HIT_SAMPLE + 32;
 
 /// This CPU, as a place in a map of events.
 const CURRENT_CPU: u64 = 0xffff_ffff;
 /// The ring is full, and counts that itself.
 const ENOSPC: i32 = 28;
 
-impl Sighting {
+impl HitSample {
     /// Takes the bytes of a record apart.
     pub(in crate::watch) fn decode(raw: &[u8]) -> Option<Self> {
-        let raw = raw.first_chunk::<SIGHTING_BYTES>()?;
+        let raw = raw.first_chunk::<HIT_SAMPLE_BYTES>()?;
         let word =
             |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word));
         let double =
@@ -66,7 +66,7 @@ pub(super) fn at(asm: &mut Assembler<'_>, reg: Reg, place: i16) {
     asm.set(reg, Reg::R10).alu(Alu::Add, reg, i32::from(place));
 }
 
-/// Lays out a sighting of the address in `address`, which says nothing more yet.
+/// Lays out a hit sample of the address in `address`, which says nothing more yet.
 pub(super) fn lay_out(asm: &mut Assembler<'_>, tag: u32, address: Reg) {
     asm.store(Size::Word, Reg::R10, TAG, tag.cast_signed()).store(Size::Word, Reg::R10, FLAGS, 0);
     asm.store(Size::Double, Reg::R10, ADDRESS, address);
@@ -75,15 +75,15 @@ pub(super) fn lay_out(asm: &mut Assembler<'_>, tag: u32, address: Reg) {
     }
 }
 
-/// Hands the sighting over. `R6` is the context; `R0` is then 0, or why there is no record.
-pub(super) fn write<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
+/// Hands the hit sample over. `R6` is the context; `R0` is then 0, or why there is no record.
+pub(super) fn write<'m>(asm: &mut Assembler<'m>, maps: &'m ProbeMaps) {
     asm.set(Reg::R1, Reg::R6).set_map(Reg::R2, &maps.outputs).set_wide(Reg::R3, CURRENT_CPU);
-    at(asm, Reg::R4, SIGHTING);
-    asm.set(Reg::R5, SIGHTING_BYTES as i32).call(Helper::PerfEventOutput);
+    at(asm, Reg::R4, HIT_SAMPLE);
+    asm.set(Reg::R5, HIT_SAMPLE_BYTES as i32).call(Helper::PerfEventOutput);
 }
 
-/// Hands the sighting over from `here` on, and ends: where that can't be done, the kernel writes its own record.
-pub(super) fn write_and_end<'m>(asm: &mut Assembler<'m>, here: Label, maps: &'m Maps) {
+/// Hands the hit sample over from `here` on, and ends: where that can't be done, the kernel writes its own record.
+pub(super) fn write_and_end<'m>(asm: &mut Assembler<'m>, here: Label, maps: &'m ProbeMaps) {
     let written = asm.label();
     asm.place(here);
     write(asm, maps);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sighting_is_what_the_program_wrote() {
+    fn a_hit_sample_is_what_the_program_wrote() {
         let mut raw = Vec::new();
         raw.extend(3_u32.to_ne_bytes());
         raw.extend((HAS_VALUE | HAS_OLD).to_ne_bytes());
@@ -106,12 +106,12 @@ mod tests {
         }
         // The kernel fills it up to whole words.
         raw.extend([0; 4]);
-        let sighting = Sighting::decode(&raw).unwrap();
-        let expected = Sighting { tag: 3, address: 0x1000, value: Some(42), old: Some((41, 7)), stands_for: 1 };
-        assert_eq!(sighting, expected);
+        let hit_sample = HitSample::decode(&raw).unwrap();
+        let expected = HitSample { tag: 3, address: 0x1000, value: Some(42), old: Some((41, 7)), stands_for: 1 };
+        assert_eq!(hit_sample, expected);
         raw[4..8].copy_from_slice(&STANDS_FOR.to_ne_bytes());
-        let sighting = Sighting::decode(&raw).unwrap();
-        assert_eq!((sighting.value, sighting.old, sighting.stands_for), (None, None, 42));
-        assert_eq!(Sighting::decode(&raw[..39]), None);
+        let hit_sample = HitSample::decode(&raw).unwrap();
+        assert_eq!((hit_sample.value, hit_sample.old, hit_sample.stands_for), (None, None, 42));
+        assert_eq!(HitSample::decode(&raw[..39]), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Counting for each of many cgroups.
 //!
 //! What it is: [`ByCgroup`], which counts events for the cgroups that patterns name, as they come and go. There are two ways:
-//! a program in the kernel that reads events of whole CPUs at each switch ([`Way::Program`]: one event for each question and CPU),
-//! and where that can't be had, events that are limited to a cgroup ([`Way::Events`]: as many for each cgroup).
+//! a program in the kernel that reads events of whole CPUs at each switch ([`CgroupMethod::Program`]: one event for each question and CPU),
+//! and where that can't be had, events that are limited to a cgroup ([`CgroupMethod::Events`]: as many for each cgroup).
 //! Read first: [`ByCgroup`]; the first way is `program`, the second `events`.
 //!
 //! **Invariant:** both ways tell the same: a cgroup with all below it, from when it was first seen on. Which of the two is used,
@@ -13,7 +13,7 @@ mod program;
 
 use crate::counters::Reading;
 use crate::error::Error;
-use crate::event::{EventList, Source};
+use crate::event::{EventList, EventSource};
 use crate::mux::Multiplexing;
 use crate::session::Session;
 use events::LimitedEvents;
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 
 /// How cgroups are counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum CgroupMethod {
     /// A program reads events of whole CPUs at each switch of tasks.
     Program,
     /// Each cgroup has events of its own.
@@ -36,7 +36,7 @@ pub enum Way {
     },
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for CgroupMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program => {
@@ -58,10 +58,10 @@ pub struct ByCgroup {
     /// Why an event is not counted at all; as many as there are events.
     refusals: Vec<Option<String>>,
     found: FoundCgroups,
-    counting: Counting,
+    counting: CgroupCounter,
 }
 
-enum Counting {
+enum CgroupCounter {
     Program(Box<ProgramCounts>),
     Events(LimitedEvents, String),
 }
@@ -85,7 +85,7 @@ pub struct CgroupReadings {
     /// How many more the patterns stand for than may be counted.
     pub left_out: usize,
     /// What was counted of each event and could be given to no cgroup but the root: a switch passed by unseen, or for want of room.
-    pub nobodys: Vec<u64>,
+    pub unattributed: Vec<u64>,
     /// What could not be read or opened, a sentence each.
     pub troubles: Vec<String>,
 }
@@ -93,7 +93,7 @@ pub struct CgroupReadings {
 impl ByCgroup {
     /// Counts these events for all cgroups that are named by these patterns, at most so many at once.
     ///
-    /// Events of each cgroup's own take turns as `who_takes_turns` says. Those that a program reads have counters of their own at all
+    /// Events of each cgroup's own take turns as `multiplexing` says. Those that a program reads have counters of their own at all
     /// times, or the kernel takes their turns: the program must find them where they were.
     ///
     /// Where the environment says `PMUX_CGROUP_COUNTS=events`, there is no program: for tests.
@@ -106,15 +106,15 @@ impl ByCgroup {
         events: &EventList,
         patterns: Vec<Pattern>,
         most: usize,
-        who_takes_turns: Multiplexing,
+        multiplexing: Multiplexing,
     ) -> Result<Self, Error> {
         let mounts = Mounts::system().map_err(Error::Cgroup)?;
         let root = mounts.for_events().ok_or(Error::Cgroup(pmux_linux::cgroup::CgroupError::NoFileSystem))?.to_owned();
         let names = events.events().map(|event| event.name.clone()).collect();
         let mut refusals: Vec<Option<String>> = events.events().map(refusal).collect();
         let (counting, more) = match program(session, &mounts, events, most)? {
-            Ok((counts, refusals)) => (Counting::Program(Box::new(counts)), refusals),
-            Err(why) => (Counting::Events(LimitedEvents::new(session, events, who_takes_turns), why), Vec::new()),
+            Ok((counts, refusals)) => (CgroupCounter::Program(Box::new(counts)), refusals),
+            Err(why) => (CgroupCounter::Events(LimitedEvents::new(session, events, multiplexing), why), Vec::new()),
         };
         for (refusal, more) in refusals.iter_mut().zip(more) {
             *refusal = refusal.take().or(more);
@@ -139,10 +139,10 @@ impl ByCgroup {
 
     /// How it is done.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> CgroupMethod {
         match &self.counting {
-            Counting::Program(_) => Way::Program,
-            Counting::Events(_, why) => Way::Events { why: why.clone() },
+            CgroupCounter::Program(_) => CgroupMethod::Program,
+            CgroupCounter::Events(_, why) => CgroupMethod::Events { why: why.clone() },
         }
     }
 
@@ -150,7 +150,7 @@ impl ByCgroup {
     /// they have been since they were made.
     pub fn follow(&mut self) {
         self.found = find(&self.root, &self.patterns, self.most);
-        if let Counting::Events(events, _) = &mut self.counting {
+        if let CgroupCounter::Events(events, _) = &mut self.counting {
             events.follow(&self.root, &self.found.cgroups);
         }
     }
@@ -159,8 +159,8 @@ impl ByCgroup {
     /// where a program counts, those that are gone make room. Answers what went wrong.
     pub fn keep_up(&mut self) -> Option<String> {
         match &mut self.counting {
-            Counting::Program(program) => program.make_room(&self.root).err(),
-            Counting::Events(..) => {
+            CgroupCounter::Program(program) => program.make_room(&self.root).err(),
+            CgroupCounter::Events(..) => {
                 self.follow();
                 None
             }
@@ -170,7 +170,7 @@ impl ByCgroup {
     /// CPUs may have come or gone: events of those that came are counted too, and those of others are let go. Call it soon after
     /// [`Session::follow_hotplug`].
     pub fn follow_cpus(&mut self) {
-        if let Counting::Program(program) = &mut self.counting {
+        if let CgroupCounter::Program(program) = &mut self.counting {
             program.follow_cpus();
         }
     }
@@ -180,8 +180,8 @@ impl ByCgroup {
         self.follow();
         self.follow_cpus();
         let mut readings = match &mut self.counting {
-            Counting::Program(program) => program.read(&self.root, &self.found.cgroups),
-            Counting::Events(events, _) => events.read(&self.found.cgroups),
+            CgroupCounter::Program(program) => program.read(&self.root, &self.found.cgroups),
+            CgroupCounter::Events(events, _) => events.read(&self.found.cgroups),
         };
         readings.left_out = self.found.left_out;
         for (_, row) in readings.cgroups.iter_mut().flat_map(|cgroup| &mut cgroup.cpus) {
@@ -196,9 +196,9 @@ impl ByCgroup {
 }
 
 /// A program that counts, with what it can't count; or why there is none.
-type Program = Result<(ProgramCounts, Vec<Option<String>>), String>;
+type ProgramResult = Result<(ProgramCounts, Vec<Option<String>>), String>;
 
-fn program(session: &Session, mounts: &Mounts, events: &EventList, most: usize) -> Result<Program, Error> {
+fn program(session: &Session, mounts: &Mounts, events: &EventList, most: usize) -> Result<ProgramResult, Error> {
     if std::env::var_os("PMUX_CGROUP_COUNTS").is_some_and(|way| way == "events") {
         return Ok(Err("PMUX_CGROUP_COUNTS says so".to_owned()));
     }
@@ -212,7 +212,7 @@ fn program(session: &Session, mounts: &Mounts, events: &EventList, most: usize) 
 
 /// Why an event means nothing for a cgroup.
 fn refusal(event: &crate::Event) -> Option<String> {
-    if !matches!(event.source, Source::Kernel { .. }) {
+    if !matches!(event.source, EventSource::Kernel { .. }) {
         return Some(format!("{} is no event of the kernel, and can't be counted for a cgroup", event.name));
     }
     event.package_cpus().map(|_| format!("{} counts a whole package, and not what a cgroup does there", event.name))

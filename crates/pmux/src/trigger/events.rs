@@ -2,14 +2,14 @@
 //!
 //! **Invariant:** a trigger that fires says from which numbers.
 
-use super::language::{Comparison, Pressure, Share};
+use super::language::{Comparison, LevelQuantity, Pressure};
 use pmux_engine::Nanos;
 pub use pmux_engine::event_set::TriggerTarget;
 use std::fmt;
 
 /// What [`super::Triggers::take`] tells. Rules are named by number, in the order in which they were given.
 #[derive(Clone, PartialEq, Debug)]
-pub enum News {
+pub enum TriggerEvent {
     /// A trigger fires.
     Fired(Fired),
     /// A trigger would fire, but is cooling down, or [`super::Triggers::hold_back`] was called.
@@ -84,7 +84,7 @@ pub enum Reason {
     /// A number is beyond its limit.
     Number {
         /// Which number.
-        share: Share,
+        quantity: LevelQuantity,
         /// What it is: in a second, or a ratio.
         value: f64,
         /// How it was compared.
@@ -95,7 +95,7 @@ pub enum Reason {
     /// Tasks have waited.
     Pressure(Pressure),
     /// Something was hit.
-    Hit(Hit),
+    Hit(TriggerHit),
     /// A process has ended.
     Ended {
         /// Which.
@@ -109,7 +109,7 @@ pub enum Reason {
 
 /// A hit of a tracepoint or of a watched address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hit {
+pub struct TriggerHit {
     /// What was hit, as the trigger calls it.
     pub what: String,
     /// The process.
@@ -125,14 +125,14 @@ pub struct Hit {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number { share: Share::Rate(event), value, comparison, limit } => {
+            Self::Number { quantity: LevelQuantity::Rate(event), value, comparison, limit } => {
                 write!(f, "rate({event}) is {}/s ({comparison} {limit}/s)", Rounded(*value))
             }
-            Self::Number { share: Share::Ratio(event, of), value, comparison, limit } => {
+            Self::Number { quantity: LevelQuantity::Ratio(event, of), value, comparison, limit } => {
                 write!(f, "{event} / {of} is {} ({comparison} {limit})", Rounded(*value))
             }
             Self::Pressure(pressure) => write!(f, "{pressure}"),
-            Self::Hit(Hit { what, pid, tid, cpu, .. }) => {
+            Self::Hit(TriggerHit { what, pid, tid, cpu, .. }) => {
                 write!(f, "{what} in thread {tid} of process {pid} on CPU {cpu}")
             }
             Self::Ended { pid } => write!(f, "process {pid} has ended"),

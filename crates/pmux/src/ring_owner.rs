@@ -1,11 +1,11 @@
 //! Rings, and who holds them.
 //!
 //! What it is: a ring belongs to an event, and the events whose records are wanted come and go. So beside them stands an event of the
-//! calling thread on each CPU that counts nothing and holds the ring (an *outlet*). It outlives every task that is followed, and its CPU
-//! going offline: what comes back is led into the ring that is there. Read first: [`Outlet::open`].
+//! calling thread on each CPU that counts nothing and holds the ring (a *ring owner*). It outlives every task that is followed, and its CPU
+//! going offline: what comes back is led into the ring that is there. Read first: [`RingOwner::open`].
 //!
-//! **Invariant:** an outlet's event is closed with it; the thread that opens it is to live as long. All events of an outlet are on its
-//! CPU, and their times are those of one clock.
+//! **Invariant:** a ring owner's event is closed with it; the thread that opens it is to live as long. All events of a ring owner are
+//! on its CPU, and their times are those of one clock.
 
 use crate::error::Error;
 use crate::session::Session;
@@ -23,7 +23,7 @@ use pmux_linux::ring::BackwardRing;
 pub(crate) const CLOCK_MONOTONIC: i32 = 1;
 
 /// The ring of one CPU, and the event that holds it. `R` is the kind of ring.
-pub(crate) struct Outlet<R> {
+pub(crate) struct RingOwner<R> {
     session: Session,
     opened: Opened,
     /// The CPU that writes into it.
@@ -39,7 +39,7 @@ enum Full {
     Overwrites,
 }
 
-fn outlet_attr(pages: u32, full: Full) -> Attr {
+fn dummy_attr(pages: u32, full: Full) -> Attr {
     // Without inheritance the last flag does nothing, but that it marks an event with records.
     let mut flags =
         AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::USE_CLOCKID | AttrFlags::INHERIT_STAT;
@@ -62,31 +62,31 @@ pub(crate) fn pages(bytes: u64) -> u32 {
     pages.checked_next_power_of_two().and_then(|pages| u32::try_from(pages).ok()).unwrap_or(1 << 31)
 }
 
-impl Outlet<MappedRing> {
+impl RingOwner<MappedRing> {
     /// Maps a ring of so many pages, a power of two, for a CPU: one that is drained.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::Ring`] with `what` was tried.
     pub(crate) fn open(session: &Session, cpu: CpuId, pages: u32, what: &'static str) -> Result<Self, Error> {
-        Self::with(session, cpu, outlet_attr(pages, Full::Waits), what, |lease| {
+        Self::with(session, cpu, dummy_attr(pages, Full::Waits), what, |lease| {
             session.engine().host().map_ring(lease, pages)
         })
     }
 }
 
-impl Outlet<BackwardRing> {
+impl RingOwner<BackwardRing> {
     /// As the other one: a ring that overwrites what is oldest. Only events with `WRITE_BACKWARD` can be led into it.
     ///
     /// # Errors
     /// As the other one.
     pub(crate) fn open_backward(session: &Session, cpu: CpuId, pages: u32, what: &'static str) -> Result<Self, Error> {
-        Self::with(session, cpu, outlet_attr(pages, Full::Overwrites), what, |lease| {
+        Self::with(session, cpu, dummy_attr(pages, Full::Overwrites), what, |lease| {
             session.engine().host().map_backward_ring(lease, pages)
         })
     }
 }
 
-impl<R> Outlet<R> {
+impl<R> RingOwner<R> {
     fn with(
         session: &Session,
         cpu: CpuId,
@@ -132,7 +132,7 @@ impl<R> Outlet<R> {
     }
 }
 
-impl<R> Drop for Outlet<R> {
+impl<R> Drop for RingOwner<R> {
     fn drop(&mut self) {
         self.session.engine().close(self.opened.group);
     }

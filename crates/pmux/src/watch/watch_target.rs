@@ -12,7 +12,7 @@ const MOST_PIECES: usize = 256;
 
 /// Some bytes of data, or an instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spot {
+pub struct WatchTarget {
     /// What the user calls it.
     pub name: String,
     /// Where it begins.
@@ -25,7 +25,7 @@ pub struct Spot {
 
 /// Why a spot can't be watched, whatever the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SpotError {
+pub enum WatchTargetError {
     /// It has no bytes.
     Empty {
         /// The spot.
@@ -52,7 +52,7 @@ pub enum SpotError {
     },
 }
 
-impl fmt::Display for SpotError {
+impl fmt::Display for WatchTargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty { name } => write!(f, "{name} has a length of 0 bytes: there is nothing to watch"),
@@ -69,46 +69,46 @@ impl fmt::Display for SpotError {
     }
 }
 
-impl std::error::Error for SpotError {}
+impl std::error::Error for WatchTargetError {}
 
 /// What one register watches of a spot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Piece {
+pub struct WatchPiece {
     /// Which spot.
-    pub spot: usize,
+    pub watch_target: usize,
     /// Its first byte: what a sample says was hit.
     pub address: u64,
     /// 1, 2, 4 or 8 bytes.
     pub len: u64,
 }
 
-impl Spot {
+impl WatchTarget {
     /// The pieces, from the first byte to the last.
     ///
     /// A register watches 1, 2, 4 or 8 bytes from a multiple of that number: a range that is longer, or begins elsewhere,
     /// takes several.
     ///
     /// # Errors
-    /// [`SpotError`].
-    pub fn pieces(&self, spot: usize) -> Result<Vec<Piece>, SpotError> {
+    /// [`WatchTargetError`].
+    pub fn pieces(&self, watch_target: usize) -> Result<Vec<WatchPiece>, WatchTargetError> {
         let name = || self.name.clone();
         let execute = self.access.bits() & Access::EXECUTE.bits() != 0;
         if execute {
             if self.access != Access::EXECUTE {
-                return Err(SpotError::TwoKinds { name: name() });
+                return Err(WatchTargetError::TwoKinds { name: name() });
             }
-            return Ok(vec![Piece { spot, address: self.address, len: Access::EXECUTE.default_len() }]);
+            return Ok(vec![WatchPiece { watch_target, address: self.address, len: Access::EXECUTE.default_len() }]);
         }
         if self.len == 0 {
-            return Err(SpotError::Empty { name: name() });
+            return Err(WatchTargetError::Empty { name: name() });
         }
         let most = MOST_PIECES as u64 * REGISTER_BYTES;
         if self.len > most {
-            return Err(SpotError::TooLong { name: name(), len: self.len, most });
+            return Err(WatchTargetError::TooLong { name: name(), len: self.len, most });
         }
         // The last byte, not the one behind it: that may be 0.
         let Some(last) = self.address.checked_add(self.len - 1) else {
-            return Err(SpotError::BeyondEnd { name: name() });
+            return Err(WatchTargetError::BeyondEnd { name: name() });
         };
         let mut pieces = Vec::new();
         let mut address = self.address;
@@ -118,7 +118,7 @@ impl Spot {
             while !address.is_multiple_of(len) || len - 1 > left {
                 len /= 2;
             }
-            pieces.push(Piece { spot, address, len });
+            pieces.push(WatchPiece { watch_target, address, len });
             if len - 1 == left {
                 return Ok(pieces);
             }
@@ -145,12 +145,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn spot(address: u64, len: u64, access: Access) -> Spot {
-        Spot { name: "it".to_owned(), address, len, access }
+    fn watch_target(address: u64, len: u64, access: Access) -> WatchTarget {
+        WatchTarget { name: "it".to_owned(), address, len, access }
     }
 
     fn lens(address: u64, len: u64) -> Vec<u64> {
-        spot(address, len, Access::WRITE).pieces(0).unwrap().iter().map(|piece| piece.len).collect()
+        watch_target(address, len, Access::WRITE).pieces(0).unwrap().iter().map(|piece| piece.len).collect()
     }
 
     #[test]
@@ -167,25 +167,31 @@ mod tests {
 
     #[test]
     fn what_cant_be_is_a_sentence() {
-        assert_eq!(spot(16, 0, Access::WRITE).pieces(0), Err(SpotError::Empty { name: "it".to_owned() }));
-        assert_eq!(spot(u64::MAX, 2, Access::WRITE).pieces(0), Err(SpotError::BeyondEnd { name: "it".to_owned() }));
-        let both = spot(16, 8, Access::WRITE | Access::EXECUTE).pieces(0).unwrap_err();
+        assert_eq!(
+            watch_target(16, 0, Access::WRITE).pieces(0),
+            Err(WatchTargetError::Empty { name: "it".to_owned() })
+        );
+        assert_eq!(
+            watch_target(u64::MAX, 2, Access::WRITE).pieces(0),
+            Err(WatchTargetError::BeyondEnd { name: "it".to_owned() })
+        );
+        let both = watch_target(16, 8, Access::WRITE | Access::EXECUTE).pieces(0).unwrap_err();
         assert!(both.to_string().contains("name it twice"), "{both}");
-        let long = spot(0, 1 << 20, Access::WRITE).pieces(0).unwrap_err();
+        let long = watch_target(0, 1 << 20, Access::WRITE).pieces(0).unwrap_err();
         assert!(long.to_string().contains("1048576 bytes"), "{long}");
     }
 
     #[test]
     fn code_takes_one_whatever_its_length() {
-        let pieces = spot(0x1001, 400, Access::EXECUTE).pieces(3).unwrap();
-        assert_eq!(pieces, [Piece { spot: 3, address: 0x1001, len: Access::EXECUTE.default_len() }]);
+        let pieces = watch_target(0x1001, 400, Access::EXECUTE).pieces(3).unwrap();
+        assert_eq!(pieces, [WatchPiece { watch_target: 3, address: 0x1001, len: Access::EXECUTE.default_len() }]);
     }
 
     proptest! {
         #[test]
         fn pieces_are_aligned_and_cover_each_byte_once(address in any::<u64>(), len in 1_u64..200) {
             prop_assume!(address.checked_add(len - 1).is_some());
-            let pieces = spot(address, len, Access::WRITE).pieces(0).unwrap();
+            let pieces = watch_target(address, len, Access::WRITE).pieces(0).unwrap();
             let mut next = address;
             for piece in &pieces {
                 prop_assert_eq!(piece.address, next);

@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// Those that are in use.
 pub struct Cgroups {
     mounts: Mounts,
-    known: Arc<SleepLock<HashMap<CgroupInode, Known>>>,
+    known: Arc<SleepLock<HashMap<CgroupInode, KnownCgroup>>>,
     session: Session,
 }
 
-struct Known {
+struct KnownCgroup {
     id: CgroupId,
     name: String,
     users: usize,
@@ -27,7 +27,7 @@ pub struct CgroupUse {
     inode: CgroupInode,
     id: CgroupId,
     name: String,
-    known: Arc<SleepLock<HashMap<CgroupInode, Known>>>,
+    known: Arc<SleepLock<HashMap<CgroupInode, KnownCgroup>>>,
     session: Session,
 }
 
@@ -50,7 +50,7 @@ impl Cgroups {
         let (id, name) = self.known.with(|known| {
             let entry = known.entry(inode).or_insert_with(|| {
                 let name = cgroup.name().to_owned();
-                Known { id: self.session.engine().host().add_cgroup(cgroup), name, users: 0 }
+                KnownCgroup { id: self.session.engine().host().add_cgroup(cgroup), name, users: 0 }
             });
             entry.users += 1;
             (entry.id, entry.name.clone())

@@ -6,7 +6,7 @@
 //! **Invariant:** an event that never waited keeps the kernel's own times.
 
 use crate::mux::clock;
-use crate::own_group::OwnGroup;
+use crate::owned_group::OwnedGroup;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::share::SharingScope;
@@ -15,18 +15,18 @@ use pmux_engine::{ControlError, Count, GroupSpec, Nanos, PmuId, Target};
 use pmux_linux::host::{KERNEL, clock_attr};
 
 /// The clocks of a group, by event; none where none is needed or can be had.
-pub(super) struct Clocks(Vec<Option<OwnGroup>>);
+pub(super) struct GroupClocks(Vec<Option<OwnedGroup>>);
 
-impl Clocks {
+impl GroupClocks {
     /// For the events of a group, each with its PMU; they don't run yet.
-    pub(super) fn open(session: &Session, domain: SharingScope, target: Target, events: &[(PmuId, Attr)]) -> Self {
+    pub(super) fn open(session: &Session, scope: SharingScope, target: Target, events: &[(PmuId, Attr)]) -> Self {
         // A CPU is always there.
         let always = matches!((target.context, target.filter), (ContextKey::Cpu(_), Filter::Everything));
         let open = |&(pmu, attr): &(PmuId, Attr)| {
             let mut clock = clock_attr(pmu);
             clock.flags |= attr.flags & AttrFlags::INHERIT;
-            let opened = session.engine().open_in(domain, &GroupSpec::single(KERNEL, clock), target);
-            Some(OwnGroup::new(session, opened.ok()?))
+            let opened = session.engine().open_in(scope, &GroupSpec::single(KERNEL, clock), target);
+            Some(OwnedGroup::new(session, opened.ok()?))
         };
         let needs_one = |pmu: PmuId| pmu != KERNEL && !always;
         Self(events.iter().map(|event| if needs_one(event.0) { open(event) } else { None }).collect())
@@ -47,13 +47,13 @@ impl Clocks {
         }
     }
 
-    fn of(&self, one: Option<usize>) -> impl Iterator<Item = &OwnGroup> {
+    fn of(&self, one: Option<usize>) -> impl Iterator<Item = &OwnedGroup> {
         let wanted = move |index: usize| one.is_none_or(|one| one == index);
         self.0.iter().enumerate().filter(move |(index, _)| wanted(*index)).filter_map(|(_, clock)| clock.as_ref())
     }
 
     /// The count of an event with the time that it was enabled for its target, if it has waited; as it was at a moment, or later.
-    pub(super) fn set(&self, own: &OwnGroup, index: usize, count: &mut Count, at: Nanos) {
+    pub(super) fn set(&self, own: &OwnedGroup, index: usize, count: &mut Count, at: Nanos) {
         let Some(clock) = self.0.get(index).and_then(Option::as_ref) else { return };
         let waited = own.event(index).is_ok_and(|event| clock::has_waited(own.session.engine(), event));
         if !waited {

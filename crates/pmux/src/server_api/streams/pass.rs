@@ -11,7 +11,7 @@
 //! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for no reader. Between two
 //! round marks each kernel ring is emptied up to where it was at the first of them, or further.
 
-use super::{Source, StreamId, Streams};
+use super::{SourceRing, StreamId, Streams};
 use crate::perf_data::finished_round;
 use pmux_abi::record::RecordKind;
 use pmux_engine::engine::Audience;
@@ -31,7 +31,7 @@ pub(super) struct Round(VecDeque<(EventId, u64)>);
 
 /// What is left after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Left {
+pub enum RoundRemainder {
     /// Nothing of what was there when the round began.
     Nothing,
     /// Something: another turn is due.
@@ -40,7 +40,7 @@ pub enum Left {
 
 /// Whether a stream is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flow {
+pub(super) enum StreamSwitch {
     Off,
     On,
 }
@@ -62,16 +62,16 @@ impl Streams {
 
     /// Goes on with the round that is on, or begins one: passes records on as long as `go_on` says so, which is asked after each
     /// piece, and at most to the end of the round.
-    pub fn pass_while(&mut self, mut go_on: impl FnMut() -> bool) -> Left {
+    pub fn pass_while(&mut self, mut go_on: impl FnMut() -> bool) -> RoundRemainder {
         self.leave_the_ended();
         if self.round.0.is_empty() {
-            let begin = |(&event, source): (&EventId, &Source)| {
+            let begin = |(&event, source): (&EventId, &SourceRing)| {
                 let ring = &source.ring.ring;
                 (ring.waiting_bytes() > 0).then(|| (event, ring.head()))
             };
             self.round.0 = self.sources.iter().filter_map(begin).collect();
             if self.round.0.is_empty() {
-                return Left::Nothing;
+                return RoundRemainder::Nothing;
             }
         }
         let on = Cell::new(true);
@@ -81,7 +81,7 @@ impl Streams {
         };
         let mut woken = BTreeSet::new();
         while let Some(&(event, until)) = self.round.0.front() {
-            if self.empty(event, until, &mut woken, &mut ask) == Left::Nothing {
+            if self.empty(event, until, &mut woken, &mut ask) == RoundRemainder::Nothing {
                 self.round.0.pop_front();
             }
             if !on.get() {
@@ -90,10 +90,10 @@ impl Streams {
         }
         self.ring_for(woken);
         if !self.round.0.is_empty() {
-            return Left::Some;
+            return RoundRemainder::Some;
         }
         self.mark(Nanos(pmux_linux::now_ns()));
-        Left::Nothing
+        RoundRemainder::Nothing
     }
 
     /// The sources of a stream, and how far the kernel has written each: what is written from here on is what a stream gets that
@@ -110,8 +110,8 @@ impl Streams {
     /// A stream begins: what waits in the kernel's rings is not for it.
     pub(super) fn begin(&mut self, id: StreamId) {
         let heads = self.heads(id);
-        if let Some(held) = self.held.get_mut(&id).filter(|held| held.flow == Flow::Off) {
-            (held.flow, held.from) = (Flow::On, heads);
+        if let Some(held) = self.held.get_mut(&id).filter(|held| held.flow == StreamSwitch::Off) {
+            (held.flow, held.from) = (StreamSwitch::On, heads);
         }
     }
 
@@ -120,7 +120,7 @@ impl Streams {
     pub(super) fn end(&mut self, id: StreamId, mut go_on: impl FnMut() -> bool) {
         let mut on = true;
         for (event, until) in self.heads(id) {
-            let Some(held) = self.held.get(&id).filter(|held| held.flow == Flow::On) else { return };
+            let Some(held) = self.held.get(&id).filter(|held| held.flow == StreamSwitch::On) else { return };
             let Some(source) = self.sources.get_mut(&event) else { continue };
             let (now, from) = (Nanos(pmux_linux::now_ns()), held.from.get(&event).copied());
             let (audience, owners) = (&mut self.audience, &self.owners);
@@ -141,7 +141,7 @@ impl Streams {
             *audience = Audience::default();
         }
         if let Some(held) = self.held.get_mut(&id) {
-            held.flow = Flow::Off;
+            held.flow = StreamSwitch::Off;
         }
     }
 
@@ -152,11 +152,11 @@ impl Streams {
         until: u64,
         woken: &mut BTreeSet<EventId>,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Left {
+    ) -> RoundRemainder {
         // It was closed, or is empty: then the engine need not be asked which streams listen.
-        let Some(source) = self.sources.get_mut(&event) else { return Left::Nothing };
+        let Some(source) = self.sources.get_mut(&event) else { return RoundRemainder::Nothing };
         if source.ring.ring.waiting_bytes() == 0 {
-            return Left::Nothing;
+            return RoundRemainder::Nothing;
         }
         let now = Nanos(pmux_linux::now_ns());
         let (audience, tally) = (&mut self.audience, &mut self.tally);
@@ -195,7 +195,7 @@ impl Streams {
         tally.broken += u64::from(drained.is_err());
         // Once this audience is dropped, nothing here holds a ring that was closed.
         *audience = Audience::default();
-        if drained.is_ok_and(|drained| drained.left_bytes > 0) { Left::Some } else { Left::Nothing }
+        if drained.is_ok_and(|drained| drained.left_bytes > 0) { RoundRemainder::Some } else { RoundRemainder::Nothing }
     }
 
     fn ring_for(&self, woken: BTreeSet<EventId>) {

@@ -13,7 +13,7 @@ use pmux_linux::host::{KERNEL, LinuxHost, is_clock};
 use std::collections::{HashMap, VecDeque};
 
 /// What the clocks show, which stand beside the events of a PMU: see [`super::clocks`].
-type Clocks = HashMap<(SharingScope, ContextKey, Filter, u64, AttrFlags), Count>;
+type ClockCounts = HashMap<(SharingScope, ContextKey, Filter, u64, AttrFlags), Count>;
 
 /// Beside which events a clock of that PMU stands, and whether it goes by the time of children too.
 const fn beside(share: &ShareReport, attr: &Attr, pmu: u64) -> (SharingScope, ContextKey, Filter, u64, AttrFlags) {
@@ -41,7 +41,7 @@ pub struct SharedQuestion {
 pub struct QuestionScan {
     session: Session,
     list: ShareList<LinuxHost>,
-    clocks: Clocks,
+    clocks: ClockCounts,
     asked: VecDeque<ShareReport>,
     views: usize,
 }
@@ -129,10 +129,10 @@ impl Session {
     #[must_use]
     pub fn scan_questions(&self) -> QuestionScan {
         let list = self.engine().list_shares();
-        QuestionScan { session: self.clone(), list, clocks: Clocks::new(), asked: VecDeque::new(), views: 0 }
+        QuestionScan { session: self.clone(), list, clocks: ClockCounts::new(), asked: VecDeque::new(), views: 0 }
     }
 
-    fn shared_question(&self, share: &ShareReport, clocks: &Clocks) -> SharedQuestion {
+    fn shared_question(&self, share: &ShareReport, clocks: &ClockCounts) -> SharedQuestion {
         // A client waits for a counter only while its task or cgroup is there.
         let count = |event: &SharedEvent| {
             let clock = clocks.get(&beside(share, &event.attr, event.pmu.0.into()));
@@ -197,12 +197,12 @@ impl Session {
     /// Finds out how many counters the cores have, in some milliseconds, in which it takes them from others: so before anybody
     /// counts. Of other PMUs that is found out when something is asked of them.
     pub fn learn_counters(&self) {
-        self.learn_rooms(&[Attr { kind: EventType::HARDWARE, ..Attr::default() }]);
+        self.learn_capacities(&[Attr { kind: EventType::HARDWARE, ..Attr::default() }]);
     }
 
     /// How many counters of each PMU run at once, of those that something was asked of.
     #[must_use]
-    pub fn known_rooms(&self) -> Vec<crate::PmuRoom> {
-        self.inner.mux.turn.with(|()| self.all_rooms())
+    pub fn known_capacities(&self) -> Vec<crate::PmuCapacity> {
+        self.inner.mux.turn.with(|()| self.all_capacities())
     }
 }

@@ -1,16 +1,16 @@
-//! The rings that are overwritten: a lane for each CPU.
+//! The rings that are overwritten, CPU by CPU.
 //!
 //! What it is: what samples on a CPU is led into that CPU's newest ring. Where a span is to be kept and a ring turns out too small for
 //! it, a larger one takes over: each event changes from one to the other between two of its records, and the old ring is looked at
-//! until nothing in it is young enough any more. Read first: [`Lanes`].
+//! until nothing in it is young enough any more. Read first: [`CpuRings`].
 //!
 //! **Invariant:** no writer is ever stopped. How much is kept is observed, not assumed.
 
 use super::copy::Copies;
 use super::marks::Marks;
-use super::{Held, Keeping, Lasted};
+use super::{Keeping, Lasted, RingSpan};
 use crate::error::Error;
-use crate::outlet::{Outlet, is_too_large, pages};
+use crate::ring_owner::{RingOwner, is_too_large, pages};
 use crate::session::Session;
 use pmux_engine::{CpuId, EventId};
 use pmux_linux::affinity::{CpuVisitor, Placement};
@@ -32,12 +32,12 @@ const WHAT: &str = "mapping a ring that keeps the newest records";
 
 /// One ring, and what is known of it.
 struct KeptRing {
-    outlet: Outlet<BackwardRing>,
+    ring_owner: RingOwner<BackwardRing>,
     number: u64,
     begun_ns: u64,
     marks: Marks,
     /// How many bytes had been written when the last snapshot ended.
-    told: Option<u64>,
+    snapshot_bytes: Option<u64>,
     /// Since when nothing is written into it any more.
     retired_ns: Option<u64>,
 }
@@ -53,58 +53,58 @@ impl KeptRing {
 }
 
 /// The rings of a CPU, the newest one last.
-struct Lane {
+struct CpuRing {
     cpu: CpuId,
     events: Vec<EventId>,
     rings: Vec<KeptRing>,
 }
 
-pub(crate) struct Lanes {
+pub(crate) struct CpuRings {
     session: Session,
     keep: Keeping,
     most_bytes: u64,
-    lanes: Vec<Lane>,
+    cpu_rings: Vec<CpuRing>,
     next_number: u64,
     /// Why no ring grows any more.
     stuck: Option<String>,
     corrupt: u64,
     /// Whether there was a snapshot.
-    has_told: bool,
+    has_snapshot: bool,
 }
 
-impl Lanes {
+impl CpuRings {
     /// None yet; they come with the events. `most_bytes` is what all of `cpus` rings may have together.
     pub(super) fn new(session: &Session, keep: Keeping, most_bytes: u64, cpus: usize) -> Self {
         let each = (most_bytes / cpus.max(1) as u64).max(LEAST_BYTES);
         let most_bytes = 1 << each.ilog2();
-        let (session, lanes) = (session.clone(), Vec::new());
-        Self { session, keep, most_bytes, lanes, next_number: 0, stuck: None, corrupt: 0, has_told: false }
+        let (session, cpu_rings) = (session.clone(), Vec::new());
+        Self { session, keep, most_bytes, cpu_rings, next_number: 0, stuck: None, corrupt: 0, has_snapshot: false }
     }
 
     /// Leads an event into the newest ring of its CPU, which is made where there is none.
     pub(crate) fn lead(&mut self, event: EventId, cpu: CpuId) -> Result<(), Error> {
-        let place = match self.lanes.iter().position(|lane| lane.cpu == cpu) {
+        let place = match self.cpu_rings.iter().position(|cpu_ring| cpu_ring.cpu == cpu) {
             Some(place) => place,
             None => {
                 let ring = self.first_ring(cpu)?;
-                self.lanes.push(Lane { cpu, events: Vec::new(), rings: vec![ring] });
-                self.lanes.len() - 1
+                self.cpu_rings.push(CpuRing { cpu, events: Vec::new(), rings: vec![ring] });
+                self.cpu_rings.len() - 1
             }
         };
-        let lane = &mut self.lanes[place];
-        if let Some(ring) = lane.rings.last() {
-            ring.outlet.lead(event)?;
+        let cpu_ring = &mut self.cpu_rings[place];
+        if let Some(ring) = cpu_ring.rings.last() {
+            ring.ring_owner.lead(event)?;
         }
-        lane.events.push(event);
+        cpu_ring.events.push(event);
         Ok(())
     }
 
     fn ring(&mut self, cpu: CpuId, bytes: u64) -> Result<KeptRing, Error> {
-        let outlet = Outlet::open_backward(&self.session, cpu, pages(bytes), WHAT)?;
+        let ring_owner = RingOwner::open_backward(&self.session, cpu, pages(bytes), WHAT)?;
         self.next_number += 1;
         let begun_ns = pmux_linux::now_ns();
         let marks = Marks::begin(begun_ns);
-        Ok(KeptRing { outlet, number: self.next_number, begun_ns, marks, told: None, retired_ns: None })
+        Ok(KeptRing { ring_owner, number: self.next_number, begun_ns, marks, snapshot_bytes: None, retired_ns: None })
     }
 
     /// What is to be kept says how large it is. Where a span is asked for, less will do for now.
@@ -123,19 +123,19 @@ impl Lanes {
 
     /// Looks how full rings are, lets those grow that are too small, and drops those that are not needed any more.
     pub(super) fn watch(&mut self, now_ns: u64) {
-        for lane in &mut self.lanes {
-            for ring in &mut lane.rings {
-                let written = ring.outlet.ring.written_bytes();
-                ring.marks.note(written, now_ns, ring.outlet.ring.capacity_bytes());
+        for cpu_ring in &mut self.cpu_rings {
+            for ring in &mut cpu_ring.rings {
+                let written = ring.ring_owner.ring.written_bytes();
+                ring.marks.note(written, now_ns, ring.ring_owner.ring.capacity_bytes());
             }
         }
         let Keeping::Span(span) = self.keep else { return };
         let span_ns = nanos(span);
-        for lane in &mut self.lanes {
+        for cpu_ring in &mut self.cpu_rings {
             let needed = |ring: &KeptRing| ring.retired_ns.is_none_or(|at| now_ns.saturating_sub(at) <= span_ns);
-            lane.rings.retain(needed);
+            cpu_ring.rings.retain(needed);
         }
-        for place in 0..self.lanes.len() {
+        for place in 0..self.cpu_rings.len() {
             let other = self.too_small(place, span_ns, now_ns).or_else(|| self.too_large(place, span_ns, now_ns));
             if let Some(bytes) = other {
                 self.replace(place, bytes, now_ns);
@@ -143,23 +143,23 @@ impl Lanes {
         }
     }
 
-    /// How large the ring of a lane should be, if it should be larger.
+    /// How large the ring of a CPU should be, if it should be larger.
     fn too_small(&self, place: usize, span_ns: u64, now_ns: u64) -> Option<u64> {
-        let ring = self.lanes[place].rings.last()?;
+        let ring = self.cpu_rings[place].rings.last()?;
         let needed = ring.needed(span_ns, now_ns)?.min(self.most_bytes);
-        (needed > ring.outlet.ring.capacity_bytes() && self.stuck.is_none()).then(|| needed.next_power_of_two())
+        (needed > ring.ring_owner.ring.capacity_bytes() && self.stuck.is_none()).then(|| needed.next_power_of_two())
     }
 
-    /// How large the ring of a lane should be, if it should be smaller.
+    /// How large the ring of a CPU should be, if it should be smaller.
     fn too_large(&self, place: usize, span_ns: u64, now_ns: u64) -> Option<u64> {
-        let ring = self.lanes[place].rings.last()?;
+        let ring = self.cpu_rings[place].rings.last()?;
         let age_ns = now_ns.saturating_sub(ring.begun_ns);
-        smaller(ring.outlet.ring.capacity_bytes(), age_ns, span_ns, ring.needed(span_ns, now_ns)?)
+        smaller(ring.ring_owner.ring.capacity_bytes(), age_ns, span_ns, ring.needed(span_ns, now_ns)?)
     }
 
     /// Another ring takes over: from one record to the next each event writes there.
     fn replace(&mut self, place: usize, bytes: u64, now_ns: u64) {
-        let cpu = self.lanes[place].cpu;
+        let cpu = self.cpu_rings[place].cpu;
         // A CPU that is away writes nothing, and its events can't be led anywhere.
         if !self.session.online().contains(cpu.0) {
             return;
@@ -171,39 +171,40 @@ impl Lanes {
                 return;
             }
         };
-        let lane = &mut self.lanes[place];
+        let cpu_ring = &mut self.cpu_rings[place];
         // An event that can't be led is gone: its CPU went, or its task.
-        lane.events.retain(|&event| ring.outlet.lead(event).is_ok());
-        if let Some(old) = lane.rings.last_mut() {
+        cpu_ring.events.retain(|&event| ring.ring_owner.lead(event).is_ok());
+        if let Some(old) = cpu_ring.rings.last_mut() {
             old.retired_ns = Some(now_ns);
         }
-        lane.rings.push(ring);
+        cpu_ring.rings.push(ring);
     }
 
-    pub(super) fn held(&self, now_ns: u64) -> Vec<Held> {
-        let of = |lane: &Lane| {
-            let rings = || lane.rings.iter();
-            let used = |ring: &KeptRing| ring.outlet.ring.written_bytes().min(ring.outlet.ring.capacity_bytes());
-            let since_ns = since(lane);
-            Held {
-                cpu: lane.cpu.0,
+    pub(super) fn held(&self, now_ns: u64) -> Vec<RingSpan> {
+        let of = |cpu_ring: &CpuRing| {
+            let rings = || cpu_ring.rings.iter();
+            let used =
+                |ring: &KeptRing| ring.ring_owner.ring.written_bytes().min(ring.ring_owner.ring.capacity_bytes());
+            let since_ns = since(cpu_ring);
+            RingSpan {
+                cpu: cpu_ring.cpu.0,
                 span: Duration::from_nanos(now_ns.saturating_sub(since_ns)),
                 used_bytes: rings().map(used).sum(),
-                ring_bytes: rings().map(|ring| ring.outlet.ring.capacity_bytes()).sum(),
-                lasted: if lane.rings.len() == 1 && lane.rings[0].marks.is_whole() {
+                ring_bytes: rings().map(|ring| ring.ring_owner.ring.capacity_bytes()).sum(),
+                lasted: if cpu_ring.rings.len() == 1 && cpu_ring.rings[0].marks.is_whole() {
                     Lasted::SinceStart
                 } else {
                     Lasted::Overwritten
                 },
             }
         };
-        self.lanes.iter().map(of).collect()
+        self.cpu_rings.iter().map(of).collect()
     }
 
     /// The time before which no ring holds anything.
     pub(super) fn oldest_ns(&self) -> u64 {
-        let oldest = |lane: &Lane| lane.rings.first().map(|ring| ring.marks.oldest_ns());
-        self.lanes.iter().filter_map(oldest).min().unwrap_or(0)
+        let oldest = |cpu_ring: &CpuRing| cpu_ring.rings.first().map(|ring| ring.marks.oldest_ns());
+        self.cpu_rings.iter().filter_map(oldest).min().unwrap_or(0)
     }
 
     /// Why rings are no larger, if they should be.
@@ -222,13 +223,13 @@ impl Lanes {
 
     /// How long it takes at the most, as it was lately, until a quarter of a ring is new.
     pub(super) fn quarter_ns(&self, now_ns: u64) -> u64 {
-        let of = |lane: &Lane| {
-            let ring = lane.rings.last()?;
+        let of = |cpu_ring: &CpuRing| {
+            let ring = cpu_ring.rings.last()?;
             let (bytes, within_ns) = ring.marks.fastest(0, now_ns).filter(|(bytes, _)| *bytes > 0)?;
-            let quarter = u128::from(ring.outlet.ring.capacity_bytes() / 4);
+            let quarter = u128::from(ring.ring_owner.ring.capacity_bytes() / 4);
             u64::try_from(quarter * u128::from(within_ns) / u128::from(bytes)).ok()
         };
-        self.lanes.iter().filter_map(of).min().unwrap_or(u64::MAX)
+        self.cpu_rings.iter().filter_map(of).min().unwrap_or(u64::MAX)
     }
 
     /// Copies what is younger than what was copied before, out of all rings.
@@ -236,17 +237,17 @@ impl Lanes {
         let mut visitor = CpuVisitor::new();
         let online = self.session.online();
         // What came into a ring that is younger than the last snapshot is all new.
-        let from = self.has_told.then_some(0);
-        for lane in &self.lanes {
-            let mut visit = || match visitor.visit(lane.cpu.0) {
+        let from = self.has_snapshot.then_some(0);
+        for cpu_ring in &self.cpu_rings {
+            let mut visit = || match visitor.visit(cpu_ring.cpu.0) {
                 Placement::Moved => Writers::Done,
-                Placement::NotMoved(_) if !online.contains(lane.cpu.0) => Writers::Done,
+                Placement::NotMoved(_) if !online.contains(cpu_ring.cpu.0) => Writers::Done,
                 Placement::NotMoved(_) => Writers::Unknown,
             };
-            let copy = into.lane(lane.cpu.0);
-            for ring in &lane.rings {
-                match ring.outlet.ring.excerpt(copy.known(ring.number), &mut visit) {
-                    Ok(excerpt) => copy.take(ring.number, ring.begun_ns, ring.told.or(from), excerpt),
+            let copy = into.cpu_ring(cpu_ring.cpu.0);
+            for ring in &cpu_ring.rings {
+                match ring.ring_owner.ring.excerpt(copy.known(ring.number), &mut visit) {
+                    Ok(excerpt) => copy.take(ring.number, ring.begun_ns, ring.snapshot_bytes.or(from), excerpt),
                     Err(_) => self.corrupt += 1,
                 }
             }
@@ -254,10 +255,10 @@ impl Lanes {
     }
 
     /// What was `written` into each ring is the end of a snapshot: the next one is compared with it.
-    pub(super) fn tell(&mut self, written: &HashMap<u64, u64>) {
-        self.has_told = true;
-        for ring in self.lanes.iter_mut().flat_map(|lane| &mut lane.rings) {
-            ring.told = written.get(&ring.number).copied().or(ring.told);
+    pub(super) fn note_snapshot(&mut self, written: &HashMap<u64, u64>) {
+        self.has_snapshot = true;
+        for ring in self.cpu_rings.iter_mut().flat_map(|cpu_ring| &mut cpu_ring.rings) {
+            ring.snapshot_bytes = written.get(&ring.number).copied().or(ring.snapshot_bytes);
         }
     }
 }
@@ -270,11 +271,11 @@ fn smaller(capacity: u64, age_ns: u64, span_ns: u64, needed: u64) -> Option<u64>
     (watched && much).then(|| (needed * 2).next_power_of_two().max(FIRST_BYTES))
 }
 
-/// Since when a lane holds everything.
-fn since(lane: &Lane) -> u64 {
+/// Since when the rings of a CPU hold everything.
+fn since(cpu_ring: &CpuRing) -> u64 {
     // A ring that took over holds what came since then. Where it lost some of that, what older rings have is another story.
     let mut since_ns = u64::MAX;
-    for ring in lane.rings.iter().rev() {
+    for ring in cpu_ring.rings.iter().rev() {
         since_ns = since_ns.min(ring.marks.since_ns());
         if !ring.marks.is_whole() {
             break;

@@ -1,7 +1,7 @@
 //! A group that is closed with its owner.
 //!
 //! What it is: what all modules do with a group that say themselves what is opened: [`crate::exact`] for this program,
-//! [`crate::serving`] for another process. Each has errors of its own, made of the engine's.
+//! [`crate::server_api`] for another process. Each has errors of its own, made of the engine's.
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
@@ -11,14 +11,14 @@ use pmux_engine::target::Opened;
 use pmux_engine::{ControlError, Count, EventId, Nanos, ReadError};
 use pmux_linux::host::LinuxHost;
 
-pub(crate) struct OwnGroup {
+pub(crate) struct OwnedGroup {
     pub(crate) session: Session,
     pub(crate) opened: Opened,
     /// Reading is what is done most. `None` only while it is closed.
     handle: Option<GroupHandle<LinuxHost>>,
 }
 
-impl OwnGroup {
+impl OwnedGroup {
     pub(crate) fn new(session: &Session, opened: Opened) -> Self {
         let handle = session.engine().group_handle(opened.group);
         Self { session: session.clone(), opened, handle }
@@ -70,7 +70,7 @@ impl OwnGroup {
     }
 }
 
-impl Drop for OwnGroup {
+impl Drop for OwnedGroup {
     fn drop(&mut self) {
         self.handle = None;
         self.session.engine().close(self.opened.group);

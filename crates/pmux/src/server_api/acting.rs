@@ -21,14 +21,14 @@ pub struct Acting(Option<(Credentials, Arc<OnBehalf>)>);
 
 impl Acting {
     /// The domain with these rights that corresponds to one with the service's.
-    pub(super) fn domain(&self, domain: SharingScope) -> SharingScope {
-        self.0.as_ref().map_or(domain, |(_, on_behalf)| domain.with_cred(on_behalf.cred()))
+    pub(super) fn sharing_scope(&self, scope: SharingScope) -> SharingScope {
+        self.0.as_ref().map_or(scope, |(_, on_behalf)| scope.with_cred(on_behalf.cred()))
     }
 
     /// Whether both act with the same rights.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
-        self.domain(SharingScope::default()) == other.domain(SharingScope::default())
+        self.sharing_scope(SharingScope::default()) == other.sharing_scope(SharingScope::default())
     }
 
     /// Whether these are a client's rights, and not the service's own.
@@ -50,8 +50,8 @@ impl Acting {
     }
 
     /// As [`Acting::check`] for the event that needs nothing but the right to look at its target as this one does: it costs next to
-    /// nothing, where a tracepoint takes the kernel tens of milliseconds to give up, and an event that counts nothing makes the kernel change
-    /// code of its own on every CPU.
+    /// nothing, where a tracepoint takes the kernel tens of milliseconds to give up, and an event that counts nothing makes the kernel
+    /// change code of its own on every CPU.
     ///
     /// # Errors
     /// As [`Acting::check`].

@@ -12,13 +12,13 @@
 
 mod pass;
 
-pub use pass::Left;
+pub use pass::RoundRemainder;
 
 use super::acting::Acting;
 use super::group::ServeError;
 use crate::session::Session;
 use crate::target::CpuChoice;
-use pass::Flow;
+use pass::StreamSwitch;
 use pmux_abi::attr::{Attr, Wakeup as KernelWakeup};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::engine::{Audience, EventRing, SetRequest};
@@ -53,7 +53,7 @@ pub enum StreamScope {
 
 /// What a client asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StreamQuestion {
+pub struct StreamRequest {
     /// Where.
     pub scope: StreamScope,
     /// Which events.
@@ -101,8 +101,8 @@ pub struct Streams {
     session: Session,
     /// Bytes of the kernel's ring of each source.
     source_bytes: u64,
-    sources: BTreeMap<EventId, Source>,
-    held: BTreeMap<StreamId, Held>,
+    sources: BTreeMap<EventId, SourceRing>,
+    held: BTreeMap<StreamId, OpenStream>,
     owners: HashMap<EventId, StreamId>,
     next: u64,
     poll: Poll,
@@ -112,19 +112,19 @@ pub struct Streams {
 }
 
 /// An event of the kernel, with its ring.
-struct Source {
+struct SourceRing {
     ring: MappedRing,
     number: u64,
 }
 
-struct Held {
+struct OpenStream {
     sets: Vec<SetId>,
     /// Bytes of the kernel's ring of each of its sources.
     source_bytes: u64,
     attrs: Vec<Attr>,
     ring: Arc<EventRing<LinuxHost, Forward>>,
     bell: Bell,
-    flow: Flow,
+    flow: StreamSwitch,
     /// Where in each kernel's ring it has begun.
     from: BTreeMap<EventId, u64>,
     /// How far its ring was at the last round mark.
@@ -153,21 +153,23 @@ impl Streams {
         })
     }
 
-    /// Opens a stream with these rights, off; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`] passes them.
+    /// Opens a stream with these rights, off; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`]
+    /// passes them.
     ///
     /// # Errors
     /// [`ServeError`]: the kernel's own number for the first event that can't be opened, `ENOMEM` or `EMFILE` for a ring. Nothing is
     /// open then.
-    pub fn open(&mut self, acting: &Acting, question: &StreamQuestion) -> Result<(StreamId, [OwnedFd; 3]), ServeError> {
+    pub fn open(&mut self, acting: &Acting, question: &StreamRequest) -> Result<(StreamId, [OwnedFd; 3]), ServeError> {
         let sets = self.open_sets(acting, question)?;
-        match self.furnish(question, &sets) {
+        match self.attach_rings(question, &sets) {
             Ok((ring, bell, files)) => {
                 let id = StreamId(self.next);
                 self.next += 1;
                 let marked_bytes = ring.tally().bytes;
-                let (attrs, flow, from) = (question.attrs.clone(), Flow::Off, BTreeMap::new());
+                let (attrs, flow, from) = (question.attrs.clone(), StreamSwitch::Off, BTreeMap::new());
                 let (source_bytes, acting) = (self.source_bytes, acting.clone());
-                let held = Held { sets, source_bytes, attrs, ring, bell, flow, from, marked_bytes, _acting: acting };
+                let held =
+                    OpenStream { sets, source_bytes, attrs, ring, bell, flow, from, marked_bytes, _acting: acting };
                 self.held.insert(id, held);
                 self.own(id);
                 Ok((id, files))
@@ -180,7 +182,7 @@ impl Streams {
         }
     }
 
-    fn open_sets(&self, acting: &Acting, question: &StreamQuestion) -> Result<Vec<SetId>, ServeError> {
+    fn open_sets(&self, acting: &Acting, question: &StreamRequest) -> Result<Vec<SetId>, ServeError> {
         let engine = self.session.engine();
         let wrong = |error: crate::error::Error| ServeError { index: 0, errno: EINVAL, text: error.to_string() };
         let (choice, scopes) = match &question.scope {
@@ -199,7 +201,7 @@ impl Streams {
         let mut refused = None;
         for scope in scopes {
             let request = SetRequest { groups: groups.clone(), scope, mask: mask.clone(), absent };
-            match engine.open_set_in(acting.domain(SharingScope::RECORDS), request) {
+            match engine.open_set_in(acting.sharing_scope(SharingScope::RECORDS), request) {
                 Ok(set) => sets.push(set),
                 // The opener is asked for all of them at once.
                 Err(error) if error.error.errno() == EAGAIN => {
@@ -229,8 +231,8 @@ impl Streams {
     }
 
     /// Gives sets that are open sources, a ring and a bell.
-    fn furnish(&mut self, question: &StreamQuestion, sets: &[SetId]) -> Result<Furniture, ServeError> {
-        let number = self.cover(sets, self.source_bytes)?.unwrap_or_default();
+    fn attach_rings(&mut self, question: &StreamRequest, sets: &[SetId]) -> Result<StreamResources, ServeError> {
+        let number = self.map_rings(sets, self.source_bytes)?.unwrap_or_default();
         let engine = self.session.engine();
         let layout = question.attrs.first().map(SampleLayout::new).unwrap_or_default();
         let labels = Some(Labels { id: number, layout, cpu: None });
@@ -258,7 +260,7 @@ impl Streams {
     }
 
     /// Sees to it that every source of these sets has a ring; the number of the first one.
-    fn cover(&mut self, sets: &[SetId], source_bytes: u64) -> Result<Option<u64>, ServeError> {
+    fn map_rings(&mut self, sets: &[SetId], source_bytes: u64) -> Result<Option<u64>, ServeError> {
         let session = self.session.clone();
         let engine = session.engine();
         let mut first = None;
@@ -268,7 +270,7 @@ impl Streams {
                     let Ok(source) = engine.source_of(event) else { continue };
                     let number = match self.sources.get(&source) {
                         Some(known) => known.number,
-                        None => self.tap(source, source_bytes)?,
+                        None => self.map_ring(source, source_bytes)?,
                     };
                     first.get_or_insert(number);
                 }
@@ -278,7 +280,7 @@ impl Streams {
     }
 
     /// Maps the ring of a source.
-    fn tap(&mut self, source: EventId, mut bytes: u64) -> Result<u64, ServeError> {
+    fn map_ring(&mut self, source: EventId, mut bytes: u64) -> Result<u64, ServeError> {
         let engine = self.session.engine();
         let host = engine.host();
         let failed = |errno: Errno| ServeError {
@@ -296,7 +298,7 @@ impl Streams {
             }
         };
         self.poll.add(ring.fd(), Token(number), Interest::Read).map_err(failed)?;
-        self.sources.insert(source, Source { ring, number });
+        self.sources.insert(source, SourceRing { ring, number });
         Ok(number)
     }
 
@@ -326,7 +328,7 @@ impl Streams {
         let Some(held) = self.held.get_mut(&id) else { return Ok(()) };
         for &set in &held.sets {
             if let Err(error) = self.session.engine().enable_set(set) {
-                held.flow = Flow::Off;
+                held.flow = StreamSwitch::Off;
                 self.disarm(id);
                 return Err(error.into());
             }
@@ -369,10 +371,10 @@ impl Streams {
     pub fn cpus_changed(&mut self) {
         let ids: Vec<_> = self.held.keys().copied().collect();
         for id in ids {
-            let Some(Held { sets, source_bytes, .. }) = self.held.get(&id) else { continue };
+            let Some(OpenStream { sets, source_bytes, .. }) = self.held.get(&id) else { continue };
             let (sets, source_bytes) = (sets.clone(), *source_bytes);
             // A CPU whose ring can't be mapped tells nothing; a client that asks for its numbers sees that it is missing.
-            let _ = self.cover(&sets, source_bytes);
+            let _ = self.map_rings(&sets, source_bytes);
             self.own(id);
         }
         self.prune();
@@ -449,7 +451,7 @@ impl AsFd for Streams {
     }
 }
 
-type Furniture = (Arc<EventRing<LinuxHost, Forward>>, Bell, [OwnedFd; 3]);
+type StreamResources = (Arc<EventRing<LinuxHost, Forward>>, Bell, [OwnedFd; 3]);
 
 fn pages(bytes: u64) -> u32 {
     let page_bytes = u64::from(pmux_linux::page_bytes());

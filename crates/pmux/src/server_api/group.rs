@@ -4,10 +4,10 @@
 
 use super::acting::Acting;
 use super::cgroups::CgroupUse;
-use super::clocks::Clocks;
+use super::clocks::GroupClocks;
 use crate::mux::turns::Turning;
 use crate::mux::{Multiplexing, Slice};
-use crate::own_group::OwnGroup;
+use crate::owned_group::OwnedGroup;
 use crate::session::Session;
 use pmux_abi::attr::Attr;
 use pmux_engine::engine::SlotView;
@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Whose events are counted.
-pub enum Place {
+pub enum ServedTarget {
     /// A thread's, wherever it runs.
     Task(i32),
     /// A thread's while it runs on a CPU.
@@ -35,7 +35,7 @@ pub enum Place {
     Cgroup(CgroupUse, u32),
 }
 
-impl Place {
+impl ServedTarget {
     fn target(&self) -> Target {
         let (context, filter) = match *self {
             Self::Task(tid) => (ContextKey::Task(LinuxHost::task(tid)), Filter::Everything),
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Task(tid) => write!(f, "task {tid}"),
@@ -76,16 +76,16 @@ impl fmt::Display for Place {
 }
 
 /// What a client asks.
-pub struct Question {
+pub struct ServeRequest {
     /// Whose events.
-    pub place: Place,
+    pub target: ServedTarget,
     /// Which, the leader first.
     pub attrs: Vec<Attr>,
 }
 
 /// What is to be done to an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum EventAction {
     /// Let it count.
     Enable,
     /// Let it stop.
@@ -154,7 +154,7 @@ pub struct SharedFile {
 
 /// How an event's count is found by a process that has its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum CountSource {
     /// It is off, and its count is this.
     Standing(Count),
     /// It is what the file with this number says, less this.
@@ -165,21 +165,21 @@ pub enum Found {
 
 /// What is known of an event without asking its counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct CachedCount {
     /// What it had counted when it was read last.
     pub count: Count,
     /// When that was, on the clock of the counts, or up to one tick of the kernel before.
     pub at_ns: u64,
     /// How its count is found now.
-    pub found: Found,
+    pub found: CountSource,
 }
 
 /// A group that is open for another process. It is closed when it is dropped.
 pub struct ServedGroup {
-    own: OwnGroup,
-    clocks: Clocks,
+    own: OwnedGroup,
+    clocks: GroupClocks,
     /// Keeps a cgroup known.
-    question: Question,
+    question: ServeRequest,
     /// Keeps the rights registered that its counters are opened with, also later.
     acting: Acting,
     /// Turns are taken as long as anybody needs them.
@@ -194,13 +194,13 @@ impl Session {
     pub fn serve(
         &self,
         acting: &Acting,
-        question: Question,
-        who_takes_turns: Multiplexing,
+        question: ServeRequest,
+        multiplexing: Multiplexing,
     ) -> Result<ServedGroup, ServeError> {
-        let pmus = match who_takes_turns {
+        let pmus = match multiplexing {
             Multiplexing::Kernel => {
                 // No group here has a counter of theirs yet.
-                self.learn_rooms(&question.attrs);
+                self.learn_capacities(&question.attrs);
                 vec![KERNEL; question.attrs.len()]
             }
             Multiplexing::Engine => self.pmus_of(&question.attrs),
@@ -209,27 +209,27 @@ impl Session {
         let scarce = pmus.iter().any(|&pmu| pmu != KERNEL);
         let turning = if scarce { self.turning(Slice::default()).ok() } else { None };
         let spec = GroupSpec { events: pmus.into_iter().zip(question.attrs.iter().copied()).collect() };
-        let target = question.place.target();
-        let domain = acting.domain(SharingScope::default());
-        let mut opened = self.engine().open_in(domain, &spec, target);
+        let target = question.target.target();
+        let scope = acting.sharing_scope(SharingScope::default());
+        let mut opened = self.engine().open_in(scope, &spec, target);
         // A CPU may have come a moment ago, and the client that asks may have heard of it sooner.
-        if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.place.cpu()) {
+        if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.target.cpu()) {
             self.update_cpus();
-            opened = self.engine().open_in(domain, &spec, target);
+            opened = self.engine().open_in(scope, &spec, target);
         }
         match opened {
             Ok(opened) => {
                 if let Some(turning) = &turning {
                     turning.begin();
                 }
-                let clocks = Clocks::open(self, domain, target, &spec.events);
-                let (own, acting) = (OwnGroup::new(self, opened), acting.clone());
+                let clocks = GroupClocks::open(self, scope, target, &spec.events);
+                let (own, acting) = (OwnedGroup::new(self, opened), acting.clone());
                 Ok(ServedGroup { own, clocks, question, acting, _turning: turning })
             }
             Err(error) => {
                 let index = error.index().unwrap_or_default();
                 let attr = question.attrs.get(index).copied().unwrap_or_default();
-                let text = acting.reason(self, error, &attr, question.place.kind());
+                let text = acting.reason(self, error, &attr, question.target.kind());
                 Err(ServeError { index, errno: error.errno(), text })
             }
         }
@@ -252,19 +252,19 @@ impl ServedGroup {
     ///
     /// # Errors
     /// [`ServeError`].
-    pub fn control(&self, index: usize, action: Action) -> Result<(), ServeError> {
+    pub fn control(&self, index: usize, action: EventAction) -> Result<(), ServeError> {
         match action {
-            Action::Enable => {
+            EventAction::Enable => {
                 self.clocks.start(Some(index));
                 self.own.enable(index)
             }
-            Action::Disable => self.own.disable(index).inspect(|()| self.clocks.stop(Some(index))),
-            Action::Reset => Ok(self.own.session.engine().reset(self.own.event(index)?)?),
-            Action::EnableGroup => {
+            EventAction::Disable => self.own.disable(index).inspect(|()| self.clocks.stop(Some(index))),
+            EventAction::Reset => Ok(self.own.session.engine().reset(self.own.event(index)?)?),
+            EventAction::EnableGroup => {
                 self.clocks.start(None);
                 self.own.enable_all()
             }
-            Action::DisableGroup => self.own.disable_all().inspect(|()| self.clocks.stop(None)),
+            EventAction::DisableGroup => self.own.disable_all().inspect(|()| self.clocks.stop(None)),
         }
     }
 
@@ -335,12 +335,12 @@ impl ServedGroup {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn find(&self, index: usize) -> Result<Seen, ReadError> {
+    pub fn find(&self, index: usize) -> Result<CachedCount, ReadError> {
         let engine = self.own.session.engine();
         let SlotView { lease, raw, at, mut count, state } = engine.slot_view(self.own.event(index)?)?;
         self.clocks.set(&self.own, index, &mut count, at);
         let found = match (state, lease, raw.time) {
-            (EventState::Off, ..) => Found::Standing(count),
+            (EventState::Off, ..) => CountSource::Standing(count),
             (EventState::Active | EventState::Inactive, Some(lease), SlotTime::Measured { enabled, running }) => {
                 match engine.host().passable_number(lease) {
                     Some(number) => {
@@ -349,14 +349,14 @@ impl ServedGroup {
                             enabled: enabled.since(count.enabled),
                             running: running.since(count.running),
                         };
-                        Found::InFile(number, less)
+                        CountSource::InFile(number, less)
                     }
-                    None => Found::Nowhere,
+                    None => CountSource::Nowhere,
                 }
             }
-            _ => Found::Nowhere,
+            _ => CountSource::Nowhere,
         };
-        Ok(Seen { count, at_ns: at.0, found })
+        Ok(CachedCount { count, at_ns: at.0, found })
     }
 
     /// When it is on the clock of the counts.

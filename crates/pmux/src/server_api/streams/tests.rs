@@ -2,7 +2,7 @@
 
 use super::pass::PIECE_BYTES;
 use super::*;
-use crate::serving::Acting;
+use crate::server_api::Acting;
 use pmux_abi::attr::{AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux_abi::record::RecordKind;
 use pmux_engine::ring_buffer::{Reader, Taking};
@@ -16,7 +16,7 @@ const MANY_BYTES: u64 = 100 << 10;
 struct Scene {
     streams: Streams,
     stream: StreamId,
-    question: StreamQuestion,
+    question: StreamRequest,
     reader: Reader<Taking<TakingFile>>,
     /// Memory that was touched once.
     touched: Vec<Vec<u8>>,
@@ -40,7 +40,7 @@ impl Scene {
             ..Attr::default()
         };
         let scope = StreamScope::Tasks(vec![pmux_linux::current_tid()]);
-        let question = StreamQuestion { scope, attrs: vec![faults], ring_bytes: RING_BYTES, wake_bytes: 4096 };
+        let question = StreamRequest { scope, attrs: vec![faults], ring_bytes: RING_BYTES, wake_bytes: 4096 };
         let Ok((stream, [records, taken, _bell])) = streams.open(&Acting::default(), &question) else {
             println!("skipped: needs rings of sampling events");
             return None;
@@ -121,7 +121,7 @@ fn a_turn_ends_although_there_is_always_more() {
 
 /// A stream that begins gets what is written from then on, one that ends what was written until then, and neither waits for a round.
 #[test]
-fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
+fn a_stream_that_begins_or_ends_within_a_round_gets_its_records() {
     let Some(mut scene) = Scene::new() else { return };
     scene.fill();
     let question = scene.question.clone();
@@ -129,7 +129,7 @@ fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
     let mut reader = Reader::new(Taking(TakingFile::map(records, taken, RING_BYTES as usize).unwrap()));
     let before = pmux_linux::now_ns();
     scene.streams.enable(other).unwrap();
-    assert!(scene.waiting_bytes() >= MANY_BYTES, "nobody had to pass anything on for that");
+    assert!(scene.waiting_bytes() >= MANY_BYTES, "no record had to be passed on for that");
     scene.streams.pass_while(|| false);
     touch(&mut scene.touched);
     scene.streams.disable(other);
@@ -165,17 +165,17 @@ fn what_there_was_no_time_for_is_lost_and_told() {
         left -= 1;
         left >= 0
     });
-    let (mut whole, mut told) = (0, 0);
+    let (mut whole, mut lost) = (0, 0);
     let word = |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
     let mut count = |bytes: &[u8]| match RecordKind(word(bytes, 0) as u32) {
         RecordKind::SAMPLE => whole += 1,
-        RecordKind::LOST => told += word(bytes, 16),
+        RecordKind::LOST => lost += word(bytes, 16),
         _ => {}
     };
     scene.reader.drain(&mut count).unwrap();
     assert_eq!(whole, 10);
-    assert!(told > 1000, "{told}");
-    assert_eq!(told, scene.streams.tally(scene.stream).lost);
+    assert!(lost > 1000, "{lost}");
+    assert_eq!(lost, scene.streams.tally(scene.stream).lost);
     // It was off before the next one comes: none of this shows to it.
     let question = scene.question.clone();
     let (other, _files) = scene.streams.open(&Acting::default(), &question).unwrap();
@@ -194,15 +194,15 @@ fn a_round_ends_although_there_is_always_more() {
         touch(touched);
         true
     });
-    assert_eq!(left, Left::Nothing);
+    assert_eq!(left, RoundRemainder::Nothing);
     assert!(scene.waiting_bytes() > 0, "what came meanwhile is of the next round");
     assert_eq!(scene.read().iter().filter(|record| record.is_none()).count(), 1, "one round, one mark");
     // In the middle of a round it is switched off: all that was written until then is there.
     scene.fill();
-    assert_eq!(scene.streams.pass_while(|| false), Left::Some);
+    assert_eq!(scene.streams.pass_while(|| false), RoundRemainder::Some);
     scene.streams.disable(scene.stream);
     let samples = scene.read().iter().filter(|record| record.is_some()).count();
     assert!(samples as u64 * 24 > MANY_BYTES / 2, "{samples} samples");
     scene.streams.close(scene.stream);
-    assert_eq!(scene.streams.pass_while(|| true), Left::Nothing);
+    assert_eq!(scene.streams.pass_while(|| true), RoundRemainder::Nothing);
 }

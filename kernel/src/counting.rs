@@ -1,0 +1,207 @@
+//! Lines of the report about counting: what the engine counts, beside what the programs did.
+//!
+//! What it is: most lines count software increments, which a program makes itself and which are exact on any machine. Instructions are
+//! those of the machine; QEMU counts them with `-icount` only.
+
+use crate::arch::pmu::{INST_RETIRED, SW_INCR, has_event};
+use crate::arch::{self, CPUS};
+use crate::report::{Report, end_of, run, soon};
+use crate::sched::{self, ALL, SLICE_NS, Task};
+use crate::{host, println, program};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_engine::engine::SetRequest;
+use pmux_engine::system_wide::{Absent, SetScope};
+use pmux_engine::{Count, CpuId, GroupSpec, OpenError, Opened, Target};
+
+fn raw(event: u64, flags: AttrFlags) -> GroupSpec {
+    GroupSpec::single(host::PMU, Attr { kind: EventType::RAW, config: event, flags, ..Attr::default() })
+}
+
+/// Software increments. The number above the event tells events apart that would share a counter.
+fn increments(number: u64, flags: AttrFlags) -> GroupSpec {
+    raw(number << 16 | SW_INCR, flags)
+}
+
+/// A program that does not run yet, and this event on it, enabled.
+fn prepared(name: &str, argument: u64, affinity: u32, event: &GroupSpec) -> Option<(Arc<Task>, Opened)> {
+    let task = sched::prepare(program::load(name)?, argument, affinity);
+    let opened = open(&task, event)?;
+    Some((task, opened))
+}
+
+fn open(task: &Task, event: &GroupSpec) -> Option<Opened> {
+    let opened = host::with(|engine| {
+        let opened = engine.open(event, Target::task(host::task(task.pid))).ok()?;
+        engine.enable_group(opened.group).ok()?;
+        Some(opened)
+    });
+    host::refresh(task.pid);
+    opened
+}
+
+fn read(opened: &Opened) -> Option<Count> {
+    host::with(|engine| engine.read(opened.events[0]).ok())
+}
+
+fn value(opened: &Opened) -> Option<u64> {
+    read(opened).map(|count| count.value)
+}
+
+fn close(task: &Task, opened: &Opened) {
+    host::with(|engine| engine.close(opened.group));
+    host::refresh(task.pid);
+}
+
+/// Runs a program with an event on it; what it counted, of a program that did not fail.
+fn counted(name: &str, argument: u64, affinity: u32, event: &GroupSpec) -> Option<u64> {
+    let (task, opened) = prepared(name, argument, affinity, event)?;
+    sched::release(&task);
+    let end = end_of(&task);
+    let count = value(&opened);
+    close(&task, &opened);
+    (end == Some(0)).then_some(count)?
+}
+
+/// All lines.
+pub fn lines(report: &mut Report) {
+    host::init();
+    let before = host::with(|engine| engine.census());
+    tasks(report);
+    instructions(report);
+    turns(report);
+    sharing(report);
+    sets(report);
+    let after = host::with(|engine| engine.census());
+    report.line("open events, groups, contexts, sets and families at the end", after, before);
+}
+
+fn tasks(report: &mut Report) {
+    let plain = increments(0, AttrFlags::empty());
+    let inherit = increments(0, AttrFlags::INHERIT);
+    report.line("increments of a program that makes 10,000", counted("counts", 10_000, ALL, &plain), Some(10_000));
+    let both: Vec<_> = [30_000, 20_000].iter().filter_map(|&n| prepared("counts", n, 0b10, &plain)).collect();
+    both.iter().for_each(|(task, _)| sched::release(task));
+    both.iter().for_each(|(task, _)| {
+        end_of(task);
+    });
+    let counts: Vec<_> = both.iter().map(|(_, opened)| value(opened)).collect();
+    let preempted = both.iter().all(|(task, _)| task.preempted.load(Ordering::Relaxed) > 0);
+    report.line(
+        "of two that preempt one another",
+        (counts, preempted),
+        (alloc::vec![Some(30_000), Some(20_000)], true),
+    );
+    both.iter().for_each(|(task, opened)| close(task, opened));
+    report.line("over 400 migrations", counted("moves_counts", 400, ALL, &plain), Some(400));
+    report.line("over an exec", counted("execs_counts", 300, ALL, &plain), Some(600));
+    report.line("of a tree of 31 programs, inherited", counted("forks_counts", 4, ALL, &inherit), Some(3100));
+    report.line("of the first of them alone", counted("forks_counts", 4, ALL, &plain), Some(100));
+}
+
+/// A loop of two instructions a round: what two numbers of rounds differ in is known.
+fn instructions(report: &mut Report) {
+    if !has_event(INST_RETIRED) {
+        println!("skip    instructions of a loop: QEMU counts them with -icount only");
+        return;
+    }
+    let user = raw(INST_RETIRED, AttrFlags::EXCLUDE_KERNEL);
+    let of = |rounds| counted("loops", rounds, 0b10, &user);
+    let (few, many) = (of(1_000), of(1_001_000));
+    report.line(
+        "instructions of a million rounds of two",
+        few.zip(many).map(|(few, many)| many - few),
+        Some(2_000_000),
+    );
+    report.line("instructions of the same program again", of(1_001_000), many);
+    let inherited = raw(INST_RETIRED, AttrFlags::EXCLUDE_KERNEL | AttrFlags::INHERIT);
+    let forked = |rounds| counted("forks_loops", rounds, 0b10, &inherited);
+    let (few, many) = (forked(1_000), forked(101_000));
+    report.line(
+        "of four children with 100,000 rounds each",
+        few.zip(many).map(|(few, many)| many - few),
+        Some(800_000),
+    );
+}
+
+/// Twice as many events as counters: each has half of the time, and they take their turns in step.
+fn turns(report: &mut Report) {
+    let counters = u64::from(arch::pmu::counters());
+    let Some(task) = program::load("spins").map(|program| sched::prepare(program, 400, ALL)) else { return };
+    let opened: Vec<_> = (1..=2 * counters).filter_map(|n| open(&task, &increments(n, AttrFlags::empty()))).collect();
+    report.line("events on half as many counters", opened.len() as u64, 2 * counters);
+    sched::release(&task);
+    report.line("status of the program", end_of(&task), Some(0));
+    let counts: Vec<Count> = opened.iter().filter_map(read).collect();
+    let running: Vec<u64> = counts.iter().map(|count| count.running.0).collect();
+    let (least, most) = (running.iter().min().copied().unwrap_or(0), running.iter().max().copied().unwrap_or(0));
+    let enabled = counts.iter().map(|count| count.enabled.0).max().unwrap_or(1);
+    // Each turn has as many as there are counters; a last turn that was cut off is the only difference.
+    report.line("they ran alike but for a turn or two", most - least <= 3 * SLICE_NS, true);
+    let percent = running.iter().sum::<u64>() * 100 / (enabled * counters);
+    report.line("per cent of the counters' time that was used", percent >= 99 && percent <= 100, true);
+    opened.iter().for_each(|opened| close(&task, opened));
+}
+
+/// Sixteen clients that ask the same.
+fn sharing(report: &mut Report) {
+    let event = increments(0, AttrFlags::empty());
+    let Some(task) = program::load("counts").map(|program| sched::prepare(program, 5_000, ALL)) else { return };
+    let opened: Vec<_> = (0..16).filter_map(|_| open(&task, &event)).collect();
+    let census = host::with(|engine| engine.census());
+    report.line("counters that 16 equal events need", (census.masters, opened.len()), (1, 16));
+    sched::release(&task);
+    end_of(&task);
+    let right = opened.iter().filter(|opened| value(opened) == Some(5_000)).count();
+    report.line("of them, exact", right, 16);
+    opened.iter().for_each(|opened| close(&task, opened));
+}
+
+/// Events on all CPUs, of which one goes and comes back.
+fn sets(report: &mut Report) {
+    let request = |absent| SetRequest {
+        groups: alloc::vec![increments(0, AttrFlags::empty())],
+        scope: SetScope::Everything,
+        mask: host::all_cpus().into_iter().collect(),
+        absent,
+    };
+    sched::current().set_affinity(1);
+    sched::schedule();
+    sched::offline(3);
+    let refused =
+        host::with(|engine| engine.open_set(request(Absent::Refuse)).map_err(|error| (error.cpu, error.error)));
+    let right = Err((CpuId(3), OpenError::CpuOffline { cpu: CpuId(3) }));
+    report.line("a set while CPU 3 is off, all or nothing", refused.map(drop), right);
+    let back = |cpu| arch::cpu_on(cpu) && soon(|| sched::is_online(cpu)) && soon(|| host::online(cpu));
+    report.line("CPU 3 is back", back(3), true);
+    let set = host::with(|engine| engine.open_set(request(Absent::Refuse)));
+    let Ok(set) = set else { return report.line("a set on all CPUs", set.err().map(|error| error.cpu), None) };
+    let enabled = host::with(|engine| engine.enable_set(set)).is_ok();
+    report.line("a set on all CPUs counts", enabled, true);
+    let mut made = 0;
+    let mut make = |times, affinity| {
+        made += times;
+        run("counts", times, affinity)
+    };
+    make(1_000, 0b100);
+    sched::offline(2);
+    make(500, ALL);
+    let came = back(2);
+    make(700, 0b100);
+    let _ = host::with(|engine| engine.disable_set(set));
+    let reading = host::with(|engine| engine.read_set(set));
+    host::with(|engine| engine.close_set(set));
+    sched::current().set_affinity(ALL);
+    let Ok(reading) = reading else { return report.line("the set can be read", false, true) };
+    let of = |cpu: usize| -> u64 {
+        let cpus = reading.cpus.iter().filter(|of| of.cpu.0 as usize == cpu);
+        cpus.flat_map(|of| &of.counts).filter_map(|count| count.as_ref().ok()).map(|count| count.value).sum()
+    };
+    report.line("CPU 2 went and came back", came, true);
+    report.line("increments on CPU 2 before and after", of(2), 1_700);
+    report.line("increments on all CPUs", (0..CPUS).map(of).sum::<u64>(), made);
+    let gaps: Vec<_> = reading.coverage.iter().map(|cpu| (cpu.gaps, cpu.missed.0 > 0)).collect();
+    report.line("gaps of each CPU, with time", gaps, alloc::vec![(0, false), (0, false), (1, true), (0, false)]);
+}

@@ -1,0 +1,232 @@
+//! The engine's host: what a kernel supplies, and where it calls the engine.
+//!
+//! What it is: [`Machine`] is the traits; the functions below are what the scheduler, the timer and system calls call. Read first:
+//! [`switch`], then [`with`].
+//!
+//! **Four rules** with which the engine must be called as it is today:
+//!
+//! 1. The caller stays on its CPU until the call returns ([`with`]): whether it reaches the counters of a CPU is asked before they are
+//!    touched. It goes when a call asks again under the lock (step E3).
+//! 2. The heap may be used with interrupts off: a task's first events, and the first turn with more events than counters, make the
+//!    engine's tables grow (step E2).
+//! 3. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
+//! 4. A CPU tells the engine itself that it goes offline, with no task on it ([`cpu_offline`]): from elsewhere the counters of the CPU
+//!    that calls would be touched in its name (step E3).
+
+use crate::arch::lock::IrqLock;
+use crate::arch::{self, CPUS, gic};
+use crate::pmu::{Counters, Pmuv3};
+use crate::sched;
+use alloc::vec::Vec;
+use pmux_engine::engine::Exec;
+use pmux_engine::pmu::{PmuModel, PmuTable};
+use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
+use pmux_engine::target::{ContextKey, Presence};
+use pmux_engine::{CpuId, Engine, Host, LockCell, Nanos, PmuId, Sharing, TaskContext, TaskId};
+use spin::Once;
+use spin::mutex::SpinMutex;
+
+/// The counters of the CPUs.
+pub const PMU: PmuId = PmuId(0);
+
+static ENGINE: Once<Engine<Machine>> = Once::new();
+
+/// The machine, for the engine.
+pub struct Machine {
+    pmu: Pmuv3,
+}
+
+/// The events of a task, as the task keeps them.
+pub type TaskEvents = TaskContext<Machine>;
+
+impl<T: Send> LockCell<T> for IrqLock<T> {
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.lock())
+    }
+}
+
+/// A lock of tasks: one that waits lets others run.
+pub struct TaskLock<T>(SpinMutex<T>);
+
+impl<T: Send> LockCell<T> for TaskLock<T> {
+    fn new(value: T) -> Self {
+        Self(SpinMutex::new(value))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        loop {
+            match self.0.try_lock() {
+                Some(mut value) => return f(&mut value),
+                None => sched::schedule(),
+            }
+        }
+    }
+}
+
+impl PmuTable for Machine {
+    fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
+        (pmu == PMU).then_some(&self.pmu as &dyn PmuModel)
+    }
+}
+
+impl Host for Machine {
+    type IrqLock<T: Send> = IrqLock<T>;
+    type TaskLock<T: Send> = TaskLock<T>;
+    type BankLock<T: Send> = IrqLock<T>;
+    type Bank = Counters;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
+
+    fn cpus(&self) -> u32 {
+        CPUS as u32
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(arch::now_ns())
+    }
+
+    fn bank(&self, key: ContextKey) -> Counters {
+        Counters::new(match key {
+            ContextKey::Cpu(cpu) => Some(cpu),
+            ContextKey::Task(_) => None,
+        })
+    }
+
+    fn presence(&self, key: ContextKey) -> Presence {
+        match key {
+            ContextKey::Cpu(cpu) if sched::is_online(cpu.0 as usize) => Presence::On(cpu),
+            ContextKey::Cpu(_) => Presence::Out,
+            ContextKey::Task(task) => match sched::cpu_of(task.0) {
+                Some(cpu) => Presence::On(CpuId(cpu as u32)),
+                None => Presence::Out,
+            },
+        }
+    }
+
+    fn reaches(&self, cpu: CpuId) -> bool {
+        arch::cpu() == cpu.0 as usize
+    }
+
+    fn send_ipi(&self, cpu: CpuId) {
+        gic::call(cpu.0 as usize);
+    }
+
+    fn wait(&self, done: &mut dyn FnMut() -> bool) {
+        while !done() {
+            sched::schedule();
+        }
+    }
+}
+
+/// Makes the engine. To be called once, when the CPUs that are to be there are online.
+pub fn init() {
+    let online = (0..CPUS).filter(|&cpu| sched::is_online(cpu)).map(|cpu| CpuId(cpu as u32)).collect();
+    ENGINE.call_once(|| Engine::new(Machine { pmu: Pmuv3::new() }, online).with_sharing(Sharing::On));
+}
+
+/// Calls the engine from a task, which stays on its CPU until it returns (rule 1).
+///
+/// # Panics
+/// Before [`init`].
+pub fn with<R>(work: impl FnOnce(&Engine<Machine>) -> R) -> R {
+    let _here = sched::stay();
+    work(ENGINE.get().expect("the engine has been made"))
+}
+
+/// A task gets its events anew (rule 3).
+pub fn refresh(pid: u64) {
+    let events = with(|engine| engine.task_context(task(pid)));
+    sched::set_events(pid, events);
+}
+
+/// The number of a task, for the engine.
+pub fn task(pid: u64) -> TaskId {
+    TaskId(pid)
+}
+
+/// One task leaves this CPU, another one comes. With interrupts off.
+pub fn switch(out: Option<&TaskEvents>, next: Option<&TaskEvents>) {
+    if let (Some(engine), true) = (ENGINE.get(), out.is_some() || next.is_some()) {
+        engine.switch(here(), out, next);
+    }
+}
+
+/// The timer of this CPU. Interrupt.
+pub fn tick() {
+    if let Some(engine) = ENGINE.get() {
+        engine.tick(here());
+    }
+}
+
+/// Another CPU may want something of this one's counters. Interrupt.
+pub fn called() {
+    if let Some(engine) = ENGINE.get() {
+        engine.handle_ipi(here());
+    }
+}
+
+/// Counters of this CPU have wrapped. Interrupt.
+pub fn overflowed() {
+    if let Some(engine) = ENGINE.get() {
+        engine.counters_interrupted(here());
+    }
+}
+
+/// A task has a child, which does not run yet. A refusal shows in the family of the events.
+pub fn fork(parent: u64, child: u64) {
+    if ENGINE.get().is_some() {
+        let _refused = with(|engine| engine.task_fork(task(parent), task(child)));
+        refresh(child);
+        refresh(parent);
+    }
+}
+
+/// A task goes on as another program.
+pub fn exec(pid: u64) {
+    if ENGINE.get().is_some() {
+        with(|engine| engine.task_exec(task(pid), Exec::Plain));
+    }
+}
+
+/// A task ends; it calls this itself.
+pub fn exit(pid: u64) {
+    if ENGINE.get().is_some() {
+        with(|engine| engine.task_exit(task(pid)));
+        refresh(pid);
+    }
+}
+
+/// This CPU is there.
+pub fn cpu_online() {
+    if let Some(engine) = ENGINE.get() {
+        engine.cpu_online(here());
+    }
+}
+
+/// This CPU goes, with no task on it (rule 4).
+pub fn cpu_offline() {
+    if let Some(engine) = ENGINE.get() {
+        engine.cpu_offline(here());
+    }
+}
+
+fn here() -> CpuId {
+    CpuId(arch::cpu() as u32)
+}
+
+/// Whether the engine knows that a CPU is there.
+pub fn online(cpu: usize) -> bool {
+    ENGINE.get().is_some_and(|engine| engine.online().contains(CpuId(cpu as u32)))
+}
+
+/// All CPUs, for a set.
+pub fn all_cpus() -> Vec<CpuId> {
+    (0..CPUS as u32).map(CpuId).collect()
+}

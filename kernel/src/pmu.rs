@@ -1,0 +1,117 @@
+//! PMUv3 for the engine: which events there are, and the registers of a CPU.
+//!
+//! Linux: drivers/perf/arm_pmuv3.c.
+//!
+//! **Invariant:** the registers of a CPU are touched on that CPU only.
+
+use crate::arch;
+use crate::arch::pmu::{self, CPU_CYCLES, INST_RETIRED, Without};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, hw};
+use pmux_engine::pmu::{
+    BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, Program, SlotMask,
+    SlotReading, SlotTime, Slots,
+};
+use pmux_engine::{CpuId, Cred, PmuId};
+
+/// What can be counted.
+pub struct Pmuv3 {
+    caps: PmuCaps,
+    counters: u32,
+}
+
+impl Pmuv3 {
+    /// As this CPU has it: all are alike.
+    pub fn new() -> Self {
+        let counters = pmu::counters();
+        let caps = PmuCaps {
+            slots: Slots::Scarce(counters as u8 + 1),
+            width_bits: pmu::width_bits(),
+            delegated: Delegated::empty(),
+            overflow: OverflowBy::Interrupt,
+        };
+        Self { caps, counters }
+    }
+}
+
+/// The number of an event: of the generic ones, or its own.
+fn event(attr: &Attr) -> Option<u64> {
+    match (attr.kind, attr.config) {
+        (EventType::HARDWARE, hw::CPU_CYCLES) => Some(CPU_CYCLES),
+        (EventType::HARDWARE, hw::INSTRUCTIONS) => Some(INST_RETIRED),
+        (EventType::RAW, event) => Some(event & 0xffff),
+        _ => None,
+    }
+}
+
+impl PmuModel for Pmuv3 {
+    fn caps(&self) -> &PmuCaps {
+        &self.caps
+    }
+
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        let event = event(attr).filter(|&event| pmu::has_event(event)).ok_or(ParseError::NoSuchEvent)?;
+        if attr.sampling != Sampling::default() {
+            return Err(ParseError::NotSupported);
+        }
+        // Cycles have a counter of their own, and may be on each other one.
+        let last = self.counters + u32::from(event == CPU_CYCLES);
+        let allowed = SlotMask((1 << last) - 1);
+        Ok(EventSpec { pmu, attr: *attr, allowed, claim: None, cred: Cred::HOST })
+    }
+}
+
+/// The counters of a CPU; those of a task are none, it has those of the CPU that it is on.
+pub struct Counters {
+    cpu: Option<CpuId>,
+}
+
+impl Counters {
+    /// Those of a CPU, or of a task.
+    pub fn new(cpu: Option<CpuId>) -> Self {
+        Self { cpu }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.cpu.map(|cpu| cpu.0 as usize), Some(arch::cpu()), "counters of another CPU are touched");
+    }
+}
+
+impl CounterBank for Counters {
+    fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        self.check();
+        let flags = program.spec.attr.flags;
+        let without = Without {
+            kernel: flags.contains(AttrFlags::EXCLUDE_KERNEL),
+            user: flags.contains(AttrFlags::EXCLUDE_USER),
+        };
+        let event = event(&program.spec.attr).ok_or(BankError::NoSuchEvent)?;
+        pmu::program(lease.slot.0, event, without, program.start);
+        Ok(())
+    }
+
+    fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        self.check();
+        pmu::start(lease.slot.0);
+        Ok(())
+    }
+
+    fn stop(&mut self, lease: Lease) {
+        self.check();
+        pmu::stop(lease.slot.0);
+    }
+
+    fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        self.check();
+        Ok(SlotReading { raw: pmu::value(lease.slot.0), time: SlotTime::Whole })
+    }
+
+    fn take_overflows(&mut self, _: PmuId) -> SlotMask {
+        self.check();
+        SlotMask(pmu::take_overflows())
+    }
+
+    fn release(&mut self, lease: Lease) {
+        self.check();
+        pmu::release(lease.slot.0);
+    }
+}
