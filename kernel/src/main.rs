@@ -10,6 +10,9 @@ extern crate alloc;
 #[path = "../abi.rs"]
 mod abi;
 mod arch;
+mod counting;
+mod host;
+mod pmu;
 mod program;
 mod report;
 mod sched;

@@ -13,7 +13,20 @@ macro_rules! programs {
     };
 }
 
-programs!("hello", "forks", "execs", "spins", "moves", "faults");
+programs!(
+    "hello",
+    "forks",
+    "execs",
+    "spins",
+    "moves",
+    "faults",
+    "counts",
+    "moves_counts",
+    "execs_counts",
+    "forks_counts",
+    "loops",
+    "forks_loops"
+);
 
 /// A program in memory.
 pub struct Loaded {

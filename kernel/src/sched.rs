@@ -11,9 +11,10 @@ use crate::arch::context::{self, Context};
 use crate::arch::lock::IrqLock;
 use crate::arch::table::{self, AddressSpace};
 use crate::arch::{self, CPUS, Frame, InterruptsOff, STATE_EL0, gic};
+use crate::host::{self, TaskEvents};
 use crate::program::Loaded;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -21,6 +22,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub const SLICE_NS: u64 = 4_000_000;
 /// All CPUs.
 pub const ALL: u32 = (1 << CPUS) - 1;
+/// No CPU.
+const NOWHERE: u32 = u32::MAX;
 /// The status of a task that has not ended.
 const RUNS: u64 = u64::MAX;
 
@@ -33,6 +36,11 @@ pub struct Task {
     space: IrqLock<Option<Arc<AddressSpace>>>,
     /// The CPUs that it may run on.
     affinity: AtomicU32,
+    /// The only CPU that it may run on for now ([`stay`]), or [`NOWHERE`].
+    stays_on: AtomicU32,
+    /// The CPU that it runs on, or [`NOWHERE`].
+    on_cpu: AtomicU32,
+    events: IrqLock<Option<TaskEvents>>,
     status: AtomicU64,
     children: IrqLock<Vec<Arc<Task>>>,
     /// How often it was taken from a CPU by the tick.
@@ -67,6 +75,7 @@ static CPU: [Cpu; CPUS] = [const {
     }
 }; CPUS];
 
+static BY_PID: IrqLock<BTreeMap<u64, Weak<Task>>> = IrqLock::new(BTreeMap::new());
 static NEXT_PID: AtomicU64 = AtomicU64::new(1);
 /// How many tasks there are, with ended ones whose status may still be asked for.
 static TASKS: AtomicU64 = AtomicU64::new(0);
@@ -74,17 +83,22 @@ static TASKS: AtomicU64 = AtomicU64::new(0);
 impl Task {
     fn new(context: Arc<Context>, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Self> {
         TASKS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self {
+        let task = Arc::new(Self {
             pid: NEXT_PID.fetch_add(1, Ordering::Relaxed),
             context,
             space: IrqLock::new(space),
             affinity: AtomicU32::new(affinity),
+            stays_on: AtomicU32::new(NOWHERE),
+            on_cpu: AtomicU32::new(NOWHERE),
+            events: IrqLock::new(None),
             status: AtomicU64::new(RUNS),
             children: IrqLock::new(Vec::new()),
             preempted: AtomicU64::new(0),
             migrations: AtomicU64::new(0),
             last_cpu: AtomicU64::new(u64::MAX),
-        })
+        });
+        BY_PID.lock().insert(task.pid, Arc::downgrade(&task));
+        task
     }
 
     /// The status that it ended with.
@@ -104,12 +118,16 @@ impl Task {
     }
 
     fn may_run_on(&self, cpu: usize) -> bool {
-        self.affinity.load(Ordering::Relaxed) >> cpu & 1 == 1
+        match self.stays_on.load(Ordering::Relaxed) {
+            NOWHERE => self.affinity.load(Ordering::Relaxed) >> cpu & 1 == 1,
+            only => only == cpu as u32,
+        }
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
+        BY_PID.lock().remove(&self.pid);
         TASKS.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -117,6 +135,43 @@ impl Drop for Task {
 /// How many tasks there are.
 pub fn tasks() -> u64 {
     TASKS.load(Ordering::Relaxed)
+}
+
+/// The task that runs here stays on this CPU while this lives.
+pub struct Stays {
+    task: Arc<Task>,
+    before: u32,
+}
+
+/// The task that calls stays on its CPU.
+pub fn stay() -> Stays {
+    let _off = InterruptsOff::new();
+    let task = current();
+    let before = task.stays_on.swap(arch::cpu() as u32, Ordering::Relaxed);
+    Stays { task, before }
+}
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        self.task.stays_on.store(self.before, Ordering::Relaxed);
+    }
+}
+
+/// The CPU that a task runs on.
+pub fn cpu_of(pid: u64) -> Option<usize> {
+    // The lock is free again before the task may go: its end takes it.
+    let task = BY_PID.lock().get(&pid)?.upgrade();
+    let cpu = task?.on_cpu.load(Ordering::Acquire);
+    (cpu != NOWHERE).then_some(cpu as usize)
+}
+
+/// A task has these events.
+pub fn set_events(pid: u64, events: Option<TaskEvents>) {
+    let task = BY_PID.lock().get(&pid).and_then(Weak::upgrade);
+    if let Some(task) = task {
+        let before = core::mem::replace(&mut *task.events.lock(), events);
+        drop(before);
+    }
 }
 
 /// This CPU begins. With interrupts off.
@@ -133,10 +188,12 @@ pub fn begin(cpu: usize) {
 
 /// What a CPU does without a task; it ends where the CPU is to go offline.
 pub fn idle(cpu: usize) -> ! {
+    arch::with_interrupts(host::cpu_online);
     loop {
         schedule();
         let off = InterruptsOff::new();
         if !is_online(cpu) {
+            arch::with_interrupts(host::cpu_offline);
             arch::cpu_off();
         }
         if CPU[cpu].queue.lock().is_empty() {
@@ -154,9 +211,21 @@ pub fn current() -> Arc<Task> {
 
 /// Lets a program run. It is a child of the task that calls.
 pub fn spawn(program: Loaded, argument: u64, affinity: u32) -> Arc<Task> {
+    let task = prepare(program, argument, affinity);
+    release(&task);
+    task
+}
+
+/// A program that does not run before [`release`]. It is a child of the task that calls.
+pub fn prepare(program: Loaded, argument: u64, affinity: u32) -> Arc<Task> {
     let mut frame = Frame { sp: program.stack, pc: program.entry, state: STATE_EL0, ..Frame::default() };
     frame.x[0] = argument;
-    start(&frame, Some(program.space), affinity)
+    child(&frame, Some(program.space), affinity)
+}
+
+/// Lets a prepared program run.
+pub fn release(task: &Arc<Task>) {
+    enqueue(Arc::clone(task));
 }
 
 /// Makes a copy of the task that calls, which goes on with the result 0.
@@ -165,13 +234,16 @@ pub fn fork(frame: &Frame) -> Arc<Task> {
     let space = task.space().map(|space| Arc::new(space.fork()));
     let mut frame = frame.clone();
     frame.x[0] = 0;
-    start(&frame, space, task.affinity.load(Ordering::Relaxed))
+    let child = child(&frame, space, task.affinity.load(Ordering::Relaxed));
+    enqueue(Arc::clone(&child));
+    child
 }
 
-fn start(frame: &Frame, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Task> {
+fn child(frame: &Frame, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Task> {
     let task = Task::new(Context::new(frame), space, affinity);
-    current().children.lock().push(Arc::clone(&task));
-    enqueue(Arc::clone(&task));
+    let parent = current();
+    parent.children.lock().push(Arc::clone(&task));
+    host::fork(parent.pid, task.pid);
     task
 }
 
@@ -185,6 +257,7 @@ pub fn spawn_kernel(work: extern "C" fn() -> !) {
 
 /// The task that calls goes on as another program.
 pub fn exec(program: Loaded, argument: u64, frame: &mut Frame) {
+    host::exec(current().pid);
     let _off = InterruptsOff::new();
     *frame = Frame { sp: program.stack, pc: program.entry, state: STATE_EL0, ..Frame::default() };
     frame.x[0] = argument;
@@ -197,7 +270,9 @@ pub fn exec(program: Loaded, argument: u64, frame: &mut Frame) {
 pub fn exit(status: u32) -> ! {
     {
         let task = current();
-        task.children.lock().clear();
+        host::exit(task.pid);
+        let children = core::mem::take(&mut *task.children.lock());
+        drop(children);
         let _off = InterruptsOff::new();
         table::activate(None);
         drop(task.space.lock().take());
@@ -255,7 +330,9 @@ fn waiting(cpu: usize) -> usize {
 
 fn drain(cpu: usize) {
     loop {
-        let Some(task) = CPU[cpu].queue.lock().pop_front() else { return };
+        let Some(task) = CPU[cpu].queue.lock().pop_front() else {
+            return;
+        };
         enqueue(task);
     }
 }
@@ -272,6 +349,11 @@ pub fn schedule() {
     if next.context.is_task() && migrated != u64::MAX && migrated != cpu as u64 {
         next.migrations.fetch_add(1, Ordering::Relaxed);
     }
+    prev.on_cpu.store(NOWHERE, Ordering::Release);
+    next.on_cpu.store(cpu as u32, Ordering::Release);
+    let (out, comes) = (prev.events.lock().clone(), next.events.lock().clone());
+    host::switch(out.as_ref(), comes.as_ref());
+    drop((out, comes));
     table::activate(next.space());
     // A task that has ended does not come back to drop what is on its stack: nothing is.
     let to = Arc::clone(&next.context);

@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::arch::{self, Exception, Frame, gic};
-use crate::{println, program, sched};
+use crate::{host, println, program, sched};
 use alloc::vec;
 
 /// Longest text and name that a program may give.
@@ -12,8 +12,15 @@ const MOST_BYTES: u64 = 4096;
 pub fn exception(frame: &mut Frame, what: Exception, from_user: bool) {
     match what {
         Exception::Interrupt => gic::serve(|interrupt| match interrupt {
-            gic::TIMER => sched::tick(),
-            gic::CALL => sched::called(),
+            gic::TIMER => {
+                sched::tick();
+                host::tick();
+            }
+            gic::COUNTERS => host::overflowed(),
+            gic::CALL => {
+                host::called();
+                sched::called();
+            }
             other => panic!("interrupt {other:?} was not asked for"),
         }),
         Exception::SystemCall => arch::with_interrupts(|| system_call(frame)),

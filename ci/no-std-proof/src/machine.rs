@@ -8,12 +8,12 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pmux_abi::attr::Attr;
-use pmux_engine::target::{ContextKey, Presence};
 use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     SlotMask, SlotReading, SlotTime, Slots,
 };
 use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
+use pmux_engine::target::{ContextKey, Presence};
 use pmux_engine::{Cred, Host, LockCell, Nanos, PmuId};
 
 /// The machine's only PMU.

@@ -165,7 +165,7 @@ fn always(session: &Session, small: bool) {
     match sampled_costs(session, small) {
         Some((cycles, hz)) => {
             let cpus = session.online().len() as f64;
-            println!("  {cycles:8.0} cycles of the kernel cost each sample whoever is sampled");
+            println!("  {cycles:8.0} cycles of the kernel cost each sample, whatever is sampled");
             println!("  {:8.3} % of a CPU are all samples, if they never rest", cycles * 99.0 * cpus / hz * 100.0);
         }
         None => println!("  skipped: what a sample costs who is sampled needs cycles"),

@@ -77,11 +77,11 @@ fn show(clients: &[usize], command: &[String], socket: Option<&str>) -> Result<V
     let repeats = truths[1].value == truth;
     let mut wrong = Vec::new();
     if truths.iter().any(|count| count.running != count.enabled) {
-        wrong.push("one event alone did not run all the time: somebody else has the counters".to_owned());
+        wrong.push("one event alone did not run all the time: another program has the counters".to_owned());
     }
     println!("| clients | who counts | kernel events | each ran | each was told | scaled to |");
     println!("|--:|---|--:|--:|--:|--:|");
-    row(1, "nobody else asks", &alone[0]);
+    row(1, "no other client", &alone[0]);
     for &clients in clients {
         row(clients, "the kernel alone", &ask(Sharing::Off, clients, command)?);
         let received = ask(Sharing::On, clients, command)?;

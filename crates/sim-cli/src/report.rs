@@ -78,7 +78,7 @@ impl Printer {
         match &ran.outcome {
             Outcome::Broken(text) => write_stderr(text.trim_end()),
             Outcome::Failed(failures) => {
-                failures.iter().for_each(|failure| write_stderr(&failure_text(&ran.file, failure)))
+                failures.iter().for_each(|failure| write_stderr(&failure_text(&ran.file, failure)));
             }
             _ => {}
         }

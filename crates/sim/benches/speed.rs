@@ -165,7 +165,7 @@ const SINGLE: [(&str, Operation); 7] = [
     ("switch", Bench::switch),
     ("open, close", Bench::open_and_close),
     ("fork, exit", Bench::fork_and_exit),
-    ("tick (nobody waits)", Bench::tick),
+    ("tick (no event waits)", Bench::tick),
     ("mixed", Bench::mixed),
 ];
 

@@ -8,6 +8,8 @@ use core::ptr::NonNull;
 
 /// The virtual timer of a CPU.
 pub const TIMER: IntId = IntId::ppi(11);
+/// Counters of a CPU have wrapped.
+pub const COUNTERS: IntId = IntId::ppi(7);
 /// One CPU wants something of another.
 pub const CALL: IntId = IntId::sgi(1);
 
@@ -17,7 +19,9 @@ static GIC: IrqLock<Option<GicV3<'static>>> = IrqLock::new(None);
 pub(super) fn init() {
     let distributor = NonNull::new(0x800_0000 as *mut Gicd);
     let redistributors = NonNull::new(0x80a_0000 as *mut GicrSgi);
-    let (Some(distributor), Some(redistributors)) = (distributor, redistributors) else { return };
+    let (Some(distributor), Some(redistributors)) = (distributor, redistributors) else {
+        return;
+    };
     // SAFETY: (1) These are the registers of the GICv3 of QEMU's `virt`, mapped as a device. (2) Nothing else uses them.
     let gic = unsafe { GicV3::new(UniqueMmioPointer::new(distributor), redistributors, super::CPUS) };
     let mut gic = gic.expect("the GIC");
@@ -30,7 +34,7 @@ pub(super) fn init_cpu(cpu: usize) {
     let mut gic = GIC.lock();
     let gic = gic.as_mut().expect("the first CPU has made it");
     gic.init_cpu(cpu);
-    for interrupt in [TIMER, CALL] {
+    for interrupt in [TIMER, COUNTERS, CALL] {
         gic.set_interrupt_priority(interrupt, Some(cpu), 0x80).expect("an interrupt of a CPU");
         gic.enable_interrupt(interrupt, Some(cpu), true).expect("an interrupt of a CPU");
     }
@@ -42,7 +46,7 @@ pub(super) fn init_cpu(cpu: usize) {
 pub(super) fn leave_cpu(cpu: usize) {
     GicCpuInterface::enable_group1(false);
     if let Some(gic) = GIC.lock().as_mut() {
-        for interrupt in [TIMER, CALL] {
+        for interrupt in [TIMER, COUNTERS, CALL] {
             gic.enable_interrupt(interrupt, Some(cpu), false).expect("an interrupt of a CPU");
         }
     }

@@ -20,7 +20,9 @@ unsafe impl GlobalAlloc for Global {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        let Some(pointer) = NonNull::new(pointer) else { return };
+        let Some(pointer) = NonNull::new(pointer) else {
+            return;
+        };
         // SAFETY: (1) The caller says that `alloc` gave it, with this layout.
         unsafe { self.0.lock().dealloc(pointer, layout) };
     }

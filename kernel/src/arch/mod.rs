@@ -11,6 +11,7 @@ pub mod context;
 pub mod gic;
 pub mod heap;
 pub mod lock;
+pub mod pmu;
 pub mod table;
 
 use aarch64_cpu::asm::barrier;
@@ -80,6 +81,7 @@ extern "C" fn start_cpu(cpu: usize) -> ! {
         gic::init();
     }
     gic::init_cpu(cpu);
+    pmu::init();
     crate::start(cpu)
 }
 

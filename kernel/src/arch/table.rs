@@ -105,7 +105,9 @@ impl AddressSpace {
         for (address, &byte) in (at..).zip(bytes) {
             self.map(address);
             let inner = self.inner.lock();
-            let Some(page) = inner.pages.get(&(address & !(PAGE as u64 - 1))) else { continue };
+            let Some(page) = inner.pages.get(&(address & !(PAGE as u64 - 1))) else {
+                continue;
+            };
             let (word, shift) = (&page.0[address as usize % PAGE / 8], address % 8 * 8);
             let value = word.load(Ordering::Relaxed) & !(0xff << shift) | u64::from(byte) << shift;
             word.store(value, Ordering::Relaxed);

@@ -45,6 +45,18 @@ pub fn wait() -> Option<(u64, u64)> {
     }
 }
 
+/// Makes a software increment, which each counter of them counts.
+pub fn increment() {
+    // SAFETY: (1) It changes no memory; the kernel lets EL0 do it.
+    unsafe { asm!("msr pmswinc_el0, {}", in(reg) 0x7fff_ffff_u64, options(nomem, nostack)) };
+}
+
+/// Executes two instructions a round, `rounds` times.
+pub fn rounds(rounds: u64) {
+    // SAFETY: (1) It changes one register.
+    unsafe { asm!("2:", "subs {0}, {0}, #1", "b.ne 2b", inout(reg) rounds => _, options(nomem, nostack)) };
+}
+
 /// The time, in ns.
 pub fn clock() -> u64 {
     call(abi::CLOCK, [0; 3])

@@ -124,7 +124,7 @@ impl StatOutput {
             (_, ReportSink::File(_)) => write_stderr(&format!("pmux: {text}")),
             (Layout::Csv(_), ReportSink::Stderr) => self.put(&format!("# {text}\n")),
             (Layout::Json, ReportSink::Stderr) => {
-                self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text)))
+                self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text)));
             }
         }
     }

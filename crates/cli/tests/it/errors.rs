@@ -282,18 +282,18 @@ fn an_unprivileged_user_counts_its_own_tasks_only() {
     let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
     let copy = folder.path().join("pmux");
     common::copy_of(common::PMUX, &copy);
-    let nobody = |line: &[&str]| {
+    let unprivileged = |line: &[&str]| {
         start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"])
             .args([&copy])
             .args(line.iter().copied())
             .run()
     };
-    let own = nobody(&["stat", "-e", "page-faults,task-clock", "true"]).good();
+    let own = unprivileged(&["stat", "-e", "page-faults,task-clock", "true"]).good();
     own.says(&["page-faults:u", "task-clock:u", "kernel.perf_event_paranoid"]);
-    let fields = nobody(&["stat", "-x,", "-e", "page-faults:u", "true"]).good();
+    let fields = unprivileged(&["stat", "-x,", "-e", "page-faults:u", "true"]).good();
     assert!(fields.value("page-faults:u") > 0.0);
-    nobody(&["stat", "-e", "page-faults:k", "true"]).bad(125, &["kernel.perf_event_paranoid", "`:u`"]);
-    let some = nobody(&["stat", "-e", "page-faults:k,page-faults:u", "true"]).good();
+    unprivileged(&["stat", "-e", "page-faults:k", "true"]).bad(125, &["kernel.perf_event_paranoid", "`:u`"]);
+    let some = unprivileged(&["stat", "-e", "page-faults:k,page-faults:u", "true"]).good();
     some.says(&[
         "   <not supported>      page-faults:k\n",
         " page-faults:k: not supported: ",
@@ -301,11 +301,11 @@ fn an_unprivileged_user_counts_its_own_tasks_only() {
     ]);
     for target in [&["-a"][..], &["-C", "0"], &["-a", "--for-each-cgroup", "/"]] {
         let line = [&["stat", "-e", "cs"], target, &["true"]].concat();
-        nobody(&line).bad(125, &["kernel.perf_event_paranoid", "CAP_PERFMON", "what helps: "]);
+        unprivileged(&line).bad(125, &["kernel.perf_event_paranoid", "CAP_PERFMON", "what helps: "]);
     }
-    nobody(&["stat", "-p", "1", "-e", "task-clock:u", "true"]).bad(125, &["another user", "CAP_PERFMON"]);
-    nobody(&["stat", "-e", "sched:sched_switch", "true"]).bad(125, &["/sys/kernel/tracing"]);
-    nobody(&["stat", "--tree", "-e", "page-faults:u", "--", "sh", "-c", "/bin/true; true"])
+    unprivileged(&["stat", "-p", "1", "-e", "task-clock:u", "true"]).bad(125, &["another user", "CAP_PERFMON"]);
+    unprivileged(&["stat", "-e", "sched:sched_switch", "true"]).bad(125, &["/sys/kernel/tracing"]);
+    unprivileged(&["stat", "--tree", "-e", "page-faults:u", "--", "sh", "-c", "/bin/true; true"])
         .good()
         .says(&["total of 2 processes"]);
 }

@@ -271,7 +271,7 @@ fn a_missing_recorder_is_an_error() {
     let ask = |words: &[&str]| pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", folder.path()).run();
     ask(&["dump", "--to", "1"]).bad(125, &["process 1 is no recorder that you may ask"]);
     ask(&["dump", "--to", "/no/such/folder"]).bad(125, &["no recorder writes into /no/such/folder"]);
-    ask(&["dump", "--recorder", "nobody"]).bad(125, &["there is no recorder `nobody`"]);
+    ask(&["dump", "--recorder", "unknown"]).bad(125, &["there is no recorder `unknown`"]);
     ask(&["dump", "--recorder", "x", "--to", "1"]).bad(125, &["cannot be used with"]);
     ask(&["list"]).good();
 }

@@ -469,7 +469,7 @@ fn what_is_not_shared_is_told_or_recorded_all_the_same() {
     assert!(!file.exists());
     with(&[&["--shared=auto"], &clock[..], &["--", "true"]].concat()).good().says(&["wrote "]);
     assert!(file.exists());
-    let missing_socket = folder.path().join("nobody");
+    let missing_socket = folder.path().join("missing");
     let mut start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
     start.command.env("PMUX_SOCKET", &missing_socket);
     let ran = start.run();

@@ -60,7 +60,7 @@ fn only_requests_for_this_host_are_answered() {
 #[test]
 fn requests_are_understood_or_refused() {
     let good = |text: &str, format| {
-        assert_eq!(understand(text.as_bytes()), ParsedRequest::Metrics(format, Body::Sent), "{text:?}")
+        assert_eq!(understand(text.as_bytes()), ParsedRequest::Metrics(format, Body::Sent), "{text:?}");
     };
     good("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Format::Prometheus);
     good("GET /metrics HTTP/1.0\n\n", Format::Prometheus);

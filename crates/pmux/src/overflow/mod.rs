@@ -245,7 +245,7 @@ impl OverflowCounter {
         let engine = self.session.engine();
         match &self.held {
             OverflowEvents::Threads(threads) => {
-                threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?
+                threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?;
             }
             &OverflowEvents::Cpus(set) => engine.enable_set(set)?,
         }
@@ -260,7 +260,7 @@ impl OverflowCounter {
         let engine = self.session.engine();
         match &self.held {
             OverflowEvents::Threads(threads) => {
-                threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?
+                threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?;
             }
             &OverflowEvents::Cpus(set) => engine.disable_set(set)?,
         }

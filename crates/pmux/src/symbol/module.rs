@@ -89,7 +89,7 @@ impl LoadedModule {
                 outermost.offset = offset;
             }
             None => {
-                frames.extend(name.map(|name| ResolvedFrame { function: Some(name), offset, file: None, line: None }))
+                frames.extend(name.map(|name| ResolvedFrame { function: Some(name), offset, file: None, line: None }));
             }
         }
         frames

@@ -403,7 +403,7 @@ impl Watch {
             .get(piece.watch_target)
             .is_some_and(|watched| watched.watch_target.is_in_kernel() && watched.watch_target.is_code());
         if kernel_code && error.errno() == EINVAL {
-            "this kernel lets nobody wait for executions of its own code there: it was built without kprobes \
+            "this kernel does not let a program wait for executions of its own code there: it was built without kprobes \
              (CONFIG_KPROBES), or the function is one that can't be probed"
                 .clone_into(&mut refusal.summary);
             refusal.help = vec!["watch data of the kernel, or functions of programs".to_owned()];

@@ -23,7 +23,7 @@ impl Watch {
         for held in &self.held {
             match held {
                 OpenBreakpoints::Tasks { watch_target: of, event, .. } if *of == watch_target => {
-                    sum += engine.read(*event)?
+                    sum += engine.read(*event)?;
                 }
                 OpenBreakpoints::Tasks { .. } => {}
                 OpenBreakpoints::Cpus { watch_targets, set } => {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 
-/// The user whose rights the copy gives: `nobody`, everywhere.
+/// The user whose rights the copy gives: the unprivileged one, everywhere.
 const OTHER_USER: u32 = 65534;
 
 /// A copy of this program that is executed as another user.

@@ -270,7 +270,7 @@ impl<'t> Page<'t> {
         let spans = || self.lanes.iter().flat_map(|(lane, _)| &lane.spans);
         let has = |wanted: fn(Column) -> bool| self.lanes.iter().any(|(lane, _)| wanted(lane.column));
         let signs = [
-            (!self.lanes.is_empty(), "│ goes on   · nobody"),
+            (!self.lanes.is_empty(), "│ goes on   · no task"),
             (spans().any(|span| span.began == Began::HandedOver), "» handed over, not programmed anew"),
             (
                 self.timeline.marks.iter().any(|mark| mark.what == Marked::Doorbell),

@@ -48,7 +48,7 @@ a      cycles        on A   12,000,000  ~ 18,000,000     6 ms  67 %  ███�
 b      instructions  on A   16,000,000  ~ 24,000,000     6 ms  67 %  ███████░░░
 c      branches      on A    3,200,000   ~ 4,800,000     6 ms  67 %  ███████░░░
 
-│ goes on   · nobody   #0, #1, … counters of the CPU
+│ goes on   · no task   #0, #1, … counters of the CPU
 nothing ran or was counted on cpu0
 ";
     assert!(page == expected, "{page}");

@@ -77,7 +77,7 @@ fn rows_are_filtered_while_one_types() {
     viewed.act(&[Escape]);
     assert_eq!((viewed.state.table.shown.0, viewed.state.table.filter.as_str()), (5, ""));
     viewed.act(&[Action::Filter]);
-    viewed.write("nobody");
+    viewed.write("nowhere");
     assert!(viewed.state.table.items.is_empty());
     viewed.act(&[Expand, Collapse, Enter, Enter, ZoomFunction, Escape, Action::Erase]);
     assert_eq!(viewed.state.table.shown.0, 5);
