@@ -26,3 +26,6 @@ pub const GET_PID: u64 = 10;
 pub const FAILED: u64 = u64::MAX;
 /// The status of a program that did something that it must not.
 pub const FAULTED: u32 = 139;
+
+/// An address that programs have for a test: the lowest of their stack.
+pub const WATCHED: u64 = (1 << 39) + (1 << 30) - (16 << 10);

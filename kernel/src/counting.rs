@@ -5,14 +5,16 @@
 
 use crate::arch::pmu::{INST_RETIRED, SW_INCR, has_event};
 use crate::arch::{self, CPUS};
-use crate::report::{Report, end_of, run, soon};
+use crate::report::{Report, end_of, run, soon, start};
 use crate::sched::{self, ALL, SLICE_NS, Task};
-use crate::{host, println, program};
+use crate::{abi, host, println, program};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::engine::SetRequest;
+use pmux_engine::ring_buffer::{Forward, Reader, RingSetup, Taking};
 use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::{Count, CpuId, GroupSpec, OpenError, Opened, Target};
 
@@ -74,6 +76,7 @@ pub fn lines(report: &mut Report) {
     turns(report);
     sharing(report);
     sets(report);
+    breakpoints(report);
     let after = host::with(|engine| engine.census());
     report.line("open events, groups, contexts, sets and families at the end", after, before);
 }
@@ -107,6 +110,9 @@ fn instructions(report: &mut Report) {
         println!("skip    instructions of a loop: QEMU counts them with -icount only");
         return;
     }
+    // QEMU takes what one CPU executes for instructions of each that runs: this one has to be the only one.
+    sched::current().set_affinity(0b10);
+    sched::set_still(true);
     let user = raw(INST_RETIRED, AttrFlags::EXCLUDE_KERNEL);
     let of = |rounds| counted("loops", rounds, 0b10, &user);
     let (few, many) = (of(1_000), of(1_001_000));
@@ -124,6 +130,8 @@ fn instructions(report: &mut Report) {
         few.zip(many).map(|(few, many)| many - few),
         Some(800_000),
     );
+    sched::set_still(false);
+    sched::current().set_affinity(ALL);
 }
 
 /// Twice as many events as counters: each has half of the time.
@@ -222,4 +230,45 @@ fn sets(report: &mut Report) {
     report.line("increments on all CPUs", (0..CPUS).map(of).sum::<u64>(), made);
     let gaps: Vec<_> = reading.coverage.iter().map(|cpu| (cpu.gaps, cpu.missed.0 > 0)).collect();
     report.line("gaps of each CPU, with time", gaps, alloc::vec![(0, false), (0, false), (1, true), (0, false)]);
+}
+
+fn watched(bp_type: u32, length: u64) -> GroupSpec {
+    let attr = Attr { kind: EventType::BREAKPOINT, bp_type, config1: abi::WATCHED, config2: length, ..Attr::default() };
+    GroupSpec::single(host::BREAKPOINTS, attr)
+}
+
+/// Watchpoints: what a program does with a word, and one more than there are registers.
+fn breakpoints(report: &mut Report) {
+    report.line("hits of 500 writes", counted("touches", 500, ALL, &watched(breakpoint::W, 8)), Some(500));
+    report.line(
+        "hits of 500 writes and 500 reads",
+        counted("touches", 500, ALL, &watched(breakpoint::RW, 8)),
+        Some(1000),
+    );
+    let Some(task) = program::load("touches").map(|program| sched::prepare(program, 40, 0b10)) else { return };
+    let other = start("spins", 60, 0b10);
+    // They differ in their length, so that none shares.
+    let opened: Vec<_> = (1..=4).filter_map(|length| open(&task, &watched(breakpoint::W, length))).collect();
+    report.line("watchpoints of a task", opened.len(), arch::watch::WATCHPOINTS);
+    let fifth = host::with(|engine| engine.open(&watched(breakpoint::W, 5), Target::task(host::task(task.pid))));
+    let refusal = fifth.map(drop).map_err(|error| error.to_string());
+    let right = "event 0: 4 of 4 debug registers for data breakpoints are in use on CPU 0".to_string();
+    report.line("a fifth one", refusal, Err(right));
+    let ring = host::with(|engine| engine.attach_ring::<Forward>(opened[0].events[0], 4096, RingSetup::default()));
+    host::watch(opened[0].events[0], true);
+    sched::release(&task);
+    report.line("status of the program", end_of(&task), Some(0));
+    host::watch(opened[0].events[0], false);
+    let hits: Vec<_> = opened.iter().map(value).collect();
+    report.line("hits of each, beside a program on its CPU", hits, alloc::vec![Some(40); 4]);
+    let mut records = Vec::new();
+    if let Ok(ring) = ring {
+        let mut reader = Reader::new(Taking(Arc::clone(ring.pages())));
+        let read = reader.drain(&mut |record| records.push(record.to_vec()));
+        report.line("the ring is whole", read.is_ok(), true);
+    }
+    let addresses = records.iter().filter(|record| record.ends_with(&abi::WATCHED.to_ne_bytes())).count();
+    report.line("records of the first, with the address", (records.len(), addresses), (40, 40));
+    opened.iter().for_each(|opened| close(&task, opened));
+    report.line("status of the other program", other.and_then(|task| end_of(&task)), Some(0));
 }

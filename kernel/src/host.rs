@@ -15,19 +15,23 @@
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, CPUS, gic};
+use crate::hw_breakpoint::{self, Watchpoints};
 use crate::pmu::{Counters, Pmuv3};
 use crate::sched;
 use alloc::vec::Vec;
 use pmux_engine::engine::Exec;
-use pmux_engine::pmu::{PmuModel, PmuTable};
+use pmux_engine::hw_breakpoint::DebugRegisters;
+use pmux_engine::pmu::{PmuModel, PmuTable, Slot};
 use pmux_engine::ring_buffer::{HeapPages, OutOfMemory};
 use pmux_engine::target::{ContextKey, Presence};
-use pmux_engine::{CpuId, Engine, Host, LockCell, Nanos, PmuId, Sharing, TaskContext, TaskId};
+use pmux_engine::{CpuId, Engine, EventId, Host, LockCell, Nanos, PmuId, Sharing, TaskContext, TaskId};
 use spin::Once;
 use spin::mutex::SpinMutex;
 
 /// The counters of the CPUs.
 pub const PMU: PmuId = PmuId(0);
+/// The watchpoints of the CPUs.
+pub const BREAKPOINTS: PmuId = PmuId(5);
 
 static ENGINE: Once<Engine<Machine>> = Once::new();
 
@@ -69,7 +73,11 @@ impl<T: Send> LockCell<T> for TaskLock<T> {
 
 impl PmuTable for Machine {
     fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
-        (pmu == PMU).then_some(&self.pmu as &dyn PmuModel)
+        match pmu {
+            PMU => Some(&self.pmu),
+            BREAKPOINTS => Some(&Watchpoints),
+            _ => None,
+        }
     }
 }
 
@@ -86,6 +94,10 @@ impl Host for Machine {
 
     fn cpus(&self) -> u32 {
         CPUS as u32
+    }
+
+    fn debug_registers(&self) -> Option<DebugRegisters> {
+        Some(hw_breakpoint::REGISTERS)
     }
 
     fn now(&self) -> Nanos {
@@ -177,6 +189,37 @@ pub fn overflowed() {
     if let Some(engine) = ENGINE.get() {
         engine.counters_interrupted(here());
     }
+}
+
+/// Events with watchpoints whose hits go into their rings.
+static WATCHING: IrqLock<Vec<EventId>> = IrqLock::new(Vec::new());
+
+/// Hits of this event go into its ring from now on, or no longer.
+pub fn watch(event: EventId, on: bool) {
+    let mut watching = WATCHING.lock();
+    watching.retain(|&other| other != event);
+    if on {
+        watching.push(event);
+    }
+}
+
+/// The task that calls has come to an address that is watched: a record of 24 bytes is written into the ring of the event, with the
+/// place and the address.
+pub fn hit(slot: Slot, place: u64, address: u64) {
+    let here = ContextKey::Task(task(sched::current().pid));
+    let events = WATCHING.lock().clone();
+    let is_it = |engine: &Engine<Machine>, event: EventId| {
+        engine.lease(event).is_ok_and(|(key, lease)| key == here && (lease.pmu, lease.slot) == (BREAKPOINTS, slot))
+    };
+    with(|engine| {
+        for event in events.into_iter().filter(|&event| is_it(engine, event)) {
+            /// `PERF_RECORD_SAMPLE`, of user mode, 24 bytes.
+            const HEAD: u64 = 9 | 2 << 32 | 24 << 48;
+            let record = [HEAD, place, address].map(u64::to_ne_bytes).concat();
+            // A ring without room counts what it lost.
+            let _ = engine.sample(event, &record, Nanos(arch::now_ns()));
+        }
+    });
 }
 
 /// A task has a child, which does not run yet. A refusal shows in the family of the events.

@@ -12,6 +12,7 @@ mod abi;
 mod arch;
 mod counting;
 mod host;
+mod hw_breakpoint;
 mod pmu;
 mod program;
 mod report;

@@ -6,6 +6,8 @@
 
 use crate::arch;
 use crate::arch::pmu::{self, CPU_CYCLES, INST_RETIRED, Without};
+use crate::host::{BREAKPOINTS, PMU};
+use crate::hw_breakpoint;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, hw};
 use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, Program, SlotMask,
@@ -60,7 +62,7 @@ impl PmuModel for Pmuv3 {
     }
 }
 
-/// The counters of a CPU; those of a task are none, it has those of the CPU that it is on.
+/// The counters and watchpoints of a CPU; those of a task are none, it has those of the CPU that it is on.
 pub struct Counters {
     cpu: Option<CpuId>,
 }
@@ -79,6 +81,9 @@ impl Counters {
 impl CounterBank for Counters {
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         self.check();
+        if lease.pmu == BREAKPOINTS {
+            return hw_breakpoint::program(lease.slot, program);
+        }
         let flags = program.spec.attr.flags;
         let without = Without {
             kernel: flags.contains(AttrFlags::EXCLUDE_KERNEL),
@@ -91,27 +96,40 @@ impl CounterBank for Counters {
 
     fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         self.check();
-        pmu::start(lease.slot.0);
+        match lease.pmu {
+            BREAKPOINTS => hw_breakpoint::run(lease.slot, true),
+            _ => pmu::start(lease.slot.0),
+        }
         Ok(())
     }
 
     fn stop(&mut self, lease: Lease) {
         self.check();
-        pmu::stop(lease.slot.0);
+        match lease.pmu {
+            BREAKPOINTS => hw_breakpoint::run(lease.slot, false),
+            _ => pmu::stop(lease.slot.0),
+        }
     }
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         self.check();
-        Ok(SlotReading { raw: pmu::value(lease.slot.0), time: SlotTime::Whole })
+        let raw = match lease.pmu {
+            BREAKPOINTS => hw_breakpoint::hits(lease.slot),
+            _ => pmu::value(lease.slot.0),
+        };
+        Ok(SlotReading { raw, time: SlotTime::Whole })
     }
 
-    fn take_overflows(&mut self, _: PmuId) -> SlotMask {
+    fn take_overflows(&mut self, of: PmuId) -> SlotMask {
         self.check();
-        SlotMask(pmu::take_overflows())
+        SlotMask(if of == PMU { pmu::take_overflows() } else { 0 })
     }
 
     fn release(&mut self, lease: Lease) {
         self.check();
-        pmu::release(lease.slot.0);
+        match lease.pmu {
+            BREAKPOINTS => hw_breakpoint::release(lease.slot),
+            _ => pmu::release(lease.slot.0),
+        }
     }
 }

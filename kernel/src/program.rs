@@ -25,7 +25,8 @@ programs!(
     "execs_counts",
     "forks_counts",
     "loops",
-    "forks_loops"
+    "forks_loops",
+    "touches"
 );
 
 /// A program in memory.

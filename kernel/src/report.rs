@@ -39,7 +39,8 @@ pub fn run(name: &str, argument: u64, affinity: u32) -> Option<u32> {
     start(name, argument, affinity).and_then(|task| end_of(&task))
 }
 
-fn start(name: &str, argument: u64, affinity: u32) -> Option<Arc<Task>> {
+/// Starts a program.
+pub fn start(name: &str, argument: u64, affinity: u32) -> Option<Arc<Task>> {
     Some(sched::spawn(program::load(name)?, argument, affinity))
 }
 

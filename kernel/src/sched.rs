@@ -75,6 +75,8 @@ static CPU: [Cpu; CPUS] = [const {
     }
 }; CPUS];
 
+/// Whether CPUs without tasks have no ticks.
+static STILL: AtomicBool = AtomicBool::new(false);
 static BY_PID: IrqLock<BTreeMap<u64, Weak<Task>>> = IrqLock::new(BTreeMap::new());
 static NEXT_PID: AtomicU64 = AtomicU64::new(1);
 /// How many tasks there are, with ended ones whose status may still be asked for.
@@ -197,7 +199,14 @@ pub fn idle(cpu: usize) -> ! {
             arch::cpu_off();
         }
         if CPU[cpu].queue.lock().is_empty() {
+            let still = STILL.load(Ordering::Relaxed);
+            if still {
+                arch::stop_timer();
+            }
             arch::wait_for_interrupt();
+            if still {
+                arch::set_timer(SLICE_NS);
+            }
         }
         drop(off);
     }
@@ -442,6 +451,12 @@ pub fn offline(cpu: usize) {
         gic::call(cpu);
         schedule();
     }
+}
+
+/// From now on CPUs without tasks have no ticks, or have them again; events of such a CPU take no turns meanwhile.
+pub fn set_still(still: bool) {
+    STILL.store(still, Ordering::Relaxed);
+    (0..CPUS).filter(|&cpu| is_online(cpu)).for_each(gic::call);
 }
 
 /// Ticks and calls that a CPU has seen.

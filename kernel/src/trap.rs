@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::arch::{self, Exception, Frame, gic};
-use crate::{host, println, program, sched};
+use crate::{host, hw_breakpoint, println, program, sched};
 use alloc::vec;
 
 /// Longest text and name that a program may give.
@@ -10,6 +10,9 @@ const MOST_BYTES: u64 = 4096;
 
 /// An exception. Interrupts are off.
 pub fn exception(frame: &mut Frame, what: Exception, from_user: bool) {
+    if from_user {
+        hw_breakpoint::stepped(frame);
+    }
     match what {
         Exception::Interrupt => gic::serve(|interrupt| match interrupt {
             gic::TIMER => {
@@ -24,6 +27,12 @@ pub fn exception(frame: &mut Frame, what: Exception, from_user: bool) {
             other => panic!("interrupt {other:?} was not asked for"),
         }),
         Exception::SystemCall => arch::with_interrupts(|| system_call(frame)),
+        Exception::Watchpoint { address } => {
+            let slots = hw_breakpoint::hit(address);
+            arch::with_interrupts(|| slots.for_each(|slot| host::hit(slot, frame.pc, address)));
+            return hw_breakpoint::step_over(frame);
+        }
+        Exception::Step => {}
         Exception::Fault { class, address } if from_user => {
             let pid = sched::current().pid;
             println!("task {pid}: fault of class {class:#x} at {:#x}, address {address:#x}", frame.pc);

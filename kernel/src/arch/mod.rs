@@ -13,6 +13,7 @@ pub mod heap;
 pub mod lock;
 pub mod pmu;
 pub mod table;
+pub mod watch;
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{
@@ -50,6 +51,13 @@ pub enum Exception {
     Interrupt,
     /// `svc`.
     SystemCall,
+    /// A program comes to an address that is watched.
+    Watchpoint {
+        /// The address.
+        address: u64,
+    },
+    /// A program that is stepped has executed an instruction.
+    Step,
     /// Something that the program must not do: class and address.
     Fault {
         /// The class of `ESR_EL1`.
@@ -68,6 +76,8 @@ extern "C" fn exception(frame: &mut Frame, vector: u64) {
         (5, _) => (false, Exception::Interrupt),
         (9, _) => (true, Exception::Interrupt),
         (8, 0x15) => (true, Exception::SystemCall),
+        (8, 0x34) => (true, Exception::Watchpoint { address: FAR_EL1.get() }),
+        (8, 0x32) => (true, Exception::Step),
         (vector, class) => (vector == 8, Exception::Fault { class, address: FAR_EL1.get() }),
     };
     crate::trap::exception(frame, what, from_user);
@@ -82,6 +92,7 @@ extern "C" fn start_cpu(cpu: usize) -> ! {
     }
     gic::init_cpu(cpu);
     pmu::init();
+    watch::init();
     crate::start(cpu)
 }
 
@@ -137,6 +148,11 @@ pub fn set_timer(ns: u64) {
     CNTV_CTL_EL0.set(1);
 }
 
+/// The timer of this CPU interrupts no more, until it is set again.
+pub fn stop_timer() {
+    CNTV_CTL_EL0.set(0);
+}
+
 /// Starts a CPU at [`start_cpu`]. `false` where there is none of this number, or it runs.
 pub fn cpu_on(cpu: usize) -> bool {
     unsafe extern "C" {
@@ -152,7 +168,7 @@ pub fn is_off(cpu: usize) -> bool {
 
 /// Switches this CPU off. It begins anew at [`start_cpu`].
 pub fn cpu_off() -> ! {
-    CNTV_CTL_EL0.set(0);
+    stop_timer();
     gic::leave_cpu(cpu());
     let error = psci::cpu_off::<Hvc>();
     panic!("CPU_OFF failed: {error:?}");

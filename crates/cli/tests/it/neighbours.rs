@@ -150,6 +150,7 @@ fn tracefs_alone() -> Option<File> {
 #[test]
 fn no_event_changes_what_a_call_returns() {
     let Some(calls) = Calls::new() else { return };
+    let _registers = common::lock(common::DEBUG_REGISTERS);
     let alone = tracefs_alone();
     let pmux = |words: &[&str]| if alone.is_some() { where_tracefs_is(true, words) } else { common::pmux(words) };
     let (file, folder) = (calls.sync_dir.text("data"), calls.sync_dir.text("snapshots"));

@@ -387,13 +387,13 @@ fn an_unprivileged_user_records_its_own_programs() {
     let program = folder.path().join("pmux");
     common::copy_of(common::PMUX, &program);
     let file = folder.path().join("u.data");
-    let as_nobody = |words: &[&str]| {
+    let as_unprivileged = |words: &[&str]| {
         let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups"];
         all.push(program.to_str().unwrap());
         all.extend(words);
         start("setpriv", all).run()
     };
-    let ran = as_nobody(&[
+    let ran = as_unprivileged(&[
         "record",
         "-e",
         "cpu-clock",
@@ -408,7 +408,7 @@ fn an_unprivileged_user_records_its_own_programs() {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if paranoid.trim().parse::<i32>().unwrap() > 1 {
         assert!(ran.err.contains("records user mode only"), "{}", ran.err);
-        let all = as_nobody(&["record", "-a", "-e", "cpu-clock", "-o", file.to_str().unwrap(), "--", "true"]);
+        let all = as_unprivileged(&["record", "-a", "-e", "cpu-clock", "-o", file.to_str().unwrap(), "--", "true"]);
         all.bad(125, &["perf_event_paranoid", "what helps:"]);
     }
     assert!(Content::read(&file).comms.iter().any(|name| name == "sh"));

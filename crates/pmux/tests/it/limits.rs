@@ -1,7 +1,7 @@
 //! What little rights and few files allow.
 
 use crate::common::{
-    self, as_nobody, assert_whole, events, needs, own, role as roles, skip_unless, tree_of, value, words,
+    self, as_unprivileged, assert_whole, events, needs, own, role as roles, skip_unless, tree_of, value, words,
 };
 use pmux::{
     Attribution, Backend, CpuChoice, Error, EventList, Options, Overflow, OverflowCounter, Reading, ReasonKind,
@@ -131,7 +131,7 @@ fn unprivileged() {
 #[test]
 fn an_ordinary_user_counts_own_programs() {
     skip_unless!(common::session().is_some() && needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2));
-    if let Some((_folder, mut program)) = as_nobody("limits/unprivileged") {
+    if let Some((_folder, mut program)) = as_unprivileged("limits/unprivileged") {
         assert!(program.status().unwrap().success());
     }
 }

@@ -3,7 +3,7 @@
 //! **Invariant:** nothing depends on how fast the machine is: there is pressure until it is noticed.
 
 use crate::common::cgroup::Cgroup;
-use crate::common::{Running, as_nobody, first_fired, needs, session, skip_unless};
+use crate::common::{Running, as_unprivileged, first_fired, needs, session, skip_unless};
 use pmux::Target;
 use pmux::trigger::{Reason, Rule, TriggerError, TriggerOptions, Triggers};
 use std::path::Path;
@@ -58,7 +58,7 @@ fn unprivileged() {
 fn a_user_without_rights() {
     let psi = Path::new("/proc/pressure/cpu").exists();
     skip_unless!(session().is_some() && needs("psi", "pressure stall information", psi));
-    if let Some((_folder, mut program)) = as_nobody("pressure/unprivileged") {
+    if let Some((_folder, mut program)) = as_unprivileged("pressure/unprivileged") {
         assert!(program.status().unwrap().success());
     }
 }

@@ -52,7 +52,7 @@ pub fn is_root() -> bool {
 }
 
 /// A role of a copy of this program that anybody may execute, started as a user without rights.
-pub fn as_nobody(role: &str) -> Option<(tempfile::TempDir, std::process::Command)> {
+pub fn as_unprivileged(role: &str) -> Option<(tempfile::TempDir, std::process::Command)> {
     let setpriv = std::process::Command::new("setpriv").arg("--version").output();
     if !needs("root", "root and setpriv", is_root() && setpriv.is_ok_and(|output| output.status.success())) {
         return None;
