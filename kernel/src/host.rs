@@ -10,8 +10,8 @@
 //! 2. The heap may be used with interrupts off: a task's first events, and the first turn with more events than counters, make the
 //!    engine's tables grow (step E2).
 //! 3. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
-//! 4. A CPU tells the engine itself that it goes offline, with no task on it ([`cpu_offline`]): from elsewhere the counters of the CPU
-//!    that calls would be touched in its name (step E3).
+//! 4. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it and while no other call is under way ([`cpu_offline`]): the
+//!    counters of a CPU that calls would be touched in its name (step E3).
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, CPUS, gic};
@@ -19,6 +19,7 @@ use crate::hw_breakpoint::{self, Watchpoints};
 use crate::pmu::{Counters, Pmuv3};
 use crate::sched;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pmux_engine::engine::Exec;
 use pmux_engine::hw_breakpoint::DebugRegisters;
 use pmux_engine::pmu::{PmuModel, PmuTable, Slot};
@@ -113,7 +114,7 @@ impl Host for Machine {
 
     fn presence(&self, key: ContextKey) -> Presence {
         match key {
-            ContextKey::Cpu(cpu) if sched::is_online(cpu.0 as usize) => Presence::On(cpu),
+            ContextKey::Cpu(cpu) if sched::is_there(cpu.0 as usize) => Presence::On(cpu),
             ContextKey::Cpu(_) => Presence::Out,
             ContextKey::Task(task) => match sched::cpu_of(task.0) {
                 Some(cpu) => Presence::On(CpuId(cpu as u32)),
@@ -143,14 +144,56 @@ pub fn init() {
     ENGINE.call_once(|| Engine::new(Machine { pmu: Pmuv3::new() }, online).with_sharing(Sharing::On));
 }
 
+/// Whether there is an engine.
+pub fn is_made() -> bool {
+    ENGINE.get().is_some()
+}
+
 /// Calls the engine from a task, which stays on its CPU until it returns (rule 1).
 ///
 /// # Panics
 /// Before [`init`].
 pub fn with<R>(work: impl FnOnce(&Engine<Machine>) -> R) -> R {
-    let _here = sched::stay();
-    work(ENGINE.get().expect("the engine has been made"))
+    let engine = ENGINE.get().expect("the engine has been made");
+    loop {
+        CALLS.fetch_add(1, Ordering::AcqRel);
+        if !CPU_GOES.load(Ordering::Acquire) {
+            break;
+        }
+        CALLS.fetch_sub(1, Ordering::AcqRel);
+        sched::schedule();
+    }
+    let here = sched::stay();
+    let result = work(engine);
+    drop(here);
+    CALLS.fetch_sub(1, Ordering::AcqRel);
+    result
 }
+
+/// No call is under way while it lives.
+pub struct Quiet;
+
+/// Waits until no call is under way, and lets none begin.
+pub fn quiet() -> Quiet {
+    while CPU_GOES.swap(true, Ordering::AcqRel) {
+        sched::schedule();
+    }
+    while CALLS.load(Ordering::Acquire) > 0 {
+        sched::schedule();
+    }
+    Quiet
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        CPU_GOES.store(false, Ordering::Release);
+    }
+}
+
+/// Calls that are under way.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// A CPU goes offline: no call begins.
+static CPU_GOES: AtomicBool = AtomicBool::new(false);
 
 /// A task gets its events anew (rule 3).
 pub fn refresh(pid: u64) {
@@ -253,7 +296,7 @@ pub fn cpu_online() {
     }
 }
 
-/// This CPU goes, with no task on it (rule 4).
+/// This CPU goes, with no task on it, and while there is a [`Quiet`] (rule 4).
 pub fn cpu_offline() {
     if let Some(engine) = ENGINE.get() {
         engine.cpu_offline(here());

@@ -17,6 +17,7 @@ mod pmu;
 mod program;
 mod report;
 mod sched;
+mod stress;
 mod trap;
 
 use core::panic::PanicInfo;

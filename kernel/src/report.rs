@@ -4,7 +4,7 @@
 
 use crate::arch::{self, CPUS, heap};
 use crate::sched::{self, ALL, Task};
-use crate::{abi, counting, println, program};
+use crate::{abi, counting, println, program, stress};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -77,13 +77,20 @@ pub extern "C" fn run_all() -> ! {
     let ticks = || (0..CPUS).filter(|&cpu| sched::seen(cpu).0 > 2).count();
     soon(|| ticks() == CPUS);
     report.line("CPUs whose timer ticks", ticks(), CPUS);
-    interrupts(&mut report);
-    programs(&mut report);
-    scheduling(&mut report);
-    hotplug(&mut report);
-    memory(&mut report);
-    counting::lines(&mut report);
-    memory(&mut report);
+    let line = arch::command_line();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        [.., "stress", seconds] => stress::lines(&mut report, seconds.parse().unwrap_or(10)),
+        _ => {
+            interrupts(&mut report);
+            programs(&mut report);
+            scheduling(&mut report);
+            hotplug(&mut report);
+            memory(&mut report);
+            counting::lines(&mut report);
+            memory(&mut report);
+        }
+    }
     println!("{} lines, {} failed, {} ms", report.lines, report.failed, arch::now_ns() / 1_000_000);
     arch::exit(u32::from(report.failed > 0))
 }

@@ -56,6 +56,9 @@ struct Cpu {
     /// The task that has just left this CPU, until its stack has been left.
     left: IrqLock<Option<Arc<Task>>>,
     idle: IrqLock<Option<Arc<Task>>>,
+    /// Whether it runs, and its counters are there.
+    there: AtomicBool,
+    /// Whether it takes tasks: it is there, and the engine knows.
     online: AtomicBool,
     resched: AtomicBool,
     ticks: AtomicU64,
@@ -68,6 +71,7 @@ static CPU: [Cpu; CPUS] = [const {
         current: IrqLock::new(None),
         left: IrqLock::new(None),
         idle: IrqLock::new(None),
+        there: AtomicBool::new(false),
         online: AtomicBool::new(false),
         resched: AtomicBool::new(false),
         ticks: AtomicU64::new(0),
@@ -184,18 +188,22 @@ pub fn begin(cpu: usize) {
     *this.current.lock() = Some(idle);
     *this.left.lock() = None;
     table::activate(None);
-    this.online.store(true, Ordering::Release);
+    this.there.store(true, Ordering::Release);
+    // Without an engine nothing is to be told first.
+    this.online.store(!host::is_made(), Ordering::Release);
     arch::set_timer(SLICE_NS);
 }
 
 /// What a CPU does without a task; it ends where the CPU is to go offline.
 pub fn idle(cpu: usize) -> ! {
     arch::with_interrupts(host::cpu_online);
+    CPU[cpu].online.store(true, Ordering::Release);
     loop {
         schedule();
         let off = InterruptsOff::new();
         if !is_online(cpu) {
             arch::with_interrupts(host::cpu_offline);
+            CPU[cpu].there.store(false, Ordering::Release);
             arch::cpu_off();
         }
         if CPU[cpu].queue.lock().is_empty() {
@@ -291,23 +299,26 @@ pub fn exit(status: u32) -> ! {
     unreachable!("an ended task was scheduled");
 }
 
-/// A child of the task that calls which has ended, and its status. `None` where it has no children.
+/// A child of the task that calls which has ended, and its status. Waits for it; `None` where it has no children.
 pub fn wait() -> Option<(u64, u32)> {
     loop {
-        let task = current();
-        let mut children = task.children.lock();
-        if children.is_empty() {
-            return None;
+        let ended = try_wait();
+        if ended.is_some() || current().children.lock().is_empty() {
+            return ended;
         }
-        if let Some(at) = children.iter().position(|child| child.status().is_some()) {
-            let child = children.swap_remove(at);
-            drop(children);
-            return child.status().map(|status| (child.pid, status));
-        }
-        drop(children);
-        drop(task);
         schedule();
     }
+}
+
+/// The same, without waiting.
+pub fn try_wait() -> Option<(u64, u32)> {
+    let task = current();
+    let mut children = task.children.lock();
+    let at = children.iter().position(|child| child.status().is_some())?;
+    let child = children.swap_remove(at);
+    // The lock is free again before the child may go.
+    drop(children);
+    child.status().map(|status| (child.pid, status))
 }
 
 /// Puts a task into the queue of a CPU that it may run on, and wakes that one.
@@ -439,6 +450,11 @@ pub fn preempt() {
     }
 }
 
+/// Whether a CPU runs, tasks or none.
+pub fn is_there(cpu: usize) -> bool {
+    CPU[cpu].there.load(Ordering::Acquire)
+}
+
 /// Whether a CPU takes tasks.
 pub fn is_online(cpu: usize) -> bool {
     CPU[cpu].online.load(Ordering::Acquire)
@@ -446,11 +462,14 @@ pub fn is_online(cpu: usize) -> bool {
 
 /// Has a CPU give its tasks away and switch itself off. Waits for it; not for the CPU that calls.
 pub fn offline(cpu: usize) {
+    // A task within a call stays on its CPU: it has to be through before that goes.
+    let quiet = host::quiet();
     CPU[cpu].online.store(false, Ordering::Release);
     while !arch::is_off(cpu) {
         gic::call(cpu);
         schedule();
     }
+    drop(quiet);
 }
 
 /// From now on CPUs without tasks have no ticks, or have them again; events of such a CPU take no turns meanwhile.

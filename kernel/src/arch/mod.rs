@@ -19,6 +19,7 @@ use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{
     CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_TVAL_EL0, CNTVCT_EL0, DAIF, ESR_EL1, FAR_EL1, Readable, TPIDR_EL1, Writeable,
 };
+use alloc::string::String;
 use core::arch::{asm, global_asm};
 use smccc::{Hvc, psci};
 
@@ -172,6 +173,18 @@ pub fn cpu_off() -> ! {
     gic::leave_cpu(cpu());
     let error = psci::cpu_off::<Hvc>();
     panic!("CPU_OFF failed: {error:?}");
+}
+
+/// What was behind `kernel/run`: Arm's semihosting has it.
+pub fn command_line() -> String {
+    /// `SYS_GET_CMDLINE`.
+    const GET_CMDLINE: u64 = 0x15;
+    let mut text = [0_u8; 256];
+    let mut block = [text.as_mut_ptr().addr() as u64, text.len() as u64];
+    // SAFETY: (1) The block names a buffer and its length, both of which are writable.
+    unsafe { asm!("hlt #0xf000", inout("x0") GET_CMDLINE => _, in("x1") &raw mut block) };
+    let length = text.iter().position(|&byte| byte == 0).unwrap_or(0);
+    String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
 /// Ends QEMU with an exit status.
