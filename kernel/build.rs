@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 fn main() {
-    println!("cargo:rustc-link-arg-bins=-T{}/src/arch/link.ld", env!("CARGO_MANIFEST_DIR"));
+    println!(
+        "cargo:rustc-link-arg-bins=-T{}/src/arch/link.ld",
+        std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")
+    );
     println!("cargo:rerun-if-changed=src/arch/link.ld");
     // TARGET_DIR/TRIPLE/PROFILE/build/PACKAGE/out
     let out = std::env::var_os("OUT_DIR").map(PathBuf::from).expect("cargo sets it");

@@ -23,7 +23,7 @@ fn raw(event: u64, flags: AttrFlags) -> GroupSpec {
 }
 
 /// Software increments. The number above the event tells events apart that would share a counter.
-fn increments(number: u64, flags: AttrFlags) -> GroupSpec {
+pub fn increments(number: u64, flags: AttrFlags) -> GroupSpec {
     raw(number << 16 | SW_INCR, flags)
 }
 
@@ -34,17 +34,19 @@ fn prepared(name: &str, argument: u64, affinity: u32, event: &GroupSpec) -> Opti
     Some((task, opened))
 }
 
-fn open(task: &Task, event: &GroupSpec) -> Option<Opened> {
+/// Opens an event on a task, enabled, unless the task has ended.
+pub fn open(task: &Task, event: &GroupSpec) -> Option<Opened> {
     let opened = host::with(|engine| {
         let opened = engine.open(event, Target::task(host::task(task.pid))).ok()?;
-        engine.enable_group(opened.group).ok()?;
+        let _ended = engine.enable_group(opened.group);
         Some(opened)
     });
     host::refresh(task.pid);
     opened
 }
 
-fn read(opened: &Opened) -> Option<Count> {
+/// What the first event of a group has counted.
+pub fn read(opened: &Opened) -> Option<Count> {
     host::with(|engine| engine.read(opened.events[0]).ok())
 }
 
@@ -52,7 +54,8 @@ fn value(opened: &Opened) -> Option<u64> {
     read(opened).map(|count| count.value)
 }
 
-fn close(task: &Task, opened: &Opened) {
+/// Closes what was opened on a task.
+pub fn close(task: &Task, opened: &Opened) {
     host::with(|engine| engine.close(opened.group));
     host::refresh(task.pid);
 }

@@ -83,12 +83,9 @@ static CPU: [Cpu; CPUS] = [const {
 static STILL: AtomicBool = AtomicBool::new(false);
 static BY_PID: IrqLock<BTreeMap<u64, Weak<Task>>> = IrqLock::new(BTreeMap::new());
 static NEXT_PID: AtomicU64 = AtomicU64::new(1);
-/// How many tasks there are, with ended ones whose status may still be asked for.
-static TASKS: AtomicU64 = AtomicU64::new(0);
 
 impl Task {
     fn new(context: Arc<Context>, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Self> {
-        TASKS.fetch_add(1, Ordering::Relaxed);
         let task = Arc::new(Self {
             pid: NEXT_PID.fetch_add(1, Ordering::Relaxed),
             context,
@@ -134,13 +131,12 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         BY_PID.lock().remove(&self.pid);
-        TASKS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// How many tasks there are.
+/// How many tasks there are, with ended ones whose status may still be asked for.
 pub fn tasks() -> u64 {
-    TASKS.load(Ordering::Relaxed)
+    BY_PID.lock().len() as u64
 }
 
 /// The task that runs here stays on this CPU while this lives.

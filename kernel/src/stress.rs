@@ -4,14 +4,15 @@
 //! back.
 
 use crate::arch::{self, CPUS};
+use crate::counting::{close, increments, open, read};
 use crate::report::{Report, soon};
 use crate::sched::{self, ALL, Task};
 use crate::{host, println, program};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pmux_abi::attr::{Attr, AttrFlags, EventType};
-use pmux_engine::{GroupSpec, Opened, Target};
+use pmux_abi::attr::AttrFlags;
+use pmux_engine::Opened;
 
 /// Most programs of a task at a time.
 const MOST: usize = 4;
@@ -52,39 +53,23 @@ fn call<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-fn open(task: &Task, number: u64, flags: AttrFlags) -> Option<Opened> {
-    let attr = Attr { kind: EventType::RAW, config: number << 16 | arch::pmu::SW_INCR, flags, ..Attr::default() };
-    let opened = host::with(|engine| {
-        let opened = engine.open(&GroupSpec::single(host::PMU, attr), Target::task(host::task(task.pid))).ok()?;
-        let _ended = engine.enable_group(opened.group);
-        Some(opened)
-    });
-    host::refresh(task.pid);
-    opened
-}
-
-fn close(task: &Task, opened: &Opened) {
-    host::with(|engine| engine.close(opened.group));
-    host::refresh(task.pid);
-}
-
 fn begin(random: &mut Random) -> Option<Run> {
     let size = 1 + random.below(2000);
-    let (name, argument, increments, flags) = match random.below(4) {
+    let (name, argument, made, flags) = match random.below(4) {
         0 => ("counts", size, size, AttrFlags::empty()),
         1 => ("execs_counts", size, 2 * size, AttrFlags::empty()),
         2 => ("moves_counts", size % 100, size % 100, AttrFlags::empty()),
         _ => ("forks_counts", size % 4, 100 * ((2 << (size % 4)) - 1), AttrFlags::INHERIT),
     };
     let task = sched::prepare(program::load(name)?, argument, ALL);
-    let event = call(|| open(&task, 0, flags))?;
+    let event = call(|| open(&task, &increments(0, flags)))?;
     sched::release(&task);
     PROGRAMS.fetch_add(1, Ordering::Relaxed);
-    Some(Run { task, event, increments, others: Vec::new() })
+    Some(Run { task, event, increments: made, others: Vec::new() })
 }
 
 fn end(run: &Run) {
-    let count = call(|| host::with(|engine| engine.read(run.event.events[0]).ok()));
+    let count = call(|| read(&run.event));
     let result = match count {
         Some(count) if count.value == run.increments => &EXACT,
         // It waited for a counter while the program made some.
@@ -116,7 +101,7 @@ extern "C" fn worker() -> ! {
             match random.below(5) {
                 0 if run.others.len() < 3 => {
                     let number = 1 + random.below(9);
-                    run.others.extend(call(|| open(&run.task, number, AttrFlags::empty())));
+                    run.others.extend(call(|| open(&run.task, &increments(number, AttrFlags::empty()))));
                 }
                 1 => {
                     if let Some(opened) = run.others.pop() {
@@ -124,7 +109,7 @@ extern "C" fn worker() -> ! {
                     }
                 }
                 2 => {
-                    let _count = call(|| host::with(|engine| engine.read(run.event.events[0])));
+                    let _count = call(|| read(&run.event));
                 }
                 3 => {
                     for opened in &run.others {

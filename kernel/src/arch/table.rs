@@ -102,9 +102,11 @@ impl AddressSpace {
 
     /// Copies bytes into it. Pages that are not there are made.
     pub fn write(&self, at: u64, bytes: &[u8]) {
+        for page in (at & !(PAGE as u64 - 1)..at + bytes.len() as u64).step_by(PAGE) {
+            self.map(page);
+        }
+        let inner = self.inner.lock();
         for (address, &byte) in (at..).zip(bytes) {
-            self.map(address);
-            let inner = self.inner.lock();
             let Some(page) = inner.pages.get(&(address & !(PAGE as u64 - 1))) else {
                 continue;
             };
