@@ -7,7 +7,7 @@ use std::io::Write;
 
 /// Writes one line, or several, to standard error.
 pub fn write_stderr(text: &str) {
-    let mut line = crate::text::in_locale(visible_lines(text));
+    let mut line = crate::text::in_locale(&visible_lines(text)).into_owned();
     line.push('\n');
     // One call, so that lines of several programs don't mix. When it fails, there is no other place to say so.
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** pure but for [`has_utf8`]; a column is a character.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// How many columns a text takes, one for each character.
@@ -54,8 +55,8 @@ static IN_UTF8: LazyLock<bool> = LazyLock::new(|| has_utf8(|name| std::env::var(
 /// A text for people in the signs of this locale: where it has no UTF-8, `…`, `±`, arrows and the lines of trees are of ASCII, a
 /// character for a character where that can be. Names that others have given stay.
 #[must_use]
-pub fn in_locale(text: String) -> String {
-    if *IN_UTF8 || text.is_ascii() { text } else { in_ascii(&text) }
+pub fn in_locale(text: &str) -> Cow<'_, str> {
+    if *IN_UTF8 || text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(in_ascii(text)) }
 }
 
 fn in_ascii(text: &str) -> String {

@@ -28,7 +28,7 @@ pub(crate) fn bench(options: &BenchOptions) -> u8 {
     };
     match report {
         Ok(report) if options.json => print(&report.json()),
-        Ok(report) => print_page(report.text()),
+        Ok(report) => print_page(&report.text()),
         Err(message) => report_error(&message, exit_status::FAILED),
     }
 }

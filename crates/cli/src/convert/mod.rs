@@ -71,8 +71,8 @@ fn kind(format: Format) -> Kind {
 fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let input = &input::spec(&options.input)?;
     let format = options.format().ok_or_else(|| failed("no format"))?;
-    let (to, kind) = (output::place(options.output.as_deref(), file_name(format)), kind(format));
-    output::check(&to, kind)?;
+    let kind = kind(format);
+    let to = output::place(options.output.as_deref(), file_name(format), kind)?;
     let wanted = options.part().wanted();
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     if matches!(format, Format::Folded | Format::Pprof) {

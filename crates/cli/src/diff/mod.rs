@@ -27,7 +27,7 @@ use std::path::PathBuf;
 pub(crate) fn diff(options: &DiffOptions) -> u8 {
     match run(options) {
         Ok(text) if options.json => print(&text),
-        Ok(text) => print_page(text),
+        Ok(text) => print_page(&text),
         Err((text, status)) => report_error(&text, status),
     }
 }

@@ -37,8 +37,7 @@ pub(crate) fn flame(options: &FlameOptions) -> u8 {
 }
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {
-    let to = output::place(options.output.as_deref(), "flame.svg");
-    output::check(&to, KIND)?;
+    let to = output::place(options.output.as_deref(), "flame.svg", KIND)?;
     let asked = input::spec(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {
         Some([before, after]) => difference(options, &asked.at(before), &asked.at(after))?,

@@ -34,7 +34,7 @@ pub(crate) fn explain(options: &ExplainOptions) -> u8 {
     };
     match explained() {
         Ok((text, all_open)) => {
-            let status = if options.json { print(&text) } else { print_page(text) };
+            let status = if options.json { print(&text) } else { print_page(&text) };
             if status == exit_status::SUCCESS && !all_open { exit_status::FAILED } else { status }
         }
         Err(text) => report_error(&text, exit_status::FAILED),

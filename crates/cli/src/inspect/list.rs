@@ -46,7 +46,7 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
         text.push_str(&line);
         text.push('\n');
     }
-    print_page(text)
+    print_page(&text)
 }
 
 fn probed<'l>(session: &Session, found: &'l Listing) -> Vec<(&'l Listed, Openness)> {

@@ -28,7 +28,7 @@ pub(crate) fn manual(options: &ManOptions) -> u8 {
 }
 
 /// Writes a page for people to standard output, as [`print`] does.
-pub(crate) fn print_page(text: String) -> u8 {
+pub(crate) fn print_page(text: &str) -> u8 {
     print(&in_locale(text))
 }
 

@@ -38,19 +38,26 @@ pub(crate) enum Packing {
 }
 
 /// Where to write: what was typed, or standard output; on a terminal, a file of this name.
-pub(crate) fn place(typed: Option<&Path>, name: &str) -> PathBuf {
-    match typed {
+///
+/// # Errors
+/// A file of another kind is there.
+pub(crate) fn place(typed: Option<&Path>, name: &str, kind: Kind) -> Result<PathBuf, Failure> {
+    let to = match typed {
         Some(path) => path.to_owned(),
         None if io::stdout().is_terminal() => name.into(),
         None => "-".into(),
+    };
+    if to != Path::new("-") {
+        check(&to, kind)?;
     }
+    Ok(to)
 }
 
 /// Refuses to replace a file that is of another kind: it was not written by this command.
 ///
 /// # Errors
 /// There is such a file.
-pub(crate) fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
+fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
     let mut begins = Vec::new();
     let is_file = std::fs::metadata(to).is_ok_and(|it| it.is_file());
     let (true, Ok(file)) = (is_file, File::open(to)) else { return Ok(()) };
@@ -69,19 +76,16 @@ pub(crate) fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
     Err(failed(format!("{to} is there and is not {name}: it is not replaced. Remove it, or name another file with -o")))
 }
 
-/// Writes. On a terminal the user is told what was written, and how to open it.
+/// Writes to a [`place`]. On a terminal the user is told what was written, and how to open it.
 ///
 /// # Errors
-/// It can't be written there, or a file of another kind is there.
+/// It can't be written there.
 pub(crate) fn write(
     to: &Path,
     kind: Kind,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let is_stdout = to == Path::new("-");
-    if !is_stdout {
-        check(to, kind)?;
-    }
     let name = if is_stdout { "standard output".to_owned() } else { to.display().to_string() };
     let cant = |error: io::Error| failed(format!("can't write to {name}: {error}"));
     let place: Box<dyn Write> =

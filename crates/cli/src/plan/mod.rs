@@ -47,7 +47,10 @@ fn text(options: &PlanOptions) -> Result<(String, u8), String> {
     let text = match &options.separator {
         _ if options.json => data::json(&planned),
         Some(separator) => data::csv(&planned, if separator == "\\t" { "\t" } else { separator }),
-        None => in_locale(page::compose(&planned, style, chart::Signs::of_locale(|name| std::env::var(name).ok()))),
+        None => {
+            let signs = chart::Signs::of_locale(|name| std::env::var(name).ok());
+            in_locale(&page::compose(&planned, style, signs)).into_owned()
+        }
     };
     Ok((text, status))
 }

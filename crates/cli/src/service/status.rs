@@ -50,7 +50,9 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         // It may have another size by now.
         let lines = terminal_size::terminal_size_of(io::stdout()).map(|(_, lines)| usize::from(lines.0));
         let out = match (lines.filter(|_| !options.json), ask(&service)) {
-            (Some(lines), Ok(status)) => in_locale(screen(&status, Style::of_stdout(options.color), lines)),
+            (Some(lines), Ok(status)) => {
+                in_locale(&screen(&status, Style::of_stdout(options.color), lines)).into_owned()
+            }
             // A user who watches the screen sees it come back; a program is told at once.
             (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; it is asked again and again\n"),
             (None, Ok(status)) if options.json => text(options, &status, style),
@@ -70,7 +72,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
 }
 
 fn text(options: &StatusOptions, status: &Value, style: Style) -> String {
-    if options.json { format!("{status}\n") } else { in_locale(page(status, style)) }
+    if options.json { format!("{status}\n") } else { in_locale(&page(status, style)).into_owned() }
 }
 
 fn ask(service: &Service) -> Result<Value, String> {

@@ -9,6 +9,7 @@ use crate::options::stat::StatOptions;
 use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
 use pmux_ui::text::in_locale;
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -131,8 +132,7 @@ impl StatOutput {
 
     /// Writes in one call, so that reports of two programs in one file do not mix within a line.
     fn put(&mut self, text: &str) {
-        let for_people = || in_locale(text.to_owned());
-        let text = &if self.look.layout == Layout::Table { for_people() } else { text.to_owned() };
+        let text = if self.look.layout == Layout::Table { in_locale(text) } else { Cow::Borrowed(text) };
         let result = match &mut self.sink {
             ReportSink::Stderr => io::stderr().write_all(text.as_bytes()),
             ReportSink::File(file) => file.write_all(text.as_bytes()),
@@ -144,7 +144,7 @@ impl StatOutput {
                 report_error(&format!("{}; it follows here", cannot_write(&self.name, &error)), 0);
                 self.state = State::Diverted;
                 self.sink = ReportSink::Stderr;
-                self.put(text);
+                self.put(&text);
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::options::watch::WatchOptions;
 use crate::stderr::report_error;
 use crate::style::{Destination, Grouping, Ink, Style};
 use pmux_ui::text::in_locale;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -88,7 +89,7 @@ impl WatchOutput {
         if self.lost || text.is_empty() {
             return;
         }
-        let text = &if self.json { text.to_owned() } else { in_locale(text.to_owned()) };
+        let text = if self.json { Cow::Borrowed(text) } else { in_locale(text) };
         let written = match &mut self.sink {
             WatchSink::Stderr => io::stderr().write_all(text.as_bytes()),
             WatchSink::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),

@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub use error::CatalogError;
 pub use format::{ConfigWord, Format, ValueTooLarge};
 pub use pmu::{Alias, AliasExtent, AliasKind, AliasValue, Pmu, PmuCpus, PmuRole};
-pub(crate) use tracepoint::TRACEFS;
 pub use tracepoint::TracingFiles;
 use tracepoint::{Mount, Tracefs};
 

@@ -7,10 +7,6 @@ use std::sync::OnceLock;
 
 use super::{CatalogError, files};
 use crate::sys::Errno;
-use std::ffi::CStr;
-
-/// Where tracefs belongs.
-pub(crate) const TRACEFS: &CStr = c"/sys/kernel/tracing";
 
 /// The `events` directory of a tracefs, looked for at the first question.
 #[derive(Debug)]
@@ -50,9 +46,7 @@ impl Tracefs {
     /// The directory that holds the systems, from the first place that has one.
     pub(super) fn events(&self) -> Result<&Path, CatalogError> {
         let found = self.events.get_or_init(|| match (self.look(None), self.mount) {
-            (Err(CatalogError::NoTracefs { .. }), Mount::IfMissing) => {
-                self.look(crate::sys::mount_tracefs(TRACEFS).err())
-            }
+            (Err(CatalogError::NoTracefs { .. }), Mount::IfMissing) => self.look(crate::sys::mount_tracefs().err()),
             (found, _) => found,
         });
         found.as_deref().map_err(Clone::clone)

@@ -14,7 +14,6 @@
 //! Source: `inherit_event` and `perf_uprobe_event_init` (kernel/events/core.c, Linux 6.18), `Documentation/trace/uprobetracer.rst`.
 
 use super::{AT_RETURN, ProbePmu, path_at};
-use crate::catalog::TRACEFS;
 use crate::procfs::Proc;
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
@@ -246,7 +245,7 @@ fn events_file(pmu: ProbePmu) -> io::Result<(PathBuf, File)> {
         Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)))
     };
     match find() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && sys::mount_tracefs(TRACEFS).is_ok() => find(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && sys::mount_tracefs().is_ok() => find(),
         found => found,
     }
 }

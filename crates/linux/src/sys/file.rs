@@ -191,10 +191,11 @@ pub(crate) fn open_by_number(mount: BorrowedFd<'_>, number: u64) -> Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Mounts tracefs at a folder, as `perf` does where there is none.
+/// Mounts tracefs where it belongs, as `perf` does where there is none.
 ///
 /// Errors: `EPERM` without `CAP_SYS_ADMIN` in the first user namespace; `ENODEV` where the kernel has none; `ENOENT`; `EBUSY`.
-pub(crate) fn mount_tracefs(at: &CStr) -> Result<(), Errno> {
+pub(crate) fn mount_tracefs() -> Result<(), Errno> {
+    let at = c"/sys/kernel/tracing";
     let (name, flags) = (c"tracefs".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
     // SAFETY: (1) The names end with a zero byte. (2) No options are given.
     check(unsafe { libc::mount(name, at.as_ptr(), name, flags, ptr::null()) }).map(drop)
