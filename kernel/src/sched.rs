@@ -456,11 +456,15 @@ pub fn is_online(cpu: usize) -> bool {
     CPU[cpu].online.load(Ordering::Acquire)
 }
 
-/// Has a CPU give its tasks away and switch itself off. Waits for it; not for the CPU that calls.
+/// Has a CPU give its tasks away and switch itself off. Waits for it, and for one that comes to be there first; not for the CPU that
+/// calls.
 pub fn offline(cpu: usize) {
     // A task within a call stays on its CPU: it has to be through before that goes.
     let quiet = host::quiet();
-    CPU[cpu].online.store(false, Ordering::Release);
+    // One that comes says at the end that it is online: after this, it would be forgotten that it is to go.
+    while CPU[cpu].online.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        schedule();
+    }
     while !arch::is_off(cpu) {
         gic::call(cpu);
         schedule();
