@@ -32,7 +32,8 @@ pub enum Rank {
     CpuLedger,
     /// Which debug registers some of the tasks hold ([`crate::Host::TaskLock`]).
     TaskLedger,
-    /// Who has which view of one master, and since when ([`crate::Host::TaskLock`]). Nothing else is called under it.
+    /// Who has which view of one master, and since when ([`crate::Host::IrqLock`]): a reading looks there while it has a bank. Nothing
+    /// else is called under it.
     Views,
 }
 

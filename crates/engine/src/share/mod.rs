@@ -174,6 +174,12 @@ enum EventSwitch {
 }
 
 impl Subscriber {
+    /// One of so many of the master's events from `first` on; it is off.
+    #[must_use]
+    pub fn new(first: usize, events: usize) -> Self {
+        Self { first, parts: alloc::vec![SubscriberEvent::default(); events] }
+    }
+
     fn is_on(&self, index: usize) -> bool {
         self.parts.get(index).is_some_and(|part| part.switch == EventSwitch::On)
     }
@@ -219,9 +225,9 @@ impl Share {
         Self { users: UserCounts(alloc::vec![0; events]), views: Arena::default() }
     }
 
-    /// A new view of so many of the master's events from `first` on; it is off.
-    pub fn join(&mut self, first: usize, events: usize) -> SubscriberKey {
-        self.views.insert(Subscriber { first, parts: alloc::vec![SubscriberEvent::default(); events] })
+    /// A new view. It was made without the share's lock, which spins.
+    pub fn join(&mut self, view: Subscriber) -> SubscriberKey {
+        self.views.insert(view)
     }
 
     /// How many views there are.
@@ -375,10 +381,10 @@ impl Share {
         self.views.get(key).is_some_and(|view| view.span(which).all(|index| view.counts(index)))
     }
 
-    /// A view ends. Whatever it alone wanted is not wanted any more.
-    pub fn leave(&mut self, key: SubscriberKey) {
+    /// A view ends. Whatever it alone wanted is not wanted any more. It comes back to be dropped without the share's lock.
+    pub fn leave(&mut self, key: SubscriberKey) -> Option<Subscriber> {
         self.disable(key, Which::All);
-        self.views.remove(key);
+        self.views.remove(key)
     }
 }
 

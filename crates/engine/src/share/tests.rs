@@ -82,7 +82,7 @@ proptest! {
             match act {
                 Act::Join(single) => {
                     let (first, events) = single.map_or((0, EVENTS), |first| (first, 1));
-                    let key = share.join(first, events);
+                    let key = share.join(Subscriber::new(first, events));
                     models.push(Model { key, first, on: vec![false; events], counts: vec![Count::default(); events] });
                 }
                 Act::Enable(view, index) => if let Some(view) = pick(view, &models) {
@@ -102,7 +102,7 @@ proptest! {
                     }
                 },
                 Act::Leave(view) => if let Some(view) = pick(view, &models) {
-                    share.leave(models.remove(view).key);
+                    let _gone = share.leave(models.remove(view).key);
                 },
                 Act::Run(ns) => run(&share, &mut master, &mut models, ns),
             }
@@ -129,7 +129,7 @@ proptest! {
             }
         }
         for model in models {
-            share.leave(model.key);
+            let _gone = share.leave(model.key);
         }
         prop_assert!(share.is_idle() && share.views() == 0);
         prop_assert!((0..EVENTS).all(|event| share.counting(event) == 0));
@@ -139,7 +139,7 @@ proptest! {
 #[test]
 fn what_an_event_that_ended_has_seen_must_be_read_only_where_others_go_on() {
     let mut share = Share::new(1);
-    let (one, other) = (share.join(0, 1), share.join(0, 1));
+    let (one, other) = (share.join(Subscriber::new(0, 1)), share.join(Subscriber::new(0, 1)));
     share.enable(one, Which::All, &[Seen::default()]);
     share.enable(other, Which::All, &[Seen::default()]);
     share.disable(one, Which::All);
@@ -152,8 +152,8 @@ fn what_an_event_that_ended_has_seen_must_be_read_only_where_others_go_on() {
 #[test]
 fn a_view_that_is_gone_answers_nothing() {
     let mut share = Share::new(2);
-    let key = share.join(0, 2);
-    share.leave(key);
+    let key = share.join(Subscriber::new(0, 2));
+    let _gone = share.leave(key);
     share.enable(key, Which::All, &[]);
     share.reset(key, 0, &Count::default());
     assert_eq!((share.seen(key, 0, &Seen::default()), share.stance(key, 0), share.place(key)), (None, None, None));

@@ -1,4 +1,4 @@
-//! Locks of the standard library, and locks that check their order as well.
+//! Locks of the standard library, and locks that check their order as well, and that no lock which may sleep is taken under one that spins.
 //!
 //! **Invariant:** a violation of what [`crate::host`] says about ranks is a panic in the thread that violates it.
 
@@ -8,7 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 pub(crate) trait LockKind: Send + Sync + 'static {
-    type Cell<T: Send>: LockCell<T>;
+    /// Those that interrupts may take, and those of banks.
+    type Spin<T: Send>: LockCell<T>;
+    /// Those of tasks.
+    type Sleep<T: Send>: LockCell<T>;
 }
 
 pub(crate) enum Checked {}
@@ -16,11 +19,13 @@ pub(crate) enum Checked {}
 pub(crate) enum Plain {}
 
 impl LockKind for Checked {
-    type Cell<T: Send> = CheckedLock<T>;
+    type Spin<T: Send> = CheckedLock<T, true>;
+    type Sleep<T: Send> = CheckedLock<T, false>;
 }
 
 impl LockKind for Plain {
-    type Cell<T: Send> = PlainLock<T>;
+    type Spin<T: Send> = PlainLock<T>;
+    type Sleep<T: Send> = PlainLock<T>;
 }
 
 /// A test that panics elsewhere has told what is wrong; the lock need not say it again.
@@ -40,25 +45,29 @@ impl<T: Send> LockCell<T> for PlainLock<T> {
 }
 
 thread_local! {
-    /// What this thread holds, in the order in which it was taken.
-    static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    /// What this thread holds, in the order in which it was taken, and whether it spins.
+    static HELD: RefCell<Vec<(Rank, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The last one of them, which is the highest.
 pub(crate) fn held() -> Option<Rank> {
-    HELD.with_borrow(|held| held.last().copied())
+    HELD.with_borrow(|held| held.last().map(|&(rank, _)| rank))
 }
 
 /// Held until the end of a closure, also if that panics.
 struct Hold;
 
 impl Hold {
-    fn take(rank: Rank) -> Self {
+    fn take(rank: Rank, spins: bool) -> Self {
         // Ranks are taken in ascending order, so the last one is the highest.
         if let Some(last) = held() {
             assert!(last < rank, "a lock of rank {rank:?} is taken while one of rank {last:?} is held");
         }
-        HELD.with_borrow_mut(|held| held.push(rank));
+        let spinning = HELD.with_borrow(|held| held.iter().rev().find(|(_, spins)| *spins).map(|&(rank, _)| rank));
+        if let Some(held) = spinning {
+            assert!(spins, "a lock of rank {rank:?}, which may sleep, is taken while one of rank {held:?} spins");
+        }
+        HELD.with_borrow_mut(|held| held.push((rank, spins)));
         Self
     }
 }
@@ -69,12 +78,13 @@ impl Drop for Hold {
     }
 }
 
-pub(crate) struct CheckedLock<T> {
+/// A lock that spins on some host, or one that may sleep.
+pub(crate) struct CheckedLock<T, const SPINS: bool> {
     rank: Rank,
     value: Mutex<T>,
 }
 
-impl<T: Send> LockCell<T> for CheckedLock<T> {
+impl<T: Send, const SPINS: bool> LockCell<T> for CheckedLock<T, SPINS> {
     fn new(_: T) -> Self {
         panic!("the engine made a lock without a rank");
     }
@@ -82,7 +92,7 @@ impl<T: Send> LockCell<T> for CheckedLock<T> {
         Self { rank, value: Mutex::new(value) }
     }
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let _hold = Hold::take(self.rank);
+        let _hold = Hold::take(self.rank, SPINS);
         f(&mut lock(&self.value))
     }
 }

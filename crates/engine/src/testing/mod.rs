@@ -460,9 +460,9 @@ impl<K: LockKind> PmuTable for Machine<K> {
 }
 
 impl<K: LockKind> Host for Machine<K> {
-    type IrqLock<T: Send> = K::Cell<T>;
-    type TaskLock<T: Send> = K::Cell<T>;
-    type BankLock<T: Send> = K::Cell<T>;
+    type IrqLock<T: Send> = K::Spin<T>;
+    type TaskLock<T: Send> = K::Sleep<T>;
+    type BankLock<T: Send> = K::Spin<T>;
     type Bank = Bank;
     type Pages = HeapPages;
 

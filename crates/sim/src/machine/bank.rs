@@ -37,9 +37,9 @@ impl Bank {
 #[cold]
 fn misbehave(injected: Option<InjectedFault>) {
     match injected {
-        Some(InjectedFault::LockBackwards) => SimLock::ranked(Rank::Set, ()).with(|()| ()),
+        Some(InjectedFault::LockBackwards) => SimLock::<_, true>::ranked(Rank::Set, ()).with(|()| ()),
         Some(InjectedFault::CallUnderLock) => {
-            SimLock::ranked(Rank::Context, ()).with(|()| called("a counter", Allowed::Bank));
+            SimLock::<_, true>::ranked(Rank::Context, ()).with(|()| called("a counter", Allowed::Bank));
         }
         _ => {}
     }

@@ -27,9 +27,9 @@ impl PmuTable for Machine {
 }
 
 impl Host for Machine {
-    type IrqLock<T: Send> = SimLock<T>;
-    type TaskLock<T: Send> = SimLock<T>;
-    type BankLock<T: Send> = SimLock<T>;
+    type IrqLock<T: Send> = SimLock<T, true>;
+    type TaskLock<T: Send> = SimLock<T, false>;
+    type BankLock<T: Send> = SimLock<T, true>;
     type Bank = Bank;
     type Pages = HeapPages;
 

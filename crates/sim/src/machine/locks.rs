@@ -21,6 +21,13 @@ pub enum LockFault {
         /// The highest that was held.
         held: Rank,
     },
+    /// A lock that may sleep was taken while one that spins was held.
+    Sleeps {
+        /// What was taken.
+        taken: Rank,
+        /// The highest that spins.
+        held: Rank,
+    },
     /// The host was called while a lock was held under which it must not be.
     Call {
         /// What was called.
@@ -36,6 +43,12 @@ impl fmt::Display for LockFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Order { taken, held } => write!(f, "a lock of rank {taken:?} was taken under one of rank {held:?}"),
+            Self::Sleeps { taken, held } => {
+                write!(
+                    f,
+                    "a lock of rank {taken:?}, which may sleep, was taken under one of rank {held:?}, which spins"
+                )
+            }
             Self::Call { call, held } => write!(f, "{call} was called under a lock of rank {held:?}"),
             Self::NoRank => f.write_str("a lock was made without a rank"),
         }
@@ -48,6 +61,8 @@ const KEPT: usize = 64;
 thread_local! {
     /// A bit for each rank that this thread holds.
     static HELD: Cell<u16> = const { Cell::new(0) };
+    /// Those of them that spin.
+    static SPINNING: Cell<u16> = const { Cell::new(0) };
     static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -125,22 +140,23 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lock that reports when it is taken out of order.
-pub struct SimLock<T> {
+/// A lock that reports when it is taken out of order: one that spins on some host, or one that may sleep.
+pub struct SimLock<T, const SPINS: bool> {
     rank: Rank,
     value: Mutex<T>,
 }
 
 /// Gives the ranks back at the end of a closure, also if that panics.
-struct Hold(u16);
+struct Hold(u16, u16);
 
 impl Drop for Hold {
     fn drop(&mut self) {
         HELD.set(self.0);
+        SPINNING.set(self.1);
     }
 }
 
-impl<T> SimLock<T> {
+impl<T, const SPINS: bool> SimLock<T, SPINS> {
     #[cold]
     fn out_of_order(&self, held: u16) -> MutexGuard<'_, T> {
         if let Some(held) = highest(held) {
@@ -154,7 +170,7 @@ impl<T> SimLock<T> {
     }
 }
 
-impl<T: Send> LockCell<T> for SimLock<T> {
+impl<T: Send, const SPINS: bool> LockCell<T> for SimLock<T, SPINS> {
     fn new(value: T) -> Self {
         report(LockFault::NoRank);
         Self { rank: Rank::Context, value: Mutex::new(value) }
@@ -167,9 +183,14 @@ impl<T: Send> LockCell<T> for SimLock<T> {
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let held = HELD.get();
-        let _hold = Hold(held);
+        let spinning = SPINNING.get();
+        let _hold = Hold(held, spinning);
+        if spinning != 0 && !SPINS {
+            highest(spinning).into_iter().for_each(|held| report(LockFault::Sleeps { taken: self.rank, held }));
+        }
         let mut guard = if held < bit(self.rank) { lock(&self.value) } else { self.out_of_order(held) };
         HELD.set(held | bit(self.rank));
+        SPINNING.set(spinning | if SPINS { bit(self.rank) } else { 0 });
         f(&mut guard)
     }
 }
@@ -178,18 +199,37 @@ impl<T: Send> LockCell<T> for SimLock<T> {
 mod tests {
     use super::*;
 
+    fn spins(rank: Rank) -> SimLock<u32, true> {
+        SimLock::ranked(rank, 1)
+    }
+
+    fn sleeps(rank: Rank) -> SimLock<u32, false> {
+        SimLock::ranked(rank, 1)
+    }
+
+    #[test]
+    fn a_lock_that_may_sleep_is_not_taken_under_one_that_spins() {
+        let (context, views) = (spins(Rank::Context), sleeps(Rank::Views));
+        views.with(|_| ());
+        assert_eq!(take_faults(), []);
+        context.with(|_| views.with(|_| ()));
+        views.with(|_| ());
+        assert_eq!(take_faults(), [LockFault::Sleeps { taken: Rank::Views, held: Rank::Context }]);
+    }
+
     #[test]
     fn ranks_that_go_up_are_in_order() {
-        let (registry, context) = (SimLock::ranked(Rank::Registry, 1), SimLock::ranked(Rank::Context, 2));
-        assert_eq!(registry.with(|one| context.with(|two| *one + *two)), 3);
+        let (registry, context) = (sleeps(Rank::Registry), spins(Rank::Context));
+        assert_eq!(registry.with(|one| context.with(|two| *one + *two)), 2);
         assert_eq!(take_faults(), []);
     }
 
     #[test]
     fn ranks_that_go_down_are_reported() {
-        let (registry, context) = (SimLock::ranked(Rank::Registry, 1), SimLock::ranked(Rank::Context, 2));
-        assert_eq!(context.with(|two| registry.with(|one| *one + *two)), 3);
-        assert_eq!(take_faults(), [LockFault::Order { taken: Rank::Registry, held: Rank::Context }]);
+        let (registry, context) = (sleeps(Rank::Registry), spins(Rank::Context));
+        assert_eq!(context.with(|two| registry.with(|one| *one + *two)), 2);
+        let (taken, held) = (Rank::Registry, Rank::Context);
+        assert_eq!(take_faults(), [LockFault::Sleeps { taken, held }, LockFault::Order { taken, held }]);
         registry.with(|_| called("kick", Allowed::Turns));
         assert_eq!(take_faults(), [LockFault::Call { call: "kick", held: Rank::Registry }]);
         called("kick", Allowed::Turns);
@@ -198,7 +238,7 @@ mod tests {
 
     #[test]
     fn two_locks_of_one_rank_are_reported() {
-        let (one, other) = (SimLock::ranked(Rank::Bank, 1), SimLock::ranked(Rank::Bank, 2));
+        let (one, other) = (spins(Rank::Bank), spins(Rank::Bank));
         one.with(|_| other.with(|_| ()));
         assert_eq!(take_faults(), [LockFault::Order { taken: Rank::Bank, held: Rank::Bank }]);
     }

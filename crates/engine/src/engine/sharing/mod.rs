@@ -58,7 +58,7 @@ pub(super) struct ShareCell<H: Host> {
     question: ShareKey,
     number: u64,
     turn: H::TaskLock<Life<H>>,
-    book: H::TaskLock<Share>,
+    book: H::IrqLock<Share>,
 }
 
 /// What has become of a master.

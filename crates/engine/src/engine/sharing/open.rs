@@ -16,7 +16,7 @@ use crate::group::Plan;
 use crate::host::Host;
 use crate::lock::LockCell;
 use crate::pmu::{BankError, CounterBank as _, Delegated, Lease};
-use crate::share::SharingScope;
+use crate::share::{SharingScope, Subscriber};
 use crate::target::ContextKey;
 use crate::target::{Opened, Target};
 use alloc::sync::Arc;
@@ -81,7 +81,8 @@ impl<H: Host> Engine<H> {
             },
         }
         let Life::Counts(master) = life else { return ShareJoin::Again };
-        let view = Arc::new(GroupSubscription::new(share, share.book.with(|book| book.join(first, events))));
+        let subscriber = Subscriber::new(first, events);
+        let view = Arc::new(GroupSubscription::new(share, share.book.with(|book| book.join(subscriber))));
         let bound_to = share.question.target.bound_to();
         let opened = self.registry.with(|registry| {
             // The CPU may have gone meanwhile.
@@ -184,10 +185,8 @@ impl<H: Host> Engine<H> {
     /// A view ends, and with the last one its master.
     fn leave_share(&self, view: &GroupSubscription<H>, life: &mut Life<H>) {
         let share = &view.share;
-        let left = view.change(|book| {
-            book.leave(view.key);
-            book.views()
-        });
+        let (gone, left) = view.change(|book| (book.leave(view.key), book.views()));
+        drop(gone);
         let Life::Counts(master) = life else { return };
         if left > 0 {
             // No client is there to be told of a refusal; a client that reads will see it.

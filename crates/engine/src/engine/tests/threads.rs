@@ -273,11 +273,13 @@ fn the_checker_sees_every_kind_of_violation() {
     if !pmux_testkit::own_process() {
         return;
     }
-    let lock = |rank| CheckedLock::ranked(rank, ());
+    let lock = |rank| CheckedLock::<(), true>::ranked(rank, ());
+    let sleeps = CheckedLock::<(), false>::ranked(Rank::Views, ());
     let (registry, bank, context) = (lock(Rank::Registry), lock(Rank::Bank), lock(Rank::Context));
     assert!(!panics(|| registry.with(|()| bank.with(|()| context.with(|()| ())))));
     assert!(panics(|| context.with(|()| bank.with(|()| ()))), "out of order");
     assert!(panics(|| bank.with(|()| lock(Rank::Bank).with(|()| ()))), "two of one rank");
+    assert!(panics(|| context.with(|()| sleeps.with(|()| ()))), "one that may sleep under one that spins");
     assert!(panics(|| registry.with(|()| locks::asked_for_time())));
     assert!(panics(|| context.with(|()| locks::touched_counters())));
     assert!(panics(|| bank.with(|()| locks::called("near"))));

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 struct Ranked;
 
 impl Locks for Ranked {
-    type Cell<T: Send> = <Checked as LockKind>::Cell<T>;
+    type Cell<T: Send> = <Checked as LockKind>::Sleep<T>;
     type Word = std::sync::atomic::AtomicU32;
 }
 

@@ -30,7 +30,8 @@ impl<T: Send> LockCell<T> for Lock<T> {
 }
 
 impl LockKind for Scheduled {
-    type Cell<T: Send> = Lock<T>;
+    type Spin<T: Send> = Lock<T>;
+    type Sleep<T: Send> = Lock<T>;
 }
 
 type Racer = Engine<Machine<Scheduled>>;
