@@ -80,6 +80,10 @@ pub(crate) struct RecordOptions {
     /// Say less: nothing but what is wrong
     #[arg(short, long, help_heading = "How to write")]
     pub(crate) quiet: bool,
+
+    /// Say at the end, in one line of JSON on standard error, what was written and what was lost, and nothing before it
+    #[arg(long, help_heading = "How to write")]
+    pub(crate) json: bool,
 }
 
 /// When a recording goes on in another file.

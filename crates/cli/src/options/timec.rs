@@ -23,6 +23,10 @@ pub(crate) struct TimecOptions {
     #[arg(short, long = "event", value_name = "EVENT", allow_hyphen_values = true)]
     pub(crate) events: Vec<String>,
 
+    /// Print each count as a JSON object on a line of its own, as pmux stat does
+    #[arg(short, long = "json-output", visible_alias = "json")]
+    pub(crate) json: bool,
+
     /// Command to measure, with its own options
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,

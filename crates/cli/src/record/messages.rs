@@ -1,9 +1,10 @@
-//! What `pmux record` says: how far it is, what was written, what was lost and what helps.
+//! What `pmux record` says: how far it is, what was written, what was lost and what helps; or the same as JSON.
 //!
 //! **Invariant:** pure.
 
 use pmux::record::{Absence, Progress};
 use pmux::units::{bytes_text as bytes, number_text as number};
+use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,6 +70,54 @@ pub(super) fn summary(
     lines
 }
 
+/// A recording that has ended, for programs. Times are those of `CLOCK_MONOTONIC`, as in the samples.
+pub(super) struct Ended<'a> {
+    pub(super) progress: Progress,
+    pub(super) written_bytes: u64,
+    /// The last file; `None` is standard output.
+    pub(super) file: Option<&'a Path>,
+    pub(super) files: usize,
+    pub(super) ring_bytes: u64,
+    /// The socket of the service that recorded.
+    pub(super) service: Option<&'a Path>,
+    /// How long that was away.
+    pub(super) gap: Duration,
+    pub(super) absences: &'a [Absence],
+    pub(super) notes: &'a [String],
+    /// What ended before the recording did.
+    pub(super) target_ended: Option<&'a str>,
+    pub(super) status: u8,
+}
+
+/// One line of JSON, with its end.
+pub(super) fn to_json(ended: &Ended<'_>) -> String {
+    let Progress { samples, records, lost, throttled, .. } = ended.progress;
+    let (first_ns, last_ns) = ended.progress.sampled_ns().unzip();
+    let offline = ended
+        .absences
+        .iter()
+        .map(|absence| json!({ "cpu": absence.cpu, "from_ns": absence.from.0, "to_ns": absence.to.map(|to| to.0) }));
+    let value = json!({
+        "file": ended.file.map(Path::to_string_lossy),
+        "files": ended.files,
+        "bytes": ended.written_bytes,
+        "samples": samples,
+        "records": records,
+        "lost": lost,
+        "throttled": throttled,
+        "first_ns": first_ns,
+        "last_ns": last_ns,
+        "ring_bytes": ended.ring_bytes,
+        "service": ended.service.map(Path::to_string_lossy),
+        "service_away_ns": ended.gap.as_nanos() as u64,
+        "offline": offline.collect::<Vec<_>>(),
+        "notes": ended.notes,
+        "target_ended": ended.target_ended,
+        "status": ended.status,
+    });
+    format!("{value}\n")
+}
+
 /// Which CPUs were away, and for how long, at the end of the recording.
 pub(super) fn away(absences: &[Absence], ended_ns: u64) -> Vec<String> {
     let mut cpus: Vec<u32> = absences.iter().map(|absence| absence.cpu).collect();
@@ -99,6 +148,37 @@ mod tests {
         assert_eq!(lines[0], "CPU 1 was not recorded for 2.00 s: it was offline 2 times, and is recorded again");
         assert_eq!(lines[1], "CPU 3 was not recorded for 3.00 s: it was offline once, and is away still");
         assert!(away(&[], 0).is_empty());
+    }
+
+    #[test]
+    fn json_has_what_the_text_has() {
+        let mut progress = Progress::default();
+        (progress.samples, progress.records, progress.lost) = (1, 3, 2);
+        let absences = [Absence { cpu: 3, from: Nanos(7), to: None }];
+        let ended = Ended {
+            progress,
+            written_bytes: 100,
+            file: Some(Path::new("x \" y")),
+            files: 1,
+            ring_bytes: 4096,
+            service: None,
+            gap: Duration::from_nanos(5),
+            absences: &absences,
+            notes: &["a note".to_owned()],
+            target_ended: None,
+            status: 3,
+        };
+        let text = to_json(&ended);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let right = json!({
+            "file": "x \" y", "files": 1, "bytes": 100, "samples": 1, "records": 3, "lost": 2, "throttled": 0,
+            "first_ns": null, "last_ns": null, "ring_bytes": 4096, "service": null, "service_away_ns": 5,
+            "offline": [{ "cpu": 3, "from_ns": 7, "to_ns": null }], "notes": ["a note"], "target_ended": null, "status": 3
+        });
+        assert_eq!(read, right);
+        let nowhere = Ended { file: None, ..ended };
+        assert!(to_json(&nowhere).contains(r#""file":null"#));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
 
 use super::files::Files;
-use super::messages::{self, Rings};
+use super::messages::{self, Ended, Rings};
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::{SIGTERM, StatusLine, pass_on};
 use crate::options::exit_status;
@@ -18,8 +18,9 @@ use pmux::perf_data::Writer;
 use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,11 @@ const LOOK: Duration = Duration::from_millis(100);
 const SHOW: Duration = Duration::from_millis(500);
 /// The signal that begins the next file, as a number of Linux.
 const SIGUSR2: i32 = 12;
+
+/// Whether only failures, losses and the line of JSON are told.
+fn is_quiet(options: &Options) -> bool {
+    options.quiet || options.json
+}
 
 /// Everything about one recording.
 pub(super) struct RecordRun<'a> {
@@ -92,7 +98,7 @@ impl<'a> RecordRun<'a> {
             ends: None,
             // What a command of ours writes is not written over.
             line: StatusLine::when(
-                std::io::stderr().is_terminal() && !options.quiet && !matches!(target_spec, TargetSpec::Command),
+                std::io::stderr().is_terminal() && !is_quiet(options) && !matches!(target_spec, TargetSpec::Command),
             ),
             target_spec,
         })
@@ -122,8 +128,8 @@ impl<'a> RecordRun<'a> {
         self.tell_notes(&recorder);
         self.ends =
             Some(EventEndWatch::watch(recorder.session(), &self.target_spec, held.as_ref(), (&mut self.waiter, ENDS)));
-        if let (false, Some(level @ 2..)) = (self.options.quiet, self.options.compress) {
-            write_stderr(&format!("pmux: -z{level} compresses as -z1 does: there is one level, the fastest"));
+        if let Some(level @ 2..) = self.options.compress {
+            self.tell(&format!("-z{level} compresses as -z1 does: there is one level, the fastest"));
         }
         let file = self.files.open().map_err(failed)?;
         let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
@@ -177,15 +183,20 @@ impl<'a> RecordRun<'a> {
     /// Says what differs from what was asked, each thing once.
     fn tell_notes(&mut self, recorder: &Recorder) {
         let notes = recorder.notes();
-        if !self.options.quiet {
-            notes.iter().skip(self.notes).for_each(|note| write_stderr(&format!("pmux: {note}")));
-        }
+        notes.iter().skip(self.notes).for_each(|note| self.tell(note));
         self.notes = notes.len();
     }
 
+    /// A line for people.
+    fn tell(&self, text: &str) {
+        if !is_quiet(self.options) {
+            write_stderr(&format!("pmux: {text}"));
+        }
+    }
+
     fn names_service(&self) {
-        if let (false, Some(path)) = (self.options.quiet, self.session.shared_through()) {
-            write_stderr(&format!("pmux: records through the service at {}", path.display()));
+        if let Some(path) = self.session.shared_through() {
+            self.tell(&format!("records through the service at {}", path.display()));
         }
     }
 
@@ -296,9 +307,7 @@ impl<'a> RecordRun<'a> {
 
     /// Enough was written: that is also the end of the command, as with `perf record`.
     fn ends(&self, child: Option<&mut Running>) {
-        if !self.options.quiet {
-            write_stderr("pmux: the size of --max-size is reached");
-        }
+        self.tell("the size of --max-size is reached");
         if let Some(child) = child {
             // If it has ended just now, that is what is wanted.
             let _ = child.kill(SIGTERM);
@@ -348,25 +357,47 @@ impl<'a> RecordRun<'a> {
         self.files.finished();
         self.line.show("");
         let written = self.before_bytes + writer.data_bytes();
-        let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
+        let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
+        let file = (!self.files.is_stdout()).then(|| self.files.current());
         let (ring_bytes, rings) = recorder.ring_bytes();
-        let rings = if recorder.lives() > 0 { Rings::OfService } else { Rings::OnCpus(rings) };
-        let lines = messages::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
+        let by_service = recorder.lives() > 0;
         let gap = recorder.gap();
+        let target_ended = self.ends.as_ref().and_then(EventEndWatch::message);
+        if self.options.json {
+            let ended = Ended {
+                progress: recorder.progress(),
+                written_bytes: written,
+                file,
+                files: self.files.count(),
+                ring_bytes,
+                service: self.session.shared_through().filter(|_| by_service),
+                gap,
+                absences: recorder.absences(),
+                notes: recorder.notes(),
+                target_ended: target_ended.as_deref(),
+                status,
+            };
+            // As it is: for programs, in any locale.
+            let written = std::io::stderr().write_all(messages::to_json(&ended).as_bytes()).is_ok();
+            return Ok(if written { status } else { exit_status::FAILED });
+        }
+        let place = file.unwrap_or(Path::new("standard output"));
+        let rings = if by_service { Rings::OfService } else { Rings::OnCpus(rings) };
+        let lines = messages::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
         if !gap.is_zero() {
             write_stderr(&format!(
                 "pmux record: the service was away: nothing was recorded for {:.1} s",
                 gap.as_secs_f64()
             ));
         }
-        if let Some(ended) = self.ends.as_ref().and_then(EventEndWatch::message) {
+        if let Some(ended) = target_ended {
             write_stderr(&format!("pmux record: {ended}"));
         }
         let away = messages::away(recorder.absences(), pmux::server_api::now_ns());
         for line in lines.into_iter().skip(usize::from(self.options.quiet)).chain(away) {
             write_stderr(&format!("pmux record: {line}"));
         }
-        Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))
+        Ok(status)
     }
 
     fn not_opened(&self, error: &Error) -> Failure {

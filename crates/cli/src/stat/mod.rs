@@ -134,16 +134,21 @@ fn several(runs: u32, run: &StatRun<'_>, output: &mut StatOutput, measure: &mut 
 
 /// Runs `pmux timec` and returns the exit status.
 pub(crate) fn timec(options: &TimecOptions) -> u8 {
-    let options =
-        StatOptions { events: options.events.clone(), command: options.command.clone(), ..Default::default() };
+    let TimecOptions { events, json, command } = options.clone();
+    let options = StatOptions { events, json, command, ..Default::default() };
     let measured = || {
         let failed = |text: String| (text, exit_status::FAILED);
         let session = Session::new().map_err(|error| failed(error_text(&error)))?;
         let plan = Plan::new(&session, &options).map_err(failed)?;
         let mut output = StatOutput::open(&options).map_err(failed)?;
+        backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
         let run = StatRun { session: &session, options: &options, plan: &plan, counters_announced: OnceCell::new() };
         let outcome = run.measure(&mut run::waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        if options.json {
+            outcome.report.iter().for_each(|report| run.write(&mut output, report));
+            return Ok(outcome.status);
+        }
         let text = outcome.report.map(|mut report| {
             report.notes.extend(backend_line(&session).map(Note::measurement));
             format::timec::compose(&report, &program)

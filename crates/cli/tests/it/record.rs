@@ -66,6 +66,29 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
+fn json_says_what_was_written() {
+    skip_unless!(kernel());
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    let line = "echo of the command >&2; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
+    let ran = record(&file, ["--json", "-e", "cpu-clock:u", "--", "sh", "-c", line]).run();
+    assert_eq!(ran.code(), 3, "{}", ran.err);
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (2, "of the command"), "{}", ran.err);
+    let said: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
+    let content = Content::read(&file);
+    assert_eq!(said["file"].as_str(), file.to_str());
+    assert_eq!(said["samples"].as_u64(), Some(content.samples));
+    assert_eq!((&said["files"], &said["lost"], &said["status"]), (&1.into(), &0.into(), &3.into()), "{said}");
+    assert!(said["first_ns"].as_u64() <= said["last_ns"].as_u64() && said["service"].is_null(), "{said}");
+    // What is wrong is text, as without it.
+    pmux(["record", "--json", "-o", "/dev/full", "-e", "cpu-clock:u", "true"]).run().bad(125, &["pmux: /dev/full"]);
+    let streamed = pmux(["record", "--json", "-z3", "-o", "-", "-e", "cpu-clock:u", "true"]).run().good();
+    let said: serde_json::Value = serde_json::from_str(streamed.err.trim_end()).unwrap();
+    assert!(said["file"].is_null(), "{said}");
+}
+
+#[test]
 fn a_command_is_recorded_and_its_file_is_read_by_others() {
     skip_unless!(kernel());
     let folder = folder();

@@ -131,6 +131,11 @@ fn timec_is_short() {
         assert_eq!(names, ["page-faults", "task-clock"]);
         assert!(fields.iter().all(|line| line.len() == 2 && line[0].parse::<u64>().unwrap() > 0), "{}", ran.err);
     }
+    let as_json = pmux(["timec", "--json"]).args(arguments).run().good();
+    let counts: Vec<serde_json::Value> = as_json.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<&str> =
+        counts.iter().map(|count| count["event"].as_str().unwrap().trim_end_matches(":u")).collect();
+    assert_eq!(events, ["page-faults", "task-clock"], "{}", as_json.err);
     pmux(["timec", "-e", "-3", "sh", "-c", "exit 3"]).run().bad(3, &["page-faults"]);
     pmux(["timec", "-e", "-3", "no-such-command"]).run().bad(127, &["no-such-command"]);
     pmux(["timec"]).run().bad(125, &["COMMAND"]);
