@@ -7,8 +7,8 @@
 //!
 //! 1. The caller stays on its CPU until the call returns ([`with`]): whether it reaches the counters of a CPU is asked before they are
 //!    touched. It goes when a call asks again under the lock (step E3).
-//! 2. The heap may be used with interrupts off: a task's first events, and the first turn with more events than counters, make the
-//!    engine's tables grow (step E2).
+//! 2. The heap may be used with interrupts off: opening and closing grow and shrink tables under locks that turn them off. A switch, a
+//!    tick, an interrupt and a call of another CPU use no heap.
 //! 3. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
 //! 4. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it and while no other call is under way ([`cpu_offline`]): the
 //!    counters of a CPU that calls would be touched in its name (step E3).

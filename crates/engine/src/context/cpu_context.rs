@@ -93,8 +93,13 @@ impl CpuContext {
         if let Some(own) = &mut self.own
             && own.desk.slots.ensure(pmu, caps)
         {
-            own.desk.reserve(usize::from(u8::MAX));
+            own.desk.reserve(1);
         }
+    }
+
+    /// Makes room for a group of so many events, for the same reason.
+    pub fn reserve_group(&mut self, events: usize) {
+        self.own.iter_mut().for_each(|own| own.desk.room.reserve(events));
     }
 
     /// The next thing for a bank to do.

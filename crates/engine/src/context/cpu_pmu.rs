@@ -41,6 +41,16 @@ pub(super) struct Scratch {
     pub(super) slots: Vec<Slot>,
 }
 
+impl Scratch {
+    /// For a group of so many events.
+    pub(super) fn reserve(&mut self, events: usize) {
+        self.wanted.reserve(events.saturating_sub(self.wanted.len()));
+        self.scarce.reserve(events.saturating_sub(self.scarce.len()));
+        self.allowed.reserve(events.saturating_sub(self.allowed.len()));
+        self.slots.reserve(events.saturating_sub(self.slots.len()));
+    }
+}
+
 #[derive(Default)]
 pub(super) struct CpuPmuContext {
     /// On whose behalf orders are given now.
@@ -77,9 +87,6 @@ impl CpuPmuContext {
         self.leaving.reserve(most);
         // Stop, read, release of one tenant; program, start of the next.
         self.orders.reserve(most * 5);
-        self.room.wanted.reserve(count);
-        self.room.scarce.reserve(count);
-        self.room.allowed.reserve(count);
-        self.room.slots.reserve(count);
+        self.room.reserve(count);
     }
 }

@@ -292,8 +292,9 @@ impl Context {
                 self.desk.order(Order::Prepare { member: key });
             }
         }
-        // A task leaves one CPU and comes to another without allocating.
-        self.orders.reserve(members.len() * 4);
+        // A task leaves one CPU and comes to another without allocating: each of its events is programmed, started, stopped and read.
+        let most = self.members.len() * 4;
+        self.orders.reserve(most.saturating_sub(self.orders.len()));
         if let Some(state) = self.groups.get_mut(group) {
             state.members = members;
         }

@@ -168,6 +168,15 @@ pub struct Batch {
     members: Vec<EventKey>,
 }
 
+impl Batch {
+    /// Makes room for a reading of a group of so many events.
+    pub fn reserve_group(&mut self, events: usize) {
+        self.members.reserve(events.saturating_sub(self.members.len()));
+        self.leases.reserve(events.saturating_sub(self.leases.len()));
+        self.readings.reserve(events.saturating_sub(self.readings.len()));
+    }
+}
+
 impl Context {
     /// Turns an order into what the bank is told; `table` is where the slots of the order are kept.
     pub(super) fn prepare(&mut self, order: Order, table: &mut SlotTable, batch: &mut Batch) -> Outcome {

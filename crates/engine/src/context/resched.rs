@@ -280,8 +280,13 @@ impl Context {
             let wanted = of_pmu().map(|(_, member)| member.spec.allowed);
             return lines.plan((group.node, group.demand), wanted, model);
         }
+        let scarce = slots.scarce(pmu);
         let txn = slots.txn(pmu);
         let before = txn.who.len();
+        // More than there are slots don't fit, and there is no room for them on the sheet.
+        if before + of_pmu().count() > scarce {
+            return false;
+        }
         if txn.exclusive || (group.demand.exclusive && before > 0) {
             return false;
         }

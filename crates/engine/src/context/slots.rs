@@ -123,9 +123,14 @@ impl SlotTable {
         true
     }
 
+    /// How many slots a PMU has where they are scarce, as far as is known; otherwise 0.
+    pub(super) fn scarce(&self, pmu: PmuId) -> usize {
+        self.pmus.get(usize::from(pmu.0)).map_or(0, |slots| usize::from(slots.scarce))
+    }
+
     /// Whether the slots of a PMU are scarce, as far as is known.
     pub(super) fn is_scarce(&self, pmu: PmuId) -> bool {
-        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.scarce > 0)
+        self.scarce(pmu) > 0
     }
 
     /// How many scarce slots there are, as far as is known.

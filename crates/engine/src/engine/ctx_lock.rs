@@ -117,13 +117,15 @@ impl<H: Host> ContextCell<H> {
         }
     }
 
-    /// Makes room for as many orders as a switch may leave, so that nothing is allocated then.
-    pub(super) fn reserve(&self) {
+    /// Makes room for as many orders as a switch may leave, and for groups of so many events, so that nothing is allocated then.
+    pub(super) fn reserve(&self, events: usize) {
         self.seat.with(|seat| {
             seat.todo.tasks.reserve(BATCH);
             seat.todo.batch.programs.reserve(BATCH);
             seat.todo.refused.reserve(BATCH);
+            seat.todo.batch.reserve_group(events);
         });
+        self.place.with(|place| place.core.reserve_group(events));
     }
 
     /// Looks at the context, wherever it is.

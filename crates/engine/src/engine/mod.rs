@@ -173,6 +173,8 @@ struct Registry<H: Host> {
     turn: u64,
     /// The scarce PMUs that every core knows, by number.
     introduced: Vec<bool>,
+    /// For how many events of one group every core has room.
+    largest_group: usize,
     /// Between the ledger of debug registers and the host.
     disagreements: Disagreements,
     /// Which questions have a master.
@@ -210,6 +212,7 @@ impl<H: Host> Engine<H> {
             stray: 0,
             turn: 0,
             introduced: Vec::new(),
+            largest_group: 0,
             disagreements: Disagreements::default(),
             shares: Index::default(),
         };
@@ -218,6 +221,7 @@ impl<H: Host> Engine<H> {
             let cell = ContextCell::new(key, host.bank(key));
             let presence = if registry.online.contains(CpuId(cpu)) { Presence::On(CpuId(cpu)) } else { Presence::Out };
             cell.transact(&host, &cell, |context, step| context.meet(presence, step), |(), _| ());
+            cell.reserve(1);
             Arc::new(cell)
         };
         let cores = (0..host.cpus()).map(core).collect();

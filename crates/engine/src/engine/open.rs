@@ -145,8 +145,9 @@ impl<H: Host> Engine<H> {
         self.attach_to(cell, target, (demand, new), asked, How { begin: Begin::Off, presence: None, room: None })
     }
 
-    /// Every core knows the scarce PMUs of these events from now on.
+    /// Every core knows the scarce PMUs of these events from now on, and has room for them.
     pub(super) fn introduce_all(&self, new: &[NewEvent]) {
+        self.make_room(new.len());
         for new in new.iter().filter(|new| matches!(new.caps.slots, Slots::Scarce(_))) {
             self.introduce(new.spec.pmu, &new.caps);
         }

@@ -223,6 +223,18 @@ impl<H: Host> Engine<H> {
         rotation
     }
 
+    /// Every core has room for a group of so many events before a task with it can come.
+    pub(super) fn make_room(&self, events: usize) {
+        if self.cores.is_empty() {
+            return;
+        }
+        if self.registry.with(|registry| registry.largest_group) < events {
+            self.cores.iter().for_each(|cell| cell.reserve(events));
+            // Not before: another caller relies on it.
+            self.registry.with(|registry| registry.largest_group = registry.largest_group.max(events));
+        }
+    }
+
     /// Every core learns of a scarce PMU before a task with its events can come.
     pub(super) fn introduce(&self, pmu: PmuId, caps: &PmuCaps) {
         if self.cores.is_empty() {
@@ -237,7 +249,6 @@ impl<H: Host> Engine<H> {
         });
         if !known {
             for cell in &self.cores {
-                cell.reserve();
                 cell.place.with(|place| place.core.ensure(pmu, caps));
             }
         }
