@@ -10,8 +10,8 @@
 //! 2. The heap may be used with interrupts off: opening and closing grow and shrink tables under locks that turn them off. A switch, a
 //!    tick, an interrupt and a call of another CPU use no heap.
 //! 3. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
-//! 4. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it and while no other call is under way ([`cpu_offline`]): the
-//!    counters of a CPU that calls would be touched in its name (step E3).
+//! 4. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it and while no other
+//!    call is under way ([`cpu_offline`]): the counters of a CPU that calls would be touched in its name (step E3).
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, CPUS, gic};

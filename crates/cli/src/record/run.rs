@@ -363,12 +363,13 @@ impl<'a> RecordRun<'a> {
         let by_service = recorder.lives() > 0;
         let gap = recorder.gap();
         let target_ended = self.ends.as_ref().and_then(EventEndWatch::message);
+        let (progress, files) = (recorder.progress(), self.files.count());
         if self.options.json {
             let ended = Ended {
-                progress: recorder.progress(),
+                progress,
                 written_bytes: written,
                 file,
-                files: self.files.count(),
+                files,
                 ring_bytes,
                 service: self.session.shared_through().filter(|_| by_service),
                 gap,
@@ -383,7 +384,7 @@ impl<'a> RecordRun<'a> {
         }
         let place = file.unwrap_or(Path::new("standard output"));
         let rings = if by_service { Rings::OfService } else { Rings::OnCpus(rings) };
-        let lines = messages::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
+        let lines = messages::summary(&progress, written, place, files, (ring_bytes, rings));
         if !gap.is_zero() {
             write_stderr(&format!(
                 "pmux record: the service was away: nothing was recorded for {:.1} s",

@@ -44,10 +44,10 @@ pub(super) struct Scratch {
 impl Scratch {
     /// For a group of so many events.
     pub(super) fn reserve(&mut self, events: usize) {
-        self.wanted.reserve(events.saturating_sub(self.wanted.len()));
-        self.scarce.reserve(events.saturating_sub(self.scarce.len()));
-        self.allowed.reserve(events.saturating_sub(self.allowed.len()));
-        self.slots.reserve(events.saturating_sub(self.slots.len()));
+        self.wanted.reserve(events);
+        self.scarce.reserve(events);
+        self.allowed.reserve(events);
+        self.slots.reserve(events);
     }
 }
 

@@ -171,9 +171,9 @@ pub struct Batch {
 impl Batch {
     /// Makes room for a reading of a group of so many events.
     pub fn reserve_group(&mut self, events: usize) {
-        self.members.reserve(events.saturating_sub(self.members.len()));
-        self.leases.reserve(events.saturating_sub(self.leases.len()));
-        self.readings.reserve(events.saturating_sub(self.readings.len()));
+        self.members.reserve(events);
+        self.leases.reserve(events);
+        self.readings.reserve(events);
     }
 }
 

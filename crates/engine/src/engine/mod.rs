@@ -212,7 +212,7 @@ impl<H: Host> Engine<H> {
             stray: 0,
             turn: 0,
             introduced: Vec::new(),
-            largest_group: 0,
+            largest_group: 1,
             disagreements: Disagreements::default(),
             shares: Index::default(),
         };
@@ -221,7 +221,7 @@ impl<H: Host> Engine<H> {
             let cell = ContextCell::new(key, host.bank(key));
             let presence = if registry.online.contains(CpuId(cpu)) { Presence::On(CpuId(cpu)) } else { Presence::Out };
             cell.transact(&host, &cell, |context, step| context.meet(presence, step), |(), _| ());
-            cell.reserve(1);
+            cell.reserve(registry.largest_group);
             Arc::new(cell)
         };
         let cores = (0..host.cpus()).map(core).collect();

@@ -240,17 +240,16 @@ impl<H: Host> Engine<H> {
         if self.cores.is_empty() {
             return;
         }
-        let known = self.registry.with(|registry| {
-            let index = usize::from(pmu.0);
-            if registry.introduced.len() <= index {
-                registry.introduced.resize(index + 1, false);
-            }
-            core::mem::replace(&mut registry.introduced[index], true)
-        });
-        if !known {
-            for cell in &self.cores {
-                cell.place.with(|place| place.core.ensure(pmu, caps));
-            }
+        let index = usize::from(pmu.0);
+        if !self.registry.with(|registry| registry.introduced.get(index).copied().unwrap_or_default()) {
+            self.cores.iter().for_each(|cell| cell.place.with(|place| place.core.ensure(pmu, caps)));
+            // Not before: another caller relies on it.
+            self.registry.with(|registry| {
+                if registry.introduced.len() <= index {
+                    registry.introduced.resize(index + 1, false);
+                }
+                registry.introduced[index] = true;
+            });
         }
     }
 }

@@ -102,7 +102,7 @@ proptest! {
                     }
                 },
                 Act::Leave(view) => if let Some(view) = pick(view, &models) {
-                    let _gone = share.leave(models.remove(view).key);
+                    share.leave(models.remove(view).key);
                 },
                 Act::Run(ns) => run(&share, &mut master, &mut models, ns),
             }
@@ -129,7 +129,7 @@ proptest! {
             }
         }
         for model in models {
-            let _gone = share.leave(model.key);
+            share.leave(model.key);
         }
         prop_assert!(share.is_idle() && share.views() == 0);
         prop_assert!((0..EVENTS).all(|event| share.counting(event) == 0));
@@ -153,7 +153,7 @@ fn what_an_event_that_ended_has_seen_must_be_read_only_where_others_go_on() {
 fn a_view_that_is_gone_answers_nothing() {
     let mut share = Share::new(2);
     let key = share.join(Subscriber::new(0, 2));
-    let _gone = share.leave(key);
+    share.leave(key);
     share.enable(key, Which::All, &[]);
     share.reset(key, 0, &Count::default());
     assert_eq!((share.seen(key, 0, &Seen::default()), share.stance(key, 0), share.place(key)), (None, None, None));

@@ -23,9 +23,8 @@ fn machine() -> Engine<Host> {
 
 /// So many groups of so many events each, that count.
 fn open(engine: &Engine<Host>, task: TaskId, pmu: PmuId, groups: u64, events: u64) -> Vec<Opened> {
-    let of = |first: u64| (0..events).map(|event_number| event(1 + first + event_number)).collect::<Vec<_>>();
-    let open = |first| engine.open(&group(pmu, &of(first)), Target::task(task)).unwrap();
-    (0..groups).map(open).inspect(|opened| engine.enable_group(opened.group).unwrap()).collect()
+    let of = |first: u64| (0..events).map(|number| event(1 + first + number)).collect::<Vec<_>>();
+    (0..groups).map(|first| engine.open_enabled(&group(pmu, &of(first)), Target::task(task))).collect()
 }
 
 fn context(engine: &Engine<Host>, task: TaskId) -> TaskContext<Host> {
@@ -38,9 +37,9 @@ fn nothing(what: &str, f: impl FnOnce()) {
     assert_eq!(allocated.count_current, 0, "{what} frees: {allocated:?}");
 }
 
-fn come(engine: &Engine<Host>, out: Option<&TaskContext<Host>>, next: &TaskContext<Host>) {
+fn come(engine: &Engine<Host>, task: &TaskContext<Host>) {
     engine.host().place(ContextKey::Task(TASK), Presence::On(CPU));
-    nothing("a switch", || engine.switch(CPU, out, Some(next)));
+    nothing("a switch", || engine.switch(CPU, None, Some(task)));
 }
 
 #[test]
@@ -49,7 +48,7 @@ fn the_first_switch_of_five_software_events() {
         let engine = machine();
         open(&engine, TASK, PLENTY, groups, events);
         let context = context(&engine, TASK);
-        come(&engine, None, &context);
+        come(&engine, &context);
         nothing("a tick", || engine.tick(CPU));
         nothing("a switch away", || engine.switch(CPU, Some(&context), None));
     }
@@ -61,7 +60,7 @@ fn the_first_contended_tick() {
         let engine = machine();
         open(&engine, TASK, pmu, groups, events);
         let context = context(&engine, TASK);
-        come(&engine, None, &context);
+        come(&engine, &context);
         for _ in 0..3 {
             nothing("a tick", || engine.tick(CPU));
         }
@@ -76,7 +75,7 @@ fn the_first_switch_between_tasks_that_wait() {
     open(&engine, one, SCARCE, 3, 2);
     open(&engine, other, SCARCE, 3, 2);
     let [one, other] = [one, other].map(|task| context(&engine, task));
-    come(&engine, None, &one);
+    come(&engine, &one);
     nothing("a switch", || engine.switch(CPU, Some(&one), Some(&other)));
     nothing("a tick", || engine.tick(CPU));
     nothing("a switch back", || engine.switch(CPU, Some(&other), Some(&one)));
@@ -87,7 +86,7 @@ fn the_first_interrupt() {
     let engine = machine();
     open(&engine, TASK, SCARCE, 2, 1);
     let context = context(&engine, TASK);
-    come(&engine, None, &context);
+    come(&engine, &context);
     engine.host().run_on(0, Some(TASK.0), 1 << 33);
     nothing("an interrupt", || engine.counters_interrupted(CPU));
 }
@@ -97,7 +96,7 @@ fn served(what: &'static str, groups: u64, ask: fn(&Engine<Host>, &[Opened])) {
     let engine = Arc::new(machine());
     let opened = open(&engine, TASK, SCARCE, groups, 2);
     let context = context(&engine, TASK);
-    come(&engine, None, &context);
+    come(&engine, &context);
     let asks = Arc::new(AtomicBool::new(true));
     let other = {
         let (engine, asks) = (Arc::clone(&engine), Arc::clone(&asks));

@@ -24,6 +24,7 @@ mod threads;
 use super::Census;
 use crate::inherit::FamilyError;
 use crate::testing::Machine;
+use crate::testing::locks::LockKind;
 use crate::{Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
 use alloc::vec::Vec;
 
@@ -43,13 +44,15 @@ fn close_all(engine: &Engine<Machine>, groups: &[&Opened]) {
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
-impl Engine<Machine> {
+impl<K: LockKind> Engine<Machine<K>> {
     fn open_enabled(&self, spec: &GroupSpec, target: Target) -> Opened {
         let opened = self.open(spec, target).unwrap();
         self.enable_group(opened.group).unwrap();
         opened
     }
+}
 
+impl Engine<Machine> {
     /// A record says that a relative forked.
     fn child_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), FamilyError> {
         self.with_family(family, |family| family.fork(parent, child, at).map(|_| ())).unwrap_or(Ok(()))
