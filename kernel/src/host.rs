@@ -3,15 +3,13 @@
 //! What it is: [`Machine`] is the traits; the functions below are what the scheduler, the timer and system calls call. Read first:
 //! [`switch`], then [`with`].
 //!
-//! **Four rules** with which the engine must be called as it is today:
+//! **Three rules** with which the engine must be called as it is today:
 //!
-//! 1. The caller stays on its CPU until the call returns ([`with`]): whether it reaches the counters of a CPU is asked before they are
-//!    touched. It goes when a call asks again under the lock (step E3).
-//! 2. The heap may be used with interrupts off: opening and closing grow and shrink tables under locks that turn them off. A switch, a
+//! 1. The heap may be used with interrupts off: opening and closing grow and shrink tables under locks that turn them off. A switch, a
 //!    tick, an interrupt and a call of another CPU use no heap.
-//! 3. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
-//! 4. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it and while no other
-//!    call is under way ([`cpu_offline`]): the counters of a CPU that calls would be touched in its name (step E3).
+//! 2. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
+//! 3. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it
+//!    ([`cpu_offline`]): what reads its counters for the last time has to be there. Others may call meanwhile. This rule stays.
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, CPUS, gic};
@@ -19,7 +17,6 @@ use crate::hw_breakpoint::{self, Watchpoints};
 use crate::pmu::{Counters, Pmuv3};
 use crate::sched;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pmux_engine::engine::Exec;
 use pmux_engine::hw_breakpoint::DebugRegisters;
 use pmux_engine::pmu::{PmuModel, PmuTable, Slot};
@@ -149,53 +146,15 @@ pub fn is_made() -> bool {
     ENGINE.get().is_some()
 }
 
-/// Calls the engine from a task, which stays on its CPU until it returns (rule 1).
+/// Calls the engine from a task, which may come to another CPU meanwhile.
 ///
 /// # Panics
 /// Before [`init`].
 pub fn with<R>(work: impl FnOnce(&Engine<Machine>) -> R) -> R {
-    let engine = ENGINE.get().expect("the engine has been made");
-    loop {
-        CALLS.fetch_add(1, Ordering::AcqRel);
-        if !CPU_GOES.load(Ordering::Acquire) {
-            break;
-        }
-        CALLS.fetch_sub(1, Ordering::AcqRel);
-        sched::schedule();
-    }
-    let here = sched::stay();
-    let result = work(engine);
-    drop(here);
-    CALLS.fetch_sub(1, Ordering::AcqRel);
-    result
+    work(ENGINE.get().expect("the engine has been made"))
 }
 
-/// No call is under way while it lives.
-pub struct Quiet;
-
-/// Waits until no call is under way, and lets none begin.
-pub fn quiet() -> Quiet {
-    while CPU_GOES.swap(true, Ordering::AcqRel) {
-        sched::schedule();
-    }
-    while CALLS.load(Ordering::Acquire) > 0 {
-        sched::schedule();
-    }
-    Quiet
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        CPU_GOES.store(false, Ordering::Release);
-    }
-}
-
-/// Calls that are under way.
-static CALLS: AtomicU32 = AtomicU32::new(0);
-/// A CPU goes offline: no call begins.
-static CPU_GOES: AtomicBool = AtomicBool::new(false);
-
-/// A task gets its events anew (rule 3).
+/// A task gets its events anew (rule 2).
 pub fn refresh(pid: u64) {
     let events = with(|engine| engine.task_context(task(pid)));
     sched::set_events(pid, events);
@@ -296,7 +255,7 @@ pub fn cpu_online() {
     }
 }
 
-/// This CPU goes, with no task on it, and while there is a [`Quiet`] (rule 4).
+/// This CPU goes, with no task on it (rule 3).
 pub fn cpu_offline() {
     if let Some(engine) = ENGINE.get() {
         engine.cpu_offline(here());

@@ -1,4 +1,4 @@
-//! A small kernel: four CPUs, preemptive tasks at EL0, `fork`, `exec`, `exit`. pmux's engine is to run in it.
+//! A small kernel: four CPUs, preemptive tasks at EL0, `fork`, `exec`, `exit`. pmux's engine counts in it.
 //!
 //! What it is: [`arch`] is the machine, [`sched`] decides which task runs where, [`trap`] is where exceptions and system calls come
 //! in, [`program`] loads programs, [`report`] tries all of it and prints what it found. Read first: [`start`].

@@ -36,8 +36,6 @@ pub struct Task {
     space: IrqLock<Option<Arc<AddressSpace>>>,
     /// The CPUs that it may run on.
     affinity: AtomicU32,
-    /// The only CPU that it may run on for now ([`stay`]), or [`NOWHERE`].
-    stays_on: AtomicU32,
     /// The CPU that it runs on, or [`NOWHERE`].
     on_cpu: AtomicU32,
     events: IrqLock<Option<TaskEvents>>,
@@ -91,7 +89,6 @@ impl Task {
             context,
             space: IrqLock::new(space),
             affinity: AtomicU32::new(affinity),
-            stays_on: AtomicU32::new(NOWHERE),
             on_cpu: AtomicU32::new(NOWHERE),
             events: IrqLock::new(None),
             status: AtomicU64::new(RUNS),
@@ -121,10 +118,7 @@ impl Task {
     }
 
     fn may_run_on(&self, cpu: usize) -> bool {
-        match self.stays_on.load(Ordering::Relaxed) {
-            NOWHERE => self.affinity.load(Ordering::Relaxed) >> cpu & 1 == 1,
-            only => only == cpu as u32,
-        }
+        self.affinity.load(Ordering::Relaxed) >> cpu & 1 == 1
     }
 }
 
@@ -137,26 +131,6 @@ impl Drop for Task {
 /// How many tasks there are, with ended ones whose status may still be asked for.
 pub fn tasks() -> u64 {
     BY_PID.lock().len() as u64
-}
-
-/// The task that runs here stays on this CPU while this lives.
-pub struct Stays {
-    task: Arc<Task>,
-    before: u32,
-}
-
-/// The task that calls stays on its CPU.
-pub fn stay() -> Stays {
-    let _off = InterruptsOff::new();
-    let task = current();
-    let before = task.stays_on.swap(arch::cpu() as u32, Ordering::Relaxed);
-    Stays { task, before }
-}
-
-impl Drop for Stays {
-    fn drop(&mut self) {
-        self.task.stays_on.store(self.before, Ordering::Relaxed);
-    }
 }
 
 /// The CPU that a task runs on.
@@ -459,8 +433,6 @@ pub fn is_online(cpu: usize) -> bool {
 /// Has a CPU give its tasks away and switch itself off. Waits for it, and for one that comes to be there first; not for the CPU that
 /// calls.
 pub fn offline(cpu: usize) {
-    // A task within a call stays on its CPU: it has to be through before that goes.
-    let quiet = host::quiet();
     // One that comes says at the end that it is online: after this, it would be forgotten that it is to go.
     while CPU[cpu].online.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         schedule();
@@ -469,7 +441,6 @@ pub fn offline(cpu: usize) {
         gic::call(cpu);
         schedule();
     }
-    drop(quiet);
 }
 
 /// From now on CPUs without tasks have no ticks, or have them again; events of such a CPU take no turns meanwhile.

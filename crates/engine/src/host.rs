@@ -118,7 +118,8 @@ pub trait Host: PmuTable + Send + Sync {
         f();
     }
 
-    /// Whether the caller may touch the registers of `cpu` from where it is; by default it may.
+    /// Whether the caller may touch the registers of `cpu` from where it is; by default it may. The engine asks with the lock of the bank
+    /// held, too: where that keeps the caller on its CPU, as a lock does that turns interrupts off, a task may be moved at any other time.
     fn reaches(&self, cpu: CpuId) -> bool {
         let _ = cpu;
         true

@@ -185,6 +185,14 @@ impl Context {
         }
     }
 
+    /// A group is about to be detached: nothing of it counts from now on, whatever is asked of it until then.
+    pub fn retire_group(&mut self, group: GroupKey, step: Step<'_>) {
+        for index in (0..self.group_len(group)).rev() {
+            let Some(key) = self.member_at(group, index) else { continue };
+            self.retire_member(key, Gone::Everything, step);
+        }
+    }
+
     fn retire_member(&mut self, key: EventKey, gone: Gone, step: Step<'_>) {
         let Some(member) = self.members.get(key) else { return };
         let follows = gone == Gone::Task && member.delegates(Delegated::INHERITANCE);

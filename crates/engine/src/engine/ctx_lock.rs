@@ -11,7 +11,7 @@
 //! Linux: `perf_ctx_lock`, `perf_event_ctx_lock` (kernel/events/core.c).
 
 use super::Engine;
-use super::ipi::{CallQueue, RemoteOp, Work};
+use super::ipi::{CallQueue, NotDone, RemoteOp, Work};
 use crate::context::{Batch, Context, CpuContext, Ctx, Job, Order, Outcome, Report, Step};
 use crate::host::Host;
 use crate::id::{CpuId, Nanos};
@@ -55,6 +55,15 @@ pub(super) enum Purpose {
     Reading,
     /// Anything else.
     Change,
+}
+
+/// Whether the caller may touch the counters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It is on their CPU, or touches none.
+    Given,
+    /// It may have come to another CPU meanwhile: that is asked once more, when it can't any longer.
+    Asked,
 }
 
 /// The banks of a core's contexts.
@@ -169,18 +178,16 @@ impl<H: Host> ContextCell<H> {
         let mut f = Some(f);
         let mut boxed: Option<Work> = None;
         loop {
-            let away = self.place.with(|place| place.away);
-            let cpu = away.or(match self.key {
-                ContextKey::Cpu(cpu) => Some(cpu),
-                ContextKey::Task(_) => None,
-            });
-            let core: &Self = away.and_then(|cpu| engine.core(cpu)).unwrap_or(self);
-            let out_of_reach = cpu.filter(|&cpu| engine.core(cpu).is_some() && !engine.host.reaches(cpu));
-            if let Some(cpu) = out_of_reach.filter(|&cpu| engine.is_online(cpu)) {
+            let core: &Self = self.core_of(engine).map_or(self, |core| core);
+            if let ContextKey::Cpu(cpu) = core.key
+                && !core.is_in_reach(&engine.host)
+            {
                 let work = boxed.take().or_else(|| f.take().map(|f| Box::new(f) as Work));
                 let Some(work) = work else { return self.look(engine, look) };
                 match core.send(&engine.host, cpu, self, RemoteOp::Step(work)) {
-                    Err(RemoteOp::Step(work)) => boxed = Some(work),
+                    Err(NotDone::Missed(RemoteOp::Step(work)) | NotDone::Offline(RemoteOp::Step(work))) => {
+                        boxed = Some(work);
+                    }
                     _ => return self.look(engine, look),
                 }
             } else {
@@ -190,7 +197,9 @@ impl<H: Host> ContextCell<H> {
                     (None, None) => {}
                 };
                 if let Some(((), seen)) =
-                    core.transact_in((purpose, None), &engine.host, self, step, |(), context| look(context))
+                    core.transact_in((purpose, None, Reach::Asked), &engine.host, self, step, |(), context| {
+                        look(context)
+                    })
                 {
                     return seen;
                 }
@@ -230,7 +239,7 @@ impl<H: Host> ContextCell<H> {
             let look = |result: &Option<R>, context: &Context| result.as_ref().map(|result| look(result, context));
             let room = room.as_deref_mut();
             if let Some((Some(result), Some(seen))) =
-                core.transact_in((Purpose::Change, room), &engine.host, self, step, look)
+                core.transact_in((Purpose::Change, room, Reach::Given), &engine.host, self, step, look)
             {
                 return (result, seen);
             }
@@ -246,19 +255,22 @@ impl<H: Host> ContextCell<H> {
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.transact_in((Purpose::Change, None), host, whose, f, look)
+        self.transact_in((Purpose::Change, None, Reach::Given), host, whose, f, look)
     }
 
     /// The same, with orders and results in `room` where that is lent.
     fn transact_in<R, S>(
         &self,
-        (purpose, room): (Purpose, Option<&mut Todo>),
+        (purpose, room, reach): (Purpose, Option<&mut Todo>, Reach),
         host: &H,
         whose: &Self,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
         self.seat.with(|PmuGuard { banks, todo, steps }| {
+            if reach == Reach::Asked && !self.is_in_reach(host) {
+                return None;
+            }
             let seat = (banks, room.unwrap_or(todo), steps);
             let step = Step { now: host.now(), pmus: host };
             let take = |place: &mut CtxState<H>| {

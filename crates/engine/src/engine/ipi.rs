@@ -3,7 +3,8 @@
 //! What it is: steps that must be taken on another CPU wait in its core's mailbox; the thread that sends one rings the doorbell and
 //! waits. A doorbell that rings late makes the sender wait longer; one that rings twice or for nothing finds nothing.
 //!
-//! **Invariant:** a step is taken once or not at all, on the CPU where its counters are; its sender always learns which.
+//! **Invariant:** a step is taken once or not at all, on the CPU where its counters are; its sender always learns which. The queue of a
+//! CPU takes no call while that is offline, and none is left in it then.
 //!
 //! Linux: `event_function_call`, `cpu_function_call`, `smp_call_function_single` (kernel/events/core.c, kernel/smp.c).
 
@@ -13,6 +14,7 @@ use crate::context::{Context, Step};
 use crate::host::Host;
 use crate::id::CpuId;
 use crate::lock::LockCell;
+use crate::target::ContextKey;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -28,17 +30,26 @@ pub(super) enum RemoteOp {
     Leave,
 }
 
+/// Why a call was not carried out; with what it was about.
+pub(super) enum NotDone {
+    /// The context was not there any more.
+    Missed(RemoteOp),
+    /// The CPU is offline.
+    Offline(RemoteOp),
+}
+
 /// Letters, in the order in which they came.
 pub(super) struct CallQueue<H: Host> {
+    /// Whether the CPU serves it. It changes while the counters of the CPU are held ([`ContextCell::seat`]).
+    open: bool,
     sent: u64,
     letters: VecDeque<RemoteCall<H>>,
 }
 
 struct RemoteCall<H: Host> {
     ticket: u64,
-    whose: Arc<ContextCell<H>>,
     /// `None` while it is being carried out.
-    errand: Option<RemoteOp>,
+    what: Option<(Arc<ContextCell<H>>, RemoteOp)>,
     status: Status,
 }
 
@@ -52,32 +63,43 @@ enum Status {
 
 impl<H: Host> Default for CallQueue<H> {
     fn default() -> Self {
-        Self { sent: 0, letters: VecDeque::new() }
+        Self { open: false, sent: 0, letters: VecDeque::new() }
     }
 }
 
 impl<H: Host> CallQueue<H> {
-    fn put(&mut self, whose: Arc<ContextCell<H>>, errand: RemoteOp) -> u64 {
+    /// # Errors
+    /// It comes back where the CPU is offline.
+    fn put(&mut self, whose: Arc<ContextCell<H>>, errand: RemoteOp) -> Result<u64, RemoteOp> {
+        if !self.open {
+            return Err(errand);
+        }
         self.sent += 1;
         let ticket = self.sent;
-        self.letters.push_back(RemoteCall { ticket, whose, errand: Some(errand), status: Status::Waiting });
-        ticket
+        self.letters.push_back(RemoteCall { ticket, what: Some((whose, errand)), status: Status::Waiting });
+        Ok(ticket)
     }
 
     /// The next letter that no thread has opened.
     fn open(&mut self) -> Option<(u64, Arc<ContextCell<H>>, RemoteOp)> {
         self.letters.iter_mut().filter(|letter| letter.status == Status::Waiting).find_map(|letter| {
-            let errand = letter.errand.take()?;
-            Some((letter.ticket, Arc::clone(&letter.whose), errand))
+            let (whose, errand) = letter.what.take()?;
+            Some((letter.ticket, whose, errand))
         })
     }
 
-    /// Puts a letter back for its sender, who throws it away: nothing is freed where the doorbell rings.
-    fn answer(&mut self, ticket: u64, errand: RemoteOp, status: Status) {
+    /// Puts a letter back for its sender, who throws it away: nothing is freed where the doorbell rings, the context neither.
+    fn answer(&mut self, ticket: u64, what: (Arc<ContextCell<H>>, RemoteOp), status: Status) {
         if let Some(letter) = self.letters.iter_mut().find(|letter| letter.ticket == ticket) {
-            letter.errand = Some(errand);
+            letter.what = Some(what);
             letter.status = status;
         }
+    }
+
+    /// Takes no more calls, if none waits; returns whether that is so.
+    fn close(&mut self) -> bool {
+        self.open &= self.letters.iter().any(|letter| letter.status == Status::Waiting);
+        !self.open
     }
 
     fn is_answered(&self, ticket: u64) -> bool {
@@ -94,19 +116,49 @@ impl<H: Host> ContextCell<H> {
     /// Has something done on this core, which is that of `cpu`, and waits for it.
     ///
     /// # Errors
-    /// The errand comes back where the context was not there any more.
-    pub(super) fn send(&self, host: &H, cpu: CpuId, whose: &Arc<Self>, errand: RemoteOp) -> Result<(), RemoteOp> {
-        let ticket = self.mail.with(|mail| mail.put(Arc::clone(whose), errand));
+    /// The errand comes back, with the reason.
+    pub(super) fn send(&self, host: &H, cpu: CpuId, whose: &Arc<Self>, errand: RemoteOp) -> Result<(), NotDone> {
+        let ticket = self.mail.with(|mail| mail.put(Arc::clone(whose), errand)).map_err(NotDone::Offline)?;
         host.send_ipi(cpu);
         host.wait(&mut || self.mail.with(|mail| mail.is_answered(ticket)));
         match self.mail.with(|mail| mail.fetch(ticket)) {
-            Some(RemoteCall { status: Status::Missed, errand: Some(errand), .. }) => Err(errand),
+            Some(RemoteCall { status: Status::Missed, what: Some((_, errand)), .. }) => Err(NotDone::Missed(errand)),
             _ => Ok(()),
         }
     }
 }
 
+impl<H: Host> ContextCell<H> {
+    /// Whether the caller may touch the counters of this core: it is on its CPU, or that is offline and has none. While the seat is held
+    /// that stays so, on a host where its lock keeps the caller on its CPU.
+    pub(super) fn is_in_reach(&self, host: &H) -> bool {
+        match self.key {
+            ContextKey::Cpu(cpu) => host.reaches(cpu) || self.mail.with(|mail| !mail.open),
+            ContextKey::Task(_) => true,
+        }
+    }
+
+    /// The CPU of this core serves calls from now on.
+    pub(super) fn open_queue(&self) {
+        self.seat.with(|_| self.mail.with(|mail| mail.open = true));
+    }
+
+    /// It serves none any more, if none waits and no task is there; returns whether that is so.
+    fn close_queue(&self) -> bool {
+        self.seat.with(|_| self.place.with(|place| place.guest.is_none()) && self.mail.with(CallQueue::close))
+    }
+}
+
 impl<H: Host> Engine<H> {
+    /// A CPU goes offline: who calls it later finds that out. Called on that CPU.
+    pub(super) fn stop_serving(&self, cpu: CpuId) {
+        let Some(core) = self.core(cpu) else { return };
+        while !core.close_queue() {
+            self.handle_ipi(cpu);
+            self.send_guest_home(cpu);
+        }
+    }
+
     /// Does what waits for this CPU. Called by the host on that CPU, some time after [`Host::send_ipi`]; once too often does no
     /// harm. It neither sleeps nor allocates.
     pub fn handle_ipi(&self, cpu: CpuId) {
@@ -116,11 +168,11 @@ impl<H: Host> Engine<H> {
                 RemoteOp::Step(work) => {
                     core.transact(&self.host, &whose, |context, step| work(context, step), |(), _| ()).is_some()
                 }
-                RemoteOp::Enter => self.enter_here(cpu, &whose),
+                RemoteOp::Enter => self.enter_here(cpu, &whose).unwrap_or(false),
                 RemoteOp::Leave => self.leave_here(cpu, &whose),
             };
             let status = if done { Status::Done } else { Status::Missed };
-            core.mail.with(|mail| mail.answer(ticket, errand, status));
+            core.mail.with(|mail| mail.answer(ticket, (whose, errand), status));
         }
     }
 }

@@ -222,6 +222,9 @@ impl<H: Host> Engine<H> {
             let presence = if registry.online.contains(CpuId(cpu)) { Presence::On(CpuId(cpu)) } else { Presence::Out };
             cell.transact(&host, &cell, |context, step| context.meet(presence, step), |(), _| ());
             cell.reserve(registry.largest_group);
+            if presence != Presence::Out {
+                cell.open_queue();
+            }
             Arc::new(cell)
         };
         let cores = (0..host.cpus()).map(core).collect();

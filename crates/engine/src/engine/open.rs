@@ -191,7 +191,7 @@ impl<H: Host> Engine<H> {
     }
 
     fn take_out(&self, cell: &Arc<ContextCell<H>>, group: GroupKey) {
-        // Off the counters first, where they are; what is left is memory.
+        // Off the counters first, where they are, and for good: another thread may be about to enable it. What is left is memory.
         let detach_memory = |context: &mut Context, step: Step<'_>| {
             let may = self.cores.is_empty() || context.is_off_counters(group);
             if may {
@@ -200,7 +200,7 @@ impl<H: Host> Engine<H> {
             may
         };
         if !cell.step_here(self, detach_memory) {
-            cell.step(self, move |context, step| context.disable_group(group, step));
+            cell.step(self, move |context, step| context.retire_group(group, step));
             cell.step_here(self, |context, step| context.detach(group, step));
         }
         self.leave(cell.key);

@@ -9,7 +9,7 @@
 
 use super::Engine;
 use super::ctx_lock::{Banks, ContextCell, CtxState, Purpose};
-use super::ipi::RemoteOp;
+use super::ipi::{NotDone, RemoteOp};
 use crate::context::{Context, Step};
 use crate::host::Host;
 use crate::id::{CpuId, PmuId, TaskId};
@@ -39,6 +39,9 @@ pub struct Rotation {
     /// How many contexts took it: those in which a group waits for a counter.
     pub contexts: usize,
 }
+
+/// The caller is not on the CPU whose counters it wanted.
+pub(super) struct OutOfReach;
 
 struct Moving<H: Host> {
     cell: Arc<ContextCell<H>>,
@@ -103,7 +106,11 @@ impl<H: Host> Engine<H> {
             return;
         }
         let coming = next.and_then(|next| depart(next, cpu));
-        let gone = exchange(self, core, cpu, coming);
+        let gone = exchange(self, core, cpu, coming).unwrap_or_else(|coming| {
+            // Called on another CPU, against the rules.
+            coming.into_iter().for_each(put_home);
+            None
+        });
         if let Some(out) = out.filter(|out| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(gone, out))) {
             self.note_absence(out);
         }
@@ -115,46 +122,58 @@ impl<H: Host> Engine<H> {
         if cell.look(self, known) {
             return;
         }
-        let presence = self.host.presence(cell.key);
-        match (cell.key, presence) {
-            (ContextKey::Task(_), Presence::On(cpu)) if self.core(cpu).is_some() => self.enter(cell, cpu),
-            _ => {
+        loop {
+            let presence = self.host.presence(cell.key);
+            let core = match (cell.key, presence) {
+                (ContextKey::Task(_), Presence::On(cpu)) => self.core(cpu).map(|core| (cpu, core)),
+                _ => None,
+            };
+            let Some((cpu, core)) = core else {
                 cell.step_here(self, |context, step| context.meet(presence, step));
+                return;
+            };
+            // A task that is on a CPU already has its first event. Where it is not let in, the switch that came in between has said
+            // where the task is. Where the caller or the CPU is not where it was, that is asked once more.
+            let answered = match self.host.reaches(cpu) {
+                true => self.enter_here(cpu, cell).is_ok(),
+                false => !matches!(core.send(&self.host, cpu, cell, RemoteOp::Enter), Err(NotDone::Offline(_))),
+            };
+            if answered {
+                return;
             }
+            core::hint::spin_loop();
         }
     }
 
-    /// A task that is on a CPU already has its first event.
-    fn enter(&self, cell: &Arc<ContextCell<H>>, cpu: CpuId) {
-        if self.host.reaches(cpu) {
-            self.enter_here(cpu, cell);
-        } else if let Some(core) = self.core(cpu) {
-            // Where it was missed, the switch that came in between has said where the task is.
-            let _ = core.send(&self.host, cpu, cell, RemoteOp::Enter);
-        }
-    }
-
-    /// Lets a context in, unless a switch has told of its task meanwhile.
-    pub(super) fn enter_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
-        let Some(core) = self.core(cpu) else { return false };
+    /// Lets a context in, unless a switch has told of its task meanwhile; returns whether it did.
+    ///
+    /// # Errors
+    /// The caller is not on that CPU any more.
+    pub(super) fn enter_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> Result<bool, OutOfReach> {
+        let Some(core) = self.core(cpu) else { return Ok(false) };
         // Another task there: the switch that the host is about to tell of will bring this one in. Unless it is the same
         // task, whose former events are gone.
         let stranger = core.place.with(|place| place.guest.as_ref().is_some_and(|guest| guest.key != cell.key));
         if stranger {
-            return false;
+            return Ok(false);
         }
         let unmet = cell
             .place
             .with(|place| place.core.context(crate::context::Ctx::Cpu).is_some_and(|own| own.presence().is_none()));
-        let Some(coming) = (if unmet { depart(cell, cpu) } else { None }) else { return false };
-        exchange(self, core, cpu, Some(coming));
-        true
+        let Some(coming) = (if unmet { depart(cell, cpu) } else { None }) else { return Ok(false) };
+        match exchange(self, core, cpu, Some(coming)) {
+            Ok(_) => Ok(true),
+            Err(coming) => {
+                coming.into_iter().for_each(put_home);
+                Err(OutOfReach)
+            }
+        }
     }
 
     /// A context without events goes home, if it is a guest.
     pub(super) fn evict(&self, cell: &Arc<ContextCell<H>>) {
         while let Some((cpu, core)) = cell.place.with(|place| place.away).and_then(|cpu| Some((cpu, self.core(cpu)?))) {
-            if self.host.reaches(cpu) || !self.is_online(cpu) {
+            if core.is_in_reach(&self.host) {
                 self.leave_here(cpu, cell);
             } else {
                 let _ = core.send(&self.host, cpu, cell, RemoteOp::Leave);
@@ -165,17 +184,29 @@ impl<H: Host> Engine<H> {
     /// A CPU of shared counters comes or goes: no task is left on one that goes.
     pub(super) fn set_presence(&self, cpu: CpuId, presence: Presence) {
         let Some(core) = self.core(cpu) else { return };
+        if presence != Presence::Out {
+            core.open_queue();
+        }
         self.handle_ipi(cpu);
         if presence == Presence::Out {
-            exchange(self, core, cpu, None);
+            self.send_guest_home(cpu);
         }
         core.transact(&self.host, core, |context, step| context.arrive(presence, step), |_, _| ());
+        if presence == Presence::Out {
+            self.stop_serving(cpu);
+        }
+    }
+
+    /// No task is on a CPU. Called on that CPU.
+    pub(super) fn send_guest_home(&self, cpu: CpuId) {
+        if let Some(core) = self.core(cpu) {
+            let _ = exchange(self, core, cpu, None);
+        }
     }
 
     pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
         let Some(core) = self.core(cpu).filter(|core| is_guest(core, cell)) else { return false };
-        exchange(self, core, cpu, None);
-        true
+        exchange(self, core, cpu, None).is_ok()
     }
 
     /// The timer of a CPU: groups that wait for a counter take turns, and counters that are polled are read before they can wrap
@@ -270,19 +301,39 @@ fn depart<H: Host>(cell: &Arc<ContextCell<H>>, cpu: CpuId) -> Option<Moving<H>> 
     })
 }
 
+/// Puts a context back where it was taken from.
+fn put_home<H: Host>(Moving { cell, context, bank }: Moving<H>) {
+    cell.seat.with(|seat| {
+        seat.banks.own = bank;
+        // Whatever was done to it where it was.
+        seat.steps += 1;
+        cell.place.with(|place| {
+            place.core.fold_child(context);
+            place.away = None;
+        });
+    });
+}
+
 /// Lets a context in, or none, and brings the one that was there home. Returns which one that was.
+///
+/// # Errors
+/// What was to come, where the caller is not on that CPU.
 fn exchange<H: Host>(
     engine: &Engine<H>,
     core: &ContextCell<H>,
     cpu: CpuId,
     coming: Option<Moving<H>>,
-) -> Option<Arc<ContextCell<H>>> {
+) -> Result<Option<Arc<ContextCell<H>>>, Option<Moving<H>>> {
     let host = &engine.host;
-    let (cell, context, bank) = match coming {
-        Some(Moving { cell, context, bank }) => (Some(cell), Some(context), bank),
-        None => (None, None, None),
-    };
     let gone = core.seat.with(|seat| {
+        // No task comes onto a CPU that is offline.
+        if !(if coming.is_some() { host.reaches(cpu) } else { core.is_in_reach(host) }) {
+            return Err(coming);
+        }
+        let (cell, context, bank) = match coming {
+            Some(Moving { cell, context, bank }) => (Some(cell), Some(context), bank),
+            None => (None, None, None),
+        };
         let step = Step { now: host.now(), pmus: host };
         let Banks { guest, leaving, .. } = &mut seat.banks;
         *leaving = core::mem::replace(guest, bank);
@@ -293,17 +344,12 @@ fn exchange<H: Host>(
         };
         let (gone, context) =
             core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.core.dismiss());
-        Some((gone?, context?, seat.banks.leaving.take()))
+        let leaving = seat.banks.leaving.take();
+        Ok(gone.zip(context).map(|(cell, context)| Moving { cell, context, bank: leaving }))
     });
-    let (cell, context, bank) = gone?;
-    cell.seat.with(|seat| {
-        seat.banks.own = bank;
-        // Whatever was done to it where it was.
-        seat.steps += 1;
-        cell.place.with(|place| {
-            place.core.fold_child(context);
-            place.away = None;
-        });
-    });
-    Some(cell)
+    Ok(gone?.map(|gone| {
+        let cell = Arc::clone(&gone.cell);
+        put_home(gone);
+        cell
+    }))
 }

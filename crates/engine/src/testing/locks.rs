@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a violation of what [`crate::host`] says about ranks is a panic in the thread that violates it.
 
+use crate::id::CpuId;
 use crate::lock::{LockCell, Rank};
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,16 @@ pub(crate) trait LockKind: Send + Sync + 'static {
     type Spin<T: Send>: LockCell<T>;
     /// Those of tasks.
     type Sleep<T: Send>: LockCell<T>;
+
+    /// The CPU that the thread plays; `None`: one that reaches everything.
+    fn here() -> Option<CpuId> {
+        super::HERE.get()
+    }
+
+    /// Lets other threads run.
+    fn yield_now() {
+        std::thread::yield_now();
+    }
 }
 
 pub(crate) enum Checked {}

@@ -4,6 +4,7 @@
 
 #[allow(dead_code)] // the checked locks serve the tests, the plain ones the benchmarks
 pub(crate) mod locks;
+pub(crate) mod scheduled;
 
 use crate::cpu_mask::CpuMask;
 use crate::host::Host;
@@ -135,7 +136,7 @@ pub(crate) enum Near {
 }
 
 std::thread_local! {
-    /// The CPU that this thread plays; `None`: one that reaches everything.
+    /// See [`LockKind::here`].
     static HERE: std::cell::Cell<Option<CpuId>> = const { std::cell::Cell::new(None) };
 }
 
@@ -311,14 +312,23 @@ impl<K: LockKind> Machine<K> {
 
 pub(crate) struct Bank {
     key: ContextKey,
+    here: fn() -> Option<CpuId>,
     width: [u8; PMUS],
     world: Arc<World>,
     registers: Arc<Mutex<Registers>>,
 }
 
 impl Bank {
-    fn with<R>(&self, lease: Lease, f: impl FnOnce(&mut Register) -> R) -> R {
+    /// The registers of a CPU are touched there only.
+    fn touched(&self) {
         locks::touched_counters();
+        if let (ContextKey::Cpu(cpu), Some(here)) = (self.key, (self.here)()) {
+            assert_eq!(cpu, here, "registers of the one are touched on the other");
+        }
+    }
+
+    fn with<R>(&self, lease: Lease, f: impl FnOnce(&mut Register) -> R) -> R {
+        self.touched();
         let mut registers = lock(&self.registers);
         let register = registers.of(lease).and_then(Option::as_mut).filter(|it| it.generation == lease.generation);
         let Some(register) = register else { panic!("{lease:?} reached the bank, which does not hold it") };
@@ -339,7 +349,7 @@ impl Drop for Bank {
 
 impl CounterBank for Bank {
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
-        locks::touched_counters();
+        self.touched();
         if program.spec.attr.config1 == TAKEN {
             return Err(BankError::SlotsExhausted);
         }
@@ -480,7 +490,7 @@ impl<K: LockKind> Host for Machine<K> {
     }
 
     fn reaches(&self, cpu: CpuId) -> bool {
-        HERE.get().is_none_or(|here| here == cpu)
+        K::here().is_none_or(|here| here == cpu)
     }
 
     fn send_ipi(&self, cpu: CpuId) {
@@ -491,7 +501,7 @@ impl<K: LockKind> Host for Machine<K> {
     fn wait(&self, done: &mut dyn FnMut() -> bool) {
         locks::called("wait");
         while !done() {
-            std::thread::yield_now();
+            K::yield_now();
         }
     }
 
@@ -510,7 +520,7 @@ impl<K: LockKind> Host for Machine<K> {
         locks::called("bank");
         let registers = Arc::clone(lock(&self.world.registers).entry(key).or_default());
         let width = self.pmus.each_ref().map(|pmu| pmu.0.width_bits);
-        Bank { key, width, world: Arc::clone(&self.world), registers }
+        Bank { key, here: K::here, width, world: Arc::clone(&self.world), registers }
     }
 
     fn presence(&self, key: ContextKey) -> Presence {

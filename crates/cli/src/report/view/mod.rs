@@ -107,6 +107,10 @@ pub(super) fn run(
     let no_terminal = |error: io::Error| failed(format!("the terminal can't be used: {error}; --stdio prints a table"));
     spawn_signals(sender.clone()).map_err(no_terminal)?;
     let mut screen = Screen::enter(place).map_err(no_terminal)?;
+    // The first poll asks to be told of a new size: what the size was before that may not be true any more.
+    let _ = event::poll(Duration::ZERO);
+    let (columns, lines) = columns_and_lines();
+    state.act(Action::Resize(columns, lines));
     spawn_input(sender).map_err(no_terminal)?;
     loop {
         screen.draw(&state, theme).map_err(no_terminal)?;

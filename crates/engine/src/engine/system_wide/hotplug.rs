@@ -33,6 +33,9 @@ impl<H: Host> Engine<H> {
     ///
     /// Call it while the CPU's counters can still be read, if that can be had; otherwise the last values that were read
     /// count. It waits for sets that are being opened or switched.
+    ///
+    /// On a host with [`Host::cpus`] the CPU calls it itself, as a task. Other threads may call the engine meanwhile: who asks for this
+    /// CPU's counters is served until they are closed, and finds out afterwards that it is offline. A task that is still there goes home.
     pub fn cpu_offline(&self, cpu: CpuId) {
         self.hotplug.with(|()| {
             self.registry.with(|registry| registry.online.remove(cpu));
@@ -49,7 +52,8 @@ impl<H: Host> Engine<H> {
 
     /// A CPU came online: every set that is meant for it is opened there too, and counts if it is armed.
     ///
-    /// A refusal is kept with the set and shows in its readings.
+    /// A refusal is kept with the set and shows in its readings. On a host with [`Host::cpus`] the CPU calls it itself, as a task, before
+    /// any other task is switched in there.
     pub fn cpu_online(&self, cpu: CpuId) {
         self.hotplug.with(|()| {
             self.registry.with(|registry| registry.online.insert(cpu));

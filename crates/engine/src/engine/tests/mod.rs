@@ -14,6 +14,7 @@ mod many;
 mod model;
 mod random;
 mod recovery;
+mod remote_calls;
 mod rings;
 mod sets;
 mod shared;

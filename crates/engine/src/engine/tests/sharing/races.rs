@@ -5,34 +5,13 @@
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
-use crate::lock::LockCell;
 use crate::target::ContextKey;
-use crate::testing::locks::LockKind;
+use crate::testing::scheduled::{Scheduled, schedules};
 use crate::testing::{Machine, Near, PLENTY, flagged, group};
 use crate::{Engine, EventId, GroupId, ModifyError, Sharing, Target, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
-use shuttle::sync::Mutex;
-
-/// Locks at which the scheduler decides.
-enum Scheduled {}
-
-struct Lock<T>(Mutex<T>);
-
-impl<T: Send> LockCell<T> for Lock<T> {
-    fn new(value: T) -> Self {
-        Self(Mutex::new(value))
-    }
-    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.0.lock().unwrap())
-    }
-}
-
-impl LockKind for Scheduled {
-    type Spin<T: Send> = Lock<T>;
-    type Sleep<T: Send> = Lock<T>;
-}
 
 type Racer = Engine<Machine<Scheduled>>;
 
@@ -63,8 +42,6 @@ fn latecomer(engine: &Racer) -> (GroupId, Vec<EventId>, [u64; 2]) {
 }
 
 fn race(read: fn(&Racer, GroupId, &[EventId]) -> Vec<u64>) {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 20;
     let story = move || {
         let engine: Racer = Machine::engine_on(1, Near::Once).with_sharing(Sharing::On);
         let (group, events, counted) = latecomer(&engine);
@@ -82,8 +59,7 @@ fn race(read: fn(&Racer, GroupId, &[EventId]) -> Vec<u64>) {
         assert_eq!(read_all(&engine, group, &events), [counted[0] + 10, counted[1] + 70], "and it counts on");
         engine.close(group);
     };
-    let scheduler = shuttle::scheduler::RandomScheduler::new(300);
-    shuttle::Runner::new(scheduler, config).run(story);
+    schedules(300, story);
 }
 
 fn read_all(engine: &Racer, _: GroupId, events: &[EventId]) -> Vec<u64> {
@@ -108,8 +84,6 @@ fn a_read_while_an_event_changes_returns_what_it_counted() {
 /// An event that joins during a change counts what its open asked for, or the change is refused.
 #[test]
 fn no_client_joins_what_comes_to_count_something_else() {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 20;
     let story = || {
         let engine: Arc<Racer> = Arc::new(Machine::engine_on(1, Near::Once).with_sharing(Sharing::On));
         let open = |engine: &Racer| engine.open(&group(PLENTY, &[event(1)]), Target::task(PARENT)).unwrap();
@@ -131,15 +105,12 @@ fn no_client_joins_what_comes_to_count_something_else() {
         };
         assert_eq!([&first, &second].map(|opened| engine.read(opened.events[0]).unwrap().value), expected);
     };
-    let scheduler = shuttle::scheduler::RandomScheduler::new(500);
-    shuttle::Runner::new(scheduler, config).run(story);
+    schedules(500, story);
 }
 
 /// The bank of the machine panics when it is asked about a slot that it does not hold.
 #[test]
 fn a_join_asks_only_about_slots_that_are_held() {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 20;
     let story = || {
         let engine: Arc<Racer> = Arc::new(Machine::engine_on(1, Near::Once).with_sharing(Sharing::On));
         let first = engine.open(&group(PLENTY, &[event(1)]), Target::task(PARENT)).unwrap();
@@ -159,6 +130,5 @@ fn a_join_asks_only_about_slots_that_are_held() {
         engine.close(first.group);
         assert_eq!(engine.host().leased(), 0);
     };
-    let scheduler = shuttle::scheduler::RandomScheduler::new(500);
-    shuttle::Runner::new(scheduler, config).run(story);
+    schedules(500, story);
 }
