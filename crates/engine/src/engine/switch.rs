@@ -8,7 +8,7 @@
 //! Linux: `perf_event_task_sched_out`, `perf_event_task_sched_in`, `perf_event_task_tick` (kernel/events/core.c).
 
 use super::Engine;
-use super::ctx_lock::{Banks, ContextCell, CtxState, Purpose};
+use super::ctx_lock::{Banks, ContextCell, CtxState, PmuGuard, Purpose};
 use super::ipi::{NotDone, RemoteOp};
 use crate::context::{Context, Step};
 use crate::host::Host;
@@ -106,11 +106,8 @@ impl<H: Host> Engine<H> {
             return;
         }
         let coming = next.and_then(|next| depart(next, cpu));
-        let gone = exchange(self, core, cpu, coming).unwrap_or_else(|coming| {
-            // Called on another CPU, against the rules.
-            coming.into_iter().for_each(put_home);
-            None
-        });
+        // The caller is on that CPU.
+        let gone = exchange(self, core, cpu, coming);
         if let Some(out) = out.filter(|out| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(gone, out))) {
             self.note_absence(out);
         }
@@ -161,7 +158,7 @@ impl<H: Host> Engine<H> {
             .place
             .with(|place| place.core.context(crate::context::Ctx::Cpu).is_some_and(|own| own.presence().is_none()));
         let Some(coming) = (if unmet { depart(cell, cpu) } else { None }) else { return Ok(false) };
-        match exchange(self, core, cpu, Some(coming)) {
+        match exchange_if_there(self, core, cpu, Some(coming)) {
             Ok(_) => Ok(true),
             Err(coming) => {
                 coming.into_iter().for_each(put_home);
@@ -200,13 +197,13 @@ impl<H: Host> Engine<H> {
     /// No task is on a CPU. Called on that CPU.
     pub(super) fn send_guest_home(&self, cpu: CpuId) {
         if let Some(core) = self.core(cpu) {
-            let _ = exchange(self, core, cpu, None);
+            exchange(self, core, cpu, None);
         }
     }
 
     pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
         let Some(core) = self.core(cpu).filter(|core| is_guest(core, cell)) else { return false };
-        exchange(self, core, cpu, None).is_ok()
+        exchange_if_there(self, core, cpu, None).is_ok()
     }
 
     /// The timer of a CPU: groups that wait for a counter take turns, and counters that are polled are read before they can wrap
@@ -314,42 +311,60 @@ fn put_home<H: Host>(Moving { cell, context, bank }: Moving<H>) {
     });
 }
 
-/// Lets a context in, or none, and brings the one that was there home. Returns which one that was.
-///
-/// # Errors
-/// What was to come, where the caller is not on that CPU.
+/// Lets a context in, or none, and brings the one that was there home. Returns which one that was. Called on that CPU.
 fn exchange<H: Host>(
     engine: &Engine<H>,
     core: &ContextCell<H>,
     cpu: CpuId,
     coming: Option<Moving<H>>,
-) -> Result<Option<Arc<ContextCell<H>>>, Option<Moving<H>>> {
-    let host = &engine.host;
+) -> Option<Arc<ContextCell<H>>> {
+    let gone = core.seat.with(|seat| exchange_at(engine, core, cpu, seat, coming))?;
+    let cell = Arc::clone(&gone.cell);
+    put_home(gone);
+    Some(cell)
+}
+
+/// The same for a caller that may have come to another CPU.
+///
+/// # Errors
+/// What was to come, where the caller is not on that CPU.
+fn exchange_if_there<H: Host>(
+    engine: &Engine<H>,
+    core: &ContextCell<H>,
+    cpu: CpuId,
+    coming: Option<Moving<H>>,
+) -> Result<(), Option<Moving<H>>> {
     let gone = core.seat.with(|seat| {
         // No task comes onto a CPU that is offline.
-        if !(if coming.is_some() { host.reaches(cpu) } else { core.is_in_reach(host) }) {
-            return Err(coming);
-        }
-        let (cell, context, bank) = match coming {
-            Some(Moving { cell, context, bank }) => (Some(cell), Some(context), bank),
-            None => (None, None, None),
-        };
-        let step = Step { now: host.now(), pmus: host };
-        let Banks { guest, leaving, .. } = &mut seat.banks;
-        *leaving = core::mem::replace(guest, bank);
-        let switch = |place: &mut CtxState<H>| {
-            let gone = core::mem::replace(&mut place.guest, cell);
-            place.core.switch(cpu, context, step);
-            gone
-        };
-        let (gone, context) =
-            core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.core.dismiss());
-        let leaving = seat.banks.leaving.take();
-        Ok(gone.zip(context).map(|(cell, context)| Moving { cell, context, bank: leaving }))
-    });
-    Ok(gone?.map(|gone| {
-        let cell = Arc::clone(&gone.cell);
-        put_home(gone);
-        cell
-    }))
+        let is_there = if coming.is_some() { engine.host.reaches(cpu) } else { core.is_in_reach(&engine.host) };
+        if is_there { Ok(exchange_at(engine, core, cpu, seat, coming)) } else { Err(coming) }
+    })?;
+    gone.into_iter().for_each(put_home);
+    Ok(())
+}
+
+#[inline]
+fn exchange_at<H: Host>(
+    Engine { host, .. }: &Engine<H>,
+    core: &ContextCell<H>,
+    cpu: CpuId,
+    seat: &mut PmuGuard<H::Bank>,
+    coming: Option<Moving<H>>,
+) -> Option<Moving<H>> {
+    let (cell, context, bank) = match coming {
+        Some(Moving { cell, context, bank }) => (Some(cell), Some(context), bank),
+        None => (None, None, None),
+    };
+    let step = Step { now: host.now(), pmus: host };
+    let Banks { guest, leaving, .. } = &mut seat.banks;
+    *leaving = core::mem::replace(guest, bank);
+    let switch = |place: &mut CtxState<H>| {
+        let gone = core::mem::replace(&mut place.guest, cell);
+        place.core.switch(cpu, context, step);
+        gone
+    };
+    let (gone, context) =
+        core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.core.dismiss());
+    let leaving = seat.banks.leaving.take();
+    gone.zip(context).map(|(cell, context)| Moving { cell, context, bank: leaving })
 }
