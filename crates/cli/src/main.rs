@@ -12,6 +12,7 @@ mod bench;
 mod convert;
 mod diff;
 mod failure;
+mod filters;
 mod flame;
 mod flight;
 mod foreground;

@@ -2,21 +2,21 @@
 //!
 //! **Invariant:** nothing is opened here.
 
-use crate::failure::{Failure, failed, failure};
+use crate::failure::{Failure, failed};
 use crate::options::sampling::{Frequency, Sampling};
 use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
 use pmux::record::{Keep, Rate, RecordOptions};
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, Start, Target};
+use pmux::{Command, EventEnds, EventList, Inherit, Session, Start, Target};
 
 /// The events; none where none were typed.
 pub(crate) fn events(typed: &Sampling, session: &Session) -> Result<EventList, Failure> {
     if typed.events.is_empty() {
         return Ok(EventList::default());
     }
-    EventList::parse(&typed.events, session.catalog()).map_err(|error| failure(&Error::Parse(error)))
+    crate::filters::parse(session, &typed.events, &typed.filters).map_err(failed)
 }
 
 /// The target; `held` is the command, where there is one.

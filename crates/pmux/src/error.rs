@@ -77,6 +77,8 @@ pub enum Error {
         filter: String,
         /// What the kernel said.
         errno: Errno,
+        /// What it can name, in lines of their own; empty where that is not known.
+        help: String,
     },
     /// A spot can't be watched, on any machine.
     #[cfg(feature = "record")]
@@ -136,7 +138,9 @@ impl fmt::Display for Error {
             Self::Modify(error) => error.fmt(f),
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
-            Self::Filter { filter, errno } => write!(f, "the kernel does not take the filter `{filter}`: {errno}"),
+            Self::Filter { filter, errno, help } => {
+                write!(f, "the kernel does not take the filter `{filter}`: {errno}{help}")
+            }
             #[cfg(feature = "record")]
             Self::WatchTarget(error) => error.fmt(f),
             #[cfg(feature = "record")]

@@ -111,6 +111,7 @@ mod error;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod exact;
+mod filter;
 #[cfg(feature = "record")]
 pub mod flight;
 mod hotplug;

@@ -24,6 +24,7 @@ const STAT: Examples = &[
     ("Mean and deviation of ten runs:", "pmux stat -r 10 true"),
     ("Every CPU of the machine, every second, for programs:", "pmux stat -a -A -I 1000 -j"),
     ("A running process until Ctrl-C:", "pmux stat -p 1234"),
+    ("Writes of more than a page:", "pmux stat -e syscalls:sys_enter_write --filter 'count > 4096' -- make"),
 ];
 
 const TIMEC: Examples =

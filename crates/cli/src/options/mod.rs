@@ -11,6 +11,7 @@
 pub(crate) mod bench;
 pub(crate) mod convert;
 pub(crate) mod diff;
+pub(crate) mod filters;
 pub(crate) mod flame;
 pub(crate) mod flight;
 mod front;

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::filters::EventFilters;
 use super::refuse_first;
 use super::target::{self, TargetSpec};
 use clap::Args;
@@ -12,6 +13,10 @@ use std::ffi::OsString;
 // What is sampled, and whose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Sampling {
+    /// Which hits of tracepoints.
+    #[command(flatten)]
+    pub(crate) filters: EventFilters,
+
     /// Events to record, separated by commas; may be given again (default: cycles, or where there are no counters, cpu-clock)
     #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to record")]
     pub(crate) events: Vec<String>,
@@ -132,6 +137,7 @@ impl Sampling {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
+        self.filters.check()?;
         let cpus = matches!(self.target_spec()?, TargetSpec::Cpus(_));
         let groups = !self.cgroups.is_empty();
         refuse_first(&[

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed.
 
+use super::filters::EventFilters;
 use super::shared::SharedOptions;
 use super::target;
 use crate::style::ColorChoice;
@@ -26,6 +27,10 @@ pub(crate) enum MuxChoice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = "Without COMMAND, -p and -t, the whole machine is counted until Ctrl-C.")]
 pub(crate) struct StatOptions {
+    /// Which hits of tracepoints.
+    #[command(flatten)]
+    pub(crate) filters: EventFilters,
+
     /// Events to count, separated by commas; may be given again. {A,B} are counted at the
     /// same times, {A,B}:W each by itself where that can't be. See `pmux list`
     #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to count")]

@@ -87,6 +87,7 @@ impl StatOptions {
     /// then what is shown, then how it is printed.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.shared.check()?;
+        self.filters.check()?;
         self.check_times()?;
         self.check_turns()?;
         self.check_target()?;

@@ -62,7 +62,7 @@ impl Plan {
     pub(crate) fn new(session: &Session, options: &StatOptions) -> Result<Self, String> {
         let target = options.target();
         let texts = texts(session, options, &target);
-        let list = EventList::parse(&texts, session.catalog()).map_err(|error| error.to_string())?;
+        let list = crate::filters::parse(session, &texts, &options.filters)?;
         let mut columns = Vec::new();
         let column_of = columns_of(&list, &mut columns);
         let (parts, cgroups) = if options.cgroup.is_some() {

@@ -13,6 +13,7 @@ mod convert;
 mod diff;
 mod errors;
 mod fallback;
+mod filters;
 mod flame;
 mod flight;
 mod flight_serve;

@@ -13,7 +13,7 @@ use pmux::server_api::shared::wire::{
     CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn, PACKET_FILES,
     Refusal, RefusalKind, Reply, Rights, ServedPage, Verb, Welcome,
 };
-use pmux::server_api::{EventAction, PidNamespace};
+use pmux::server_api::{EventAction, PidNamespace, without_filter};
 
 pub(super) type Answered = Result<(), Refusal>;
 
@@ -254,7 +254,8 @@ pub(super) fn decode(attrs: &[Vec<u8>]) -> Result<Vec<Attr>, Refusal> {
         return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, "a group has at least one event"));
     }
     let decode = |(index, bytes): (usize, &Vec<u8>)| {
-        Attr::decode(bytes).map_err(|error| {
+        // A word that the kernel does not read is nothing that an event is asked.
+        Attr::decode(bytes).map(|attr| without_filter(&attr)).map_err(|error| {
             let text = format!("the attribute of event {index} can't be read: {error}");
             Refusal::new(RefusalKind::Request, index as u32, errno::EINVAL, text)
         })

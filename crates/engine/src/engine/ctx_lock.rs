@@ -59,7 +59,7 @@ pub(super) enum Purpose {
 
 /// Whether the caller may touch the counters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum ReachCheck {
     /// It is on their CPU, or touches none.
     Given,
     /// It may have come to another CPU meanwhile: that is asked once more, when it can't any longer.
@@ -197,7 +197,7 @@ impl<H: Host> ContextCell<H> {
                     (None, None) => {}
                 };
                 if let Some(((), seen)) =
-                    core.transact_in((purpose, None, Reach::Asked), &engine.host, self, step, |(), context| {
+                    core.transact_in((purpose, None, ReachCheck::Asked), &engine.host, self, step, |(), context| {
                         look(context)
                     })
                 {
@@ -239,7 +239,7 @@ impl<H: Host> ContextCell<H> {
             let look = |result: &Option<R>, context: &Context| result.as_ref().map(|result| look(result, context));
             let room = room.as_deref_mut();
             if let Some((Some(result), Some(seen))) =
-                core.transact_in((Purpose::Change, room, Reach::Given), &engine.host, self, step, look)
+                core.transact_in((Purpose::Change, room, ReachCheck::Given), &engine.host, self, step, look)
             {
                 return (result, seen);
             }
@@ -255,20 +255,20 @@ impl<H: Host> ContextCell<H> {
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.transact_in((Purpose::Change, None, Reach::Given), host, whose, f, look)
+        self.transact_in((Purpose::Change, None, ReachCheck::Given), host, whose, f, look)
     }
 
     /// The same, with orders and results in `room` where that is lent.
     fn transact_in<R, S>(
         &self,
-        (purpose, room, reach): (Purpose, Option<&mut Todo>, Reach),
+        (purpose, room, reach): (Purpose, Option<&mut Todo>, ReachCheck),
         host: &H,
         whose: &Self,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
         self.seat.with(|PmuGuard { banks, todo, steps }| {
-            if reach == Reach::Asked && !self.is_in_reach(host) {
+            if reach == ReachCheck::Asked && !self.is_in_reach(host) {
                 return None;
             }
             let seat = (banks, room.unwrap_or(todo), steps);

@@ -50,7 +50,6 @@ use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId}
 use scarce::ScarcePmus;
 use served::{CachedSlots, Sharing};
 use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -440,16 +439,6 @@ impl LinuxHost {
     /// `EBADF` where the event neither has output nor counts a CPU; `EINVAL` for another kind of map; `E2BIG` behind its end.
     pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
         map.set_event(index, self.output(of)?.as_fd())
-    }
-
-    /// Lets a tracepoint that has output count and write only those hits of which a filter holds, in the kernel's own language for
-    /// them. What came before stays.
-    ///
-    /// # Errors
-    /// `EBADF` where the event has no output; `EINVAL` where the kernel does not take the filter.
-    pub fn set_filter(&self, of: (ContextKey, Lease), filter: &str) -> Result<(), Errno> {
-        let filter = CString::new(filter).map_err(|_| Errno::EINVAL)?;
-        sys::perf::set_filter(self.output(of)?.as_fd(), &filter)
     }
 
     /// Gives the number of a watch back. All of its events must be closed.

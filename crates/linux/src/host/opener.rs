@@ -4,6 +4,7 @@
 
 use super::{Shared, lock};
 use crate::credentials::{ActError, EventTarget};
+use crate::filter;
 use crate::limits;
 use crate::probe::Traced;
 use crate::sys::perf::TargetTask;
@@ -28,7 +29,7 @@ impl EventOpener {
     pub(super) fn open(
         &self,
         attr: &Attr,
-        (filter, cred): (Filter, Cred),
+        (of_tasks, cred): (Filter, Cred),
         group: Option<BorrowedFd<'_>>,
     ) -> Result<EventFile, BankError> {
         let refused = |errno: Errno| BankError::from_errno(errno.raw());
@@ -37,13 +38,15 @@ impl EventOpener {
             None => (*attr, None),
         };
         let mut bytes = [0; Attr::MAX_SIZE];
-        let size = attr.encode(&mut bytes);
+        let size = filter::without_filter(&attr).encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
         let fd = with_room(|| match cred {
-            Cred::HOST => self.ask(bytes, filter, group),
-            cred => self.ask_as(cred, bytes, filter, group),
+            Cred::HOST => self.ask(bytes, of_tasks, group),
+            cred => self.ask_as(cred, bytes, of_tasks, group),
         });
-        Ok(EventFile::new(fd.map_err(refused)?, attr.kind, probe, &self.shared.files))
+        let file = EventFile::new(fd.map_err(refused)?, attr.kind, probe, &self.shared.files);
+        filter::set(file.as_fd(), &attr).map_err(refused)?;
+        Ok(file)
     }
 
     fn ask(&self, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {

@@ -11,13 +11,13 @@
 mod traced;
 
 use pmux_abi::attr::EventType;
-use std::collections::HashMap;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use crate::catalog::Catalog;
+use crate::kept_text;
 pub(crate) use traced::Traced;
 pub use traced::cannot_be_inherited;
 
@@ -57,47 +57,13 @@ impl ProbePmu {
     }
 }
 
-type Paths = HashMap<CString, u64>;
-
-fn paths() -> MutexGuard<'static, Paths> {
-    static PATHS: OnceLock<Mutex<Paths>> = OnceLock::new();
-    PATHS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The path that [`address_of_path`] has put there.
 fn path_at(address: u64) -> Option<PathBuf> {
-    let paths = paths();
-    let (path, _) = paths.iter().find(|(_, known)| **known == address)?;
-    Some(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
+    kept_text::text_at(address).map(|path| PathBuf::from(OsStr::from_bytes(path.to_bytes())))
 }
 
 /// Where a path stands in memory, for `config1` of a probe; `None` where it holds a zero byte.
 #[must_use]
 pub fn address_of_path(path: &Path) -> Option<u64> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut paths = paths();
-    if let Some(&address) = paths.get(&path) {
-        return Some(address);
-    }
-    // Given away to the kernel: it must never be freed.
-    let kept: &'static CString = Box::leak(Box::new(path.clone()));
-    let address = kept.as_ptr().expose_provenance() as u64;
-    paths.insert(path, address);
-    Some(address)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_stays_where_it_is() {
-        let first = address_of_path(Path::new("/bin/x"));
-        let other = address_of_path(Path::new("/bin/y"));
-        assert!(first.is_some() && first != other);
-        assert_eq!(address_of_path(Path::new("/bin/x")), first);
-        assert_eq!(address_of_path(Path::new("/bin/\0")), None);
-        assert_eq!(first.and_then(path_at).as_deref(), Some(Path::new("/bin/x")));
-        assert_eq!(path_at(1), None);
-    }
+    kept_text::address_of(path.as_os_str().as_bytes())
 }

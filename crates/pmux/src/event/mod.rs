@@ -240,6 +240,18 @@ impl Event {
         if dynamic && !matches!(self.cpus, PmuCpus::Only(_)) { GuestDefault::Untouched } else { GuestDefault::Excluded }
     }
 
+    /// Whether it counts hits of a tracepoint or a probe, so that it can have a filter.
+    #[must_use]
+    pub fn takes_filter(&self) -> bool {
+        pmux_linux::filter::takes_filter(&self.attr)
+    }
+
+    /// Which hits of a tracepoint or a probe count, where not all do: see [`crate::Session::filter`].
+    #[must_use]
+    pub fn filter(&self) -> Option<&'static str> {
+        pmux_linux::filter::filter_of(&self.attr)
+    }
+
     /// The CPUs on which an uncore PMU wants its events: one of each package.
     #[must_use]
     pub fn package_cpus(&self) -> Option<&[u32]> {

@@ -66,8 +66,6 @@ pub struct OverflowCounter {
     /// What a read of an event tells.
     asked: ReadFormat,
     ring_pages: u32,
-    /// Of a tracepoint: which hits.
-    filter: Option<String>,
     /// What sources that are gone have lost.
     lost: u64,
 }
@@ -94,31 +92,15 @@ impl OverflowCounter {
     /// [`Error::Options`] where there are no performance events, for a period of 0, an empty list, and for cgroups;
     /// [`Error::Process`], [`Error::NoSuchCpu`] for a target that is not there; [`Error::Refused`]; [`Error::Ring`]; [`Error::Control`].
     pub fn open(session: &Session, event: &Event, period: u64, target: &Target<'_>) -> Result<Self, Error> {
-        Self::open_where(session, event, period, target, None)
+        Self::open_with(session, event, period, target, (RING_PAGES, Wakeup::Events(1)))
     }
 
-    /// As [`OverflowCounter::open`], for a tracepoint of which only those hits are meant that a filter lets through, in the kernel's own
-    /// language for filters (`prev_pid == 42 && prev_state != 0`).
-    ///
-    /// # Errors
-    /// As [`OverflowCounter::open`]; [`Error::Filter`].
-    pub fn open_where(
-        session: &Session,
-        event: &Event,
-        period: u64,
-        target: &Target<'_>,
-        filter: Option<&str>,
-    ) -> Result<Self, Error> {
-        Self::open_with(session, event, period, target, filter, (RING_PAGES, Wakeup::Events(1)))
-    }
-
-    /// As [`OverflowCounter::open_where`], with rings of so many pages, which wake then.
+    /// As [`OverflowCounter::open`], with rings of so many pages, which wake then.
     pub(crate) fn open_with(
         session: &Session,
         event: &Event,
         period: u64,
         target: &Target<'_>,
-        filter: Option<&str>,
         (ring_pages, wakeup): (u32, Wakeup),
     ) -> Result<Self, Error> {
         let Backend::Kernel = session.backend() else {
@@ -141,9 +123,8 @@ impl OverflowCounter {
         let held = hold(session, attr, target)?;
         let layout = SampleLayout::new(&attr);
         // From here on a failure closes what is held.
-        let filter = filter.map(str::to_owned);
         let (session, sources) = (session.clone(), Vec::new());
-        let mut counter = Self { session, held, sources, layout, period, asked, ring_pages, filter, lost: 0 };
+        let mut counter = Self { session, held, sources, layout, period, asked, ring_pages, lost: 0 };
         counter.follow_cpus()?;
         counter.enable()?;
         Ok(counter)
@@ -200,7 +181,7 @@ impl OverflowCounter {
         });
         for event in open {
             if !self.sources.iter().any(|source| source.event == event) {
-                self.sources.push(OverflowSource::new(engine, event, self.filter.as_deref(), self.ring_pages)?);
+                self.sources.push(OverflowSource::new(engine, event, self.ring_pages)?);
             }
         }
         Ok(())

@@ -17,8 +17,6 @@ pub(super) struct OverflowSource {
     seen: u64,
     /// How many the kernel's records say that it had no room for.
     reported_lost: u64,
-    /// What had been counted when the filter was set: on a CPU that comes, the event counts before that.
-    before: u64,
     /// How many there had been at the last reading.
     happened: u64,
     pub(super) lost: u64,
@@ -26,18 +24,11 @@ pub(super) struct OverflowSource {
 
 impl OverflowSource {
     /// Maps a ring on an event that is open and doesn't count yet.
-    pub(super) fn new(engine: &LinuxEngine, event: EventId, filter: Option<&str>, pages: u32) -> Result<Self, Error> {
+    pub(super) fn new(engine: &LinuxEngine, event: EventId, pages: u32) -> Result<Self, Error> {
         let lease = engine.lease(event)?;
-        let mut before = 0;
-        // Before there is a ring, so that no hit comes into it that the filter is against.
-        if let Some(filter) = filter {
-            let set = engine.host().set_filter(lease, filter);
-            set.map_err(|errno| Error::Filter { filter: filter.to_owned(), errno })?;
-            before = engine.read(event)?.value;
-        }
         let ring = engine.host().map_ring(lease, pages);
         let ring = ring.map_err(|errno| Error::Ring { what: "mapping a ring for overflows", errno })?;
-        Ok(Self { event, ring, seen: 0, reported_lost: 0, before, happened: 0, lost: 0 })
+        Ok(Self { event, ring, seen: 0, reported_lost: 0, happened: 0, lost: 0 })
     }
 
     /// Calls `callback` for what is in the ring, as far as the engine lets it; returns how many that were.
@@ -50,7 +41,7 @@ impl OverflowSource {
         callback: &mut dyn FnMut(Overflow),
     ) -> u64 {
         let refused = engine.lease(self.event).ok().and_then(|lease| engine.host().lost_records(lease, asked).ok());
-        let happened = engine.read(self.event).map_or(0, |count| count.value.saturating_sub(self.before) / period);
+        let happened = engine.read(self.event).map_or(0, |count| count.value / period);
         let (mut calls, mut seen, mut lost) = (0, 0, 0);
         let drained = self.ring.ring.drain(&mut |bytes| match decode_record(bytes, layout) {
             Ok((Record::Sample(sample), _)) => {

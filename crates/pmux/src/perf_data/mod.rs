@@ -17,6 +17,7 @@ pub mod tracing;
 
 use feature::Feature;
 use pmux_abi::attr::{Attr, AttrSize};
+use pmux_linux::filter::without_filter;
 use pmux_linux::ring::Batch;
 use std::io;
 
@@ -130,14 +131,14 @@ impl Writer {
 
 /// Bytes of an attribute in a file: the same for all events, and as few as older readers know.
 fn attr_bytes(events: &[EventDesc]) -> usize {
-    let needed = |event: &EventDesc| event.attr.encode(&mut [0; Attr::MAX_SIZE]);
+    let needed = |event: &EventDesc| without_filter(&event.attr).encode(&mut [0; Attr::MAX_SIZE]);
     events.iter().map(needed).fold(AttrSize::Ver7.bytes(), usize::max)
 }
 
 /// An attribute in so many bytes, which it states as its size.
 fn encoded(attr: &Attr, bytes: usize) -> Vec<u8> {
     let mut all = [0; Attr::MAX_SIZE];
-    let _ = attr.encode(&mut all);
+    let _ = without_filter(attr).encode(&mut all);
     let mut out = all.to_vec();
     out.resize(bytes, 0);
     if let Some(size) = out.get_mut(4..8) {
@@ -174,7 +175,9 @@ pub fn finished_init() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use pmux_abi::attr::EventType;
     use pmux_abi::record::RecordHeader;
 
     #[test]
@@ -185,6 +188,12 @@ mod tests {
         let encoded = encoded(&Attr { config: 7, ..Attr::default() }, bytes);
         assert_eq!(encoded.len(), 128);
         assert_eq!(Attr::decode(&encoded).map(|attr| attr.config), Ok(7));
+        let tracepoint = Attr { kind: EventType::TRACEPOINT, ..Attr::default() };
+        let filtered = pmux_linux::filter::with_filter(&tracepoint, "count == 7").unwrap();
+        let events = [EventDesc { attr: filtered, name: String::new(), ids: Vec::new() }];
+        assert_eq!(attr_bytes(&events), 128);
+        let decoded = Attr::decode(&super::encoded(&filtered, bytes));
+        assert_eq!(decoded.map(|attr| attr.config3), Ok(0), "an address of this process says nothing elsewhere");
         let newer = [EventDesc { attr: Attr { config3: 1, ..Attr::default() }, name: String::new(), ids: Vec::new() }];
         assert_eq!(attr_bytes(&newer), 136);
     }

@@ -72,6 +72,9 @@ impl Recorder {
         if events.groups.iter().any(|group| group.events.len() > 1) {
             return Err(Error::Options("groups of events are not recorded through the service: --shared=never"));
         }
+        if events.groups.iter().flat_map(|group| &group.events).any(|event| event.filter().is_some()) {
+            return Err(Error::Options("filters of tracepoints are not recorded through the service: --shared=never"));
+        }
         let kind = if tids.is_empty() { RecordScope::Cpus } else { RecordScope::Tasks };
         let able = able(session);
         let mut plan = Plan::new(events, &mut RecordMode::default(), &options, kind, able)?;

@@ -29,6 +29,7 @@ pub use pmux_linux::cgroup::{CgroupInode, NamedCgroup, ReaderIds};
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::credentials::{ActError, Credentials, EventTarget, Openers, RequestId};
 pub use pmux_linux::diagnose::{TargetKind, Whose};
+pub use pmux_linux::filter::without_filter;
 pub use pmux_linux::host::Closing;
 pub use pmux_linux::limits::{files_left, locked_memory_of, most_files, ring_memory_per_cpu, trim_memory};
 pub use pmux_linux::peer::{Peer, PeerCred, PidNamespace, user_namespace_of};

@@ -10,7 +10,6 @@ use super::sources::hits::{AddressSearch, Threads, Tracepoint, WatchedAddress};
 use super::triggers::TriggerError;
 use crate::error::Error;
 use crate::event::Event;
-use crate::event::nearest::nearest;
 use crate::session::Session;
 use crate::symbol::{AddressForm, AddressSpec, ProcessImage, SearchScope};
 use crate::target::Target;
@@ -113,33 +112,18 @@ impl<'a> SourceOpener<'a> {
             source.term_ids.push(term_id);
             return Ok(());
         }
-        let event = Event::parse_with(name, self.session.catalog())
+        let mut event = Event::parse_with(name, self.session.catalog())
             .map_err(|error| (TracepointFault::Other, error.to_string()))?;
-        match Tracepoint::open(self.session, &event, filter.as_deref(), (what, threads, term_id)) {
+        let filtered = filter.as_deref().map_or(Ok(()), |filter| self.session.filter(&mut event, filter));
+        match filtered.and_then(|()| Tracepoint::open(self.session, &event, (what, threads, term_id))) {
             Ok(source) => {
                 self.tracepoints.push((name.to_owned(), filter, source));
                 Ok(())
             }
-            Err(error @ Error::Filter { errno: Errno::EINVAL, .. }) => Err((
-                TracepointFault::Filter,
-                format!("{error}{}", self.fields(name, filter.as_deref().unwrap_or_default())),
-            )),
+            Err(error @ Error::Filter { errno: Errno::EINVAL, .. }) => {
+                Err((TracepointFault::Filter, error.to_string()))
+            }
             Err(error) => Err((TracepointFault::Other, error.to_string())),
-        }
-    }
-
-    /// What a filter of a tracepoint can name, and what was perhaps meant.
-    fn fields(&self, name: &str, filter: &str) -> String {
-        let Some((system, event)) = name.split_once(':') else { return String::new() };
-        let fields = self.session.catalog().tracepoint_fields(system, event).unwrap_or_default();
-        let words = filter.split(|c: char| !c.is_alphanumeric() && c != '_');
-        let names = words.filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'));
-        let unknown = names.filter(|&word| !fields.iter().any(|field| field == word));
-        let near: Vec<String> = unknown.flat_map(|word| nearest(word, fields.iter().cloned())).take(3).collect();
-        let known = format!("\n  fields of {name}: {}, and of all: comm, cpu, common_pid", fields.join(", "));
-        match &near[..] {
-            [] => known,
-            near => format!("{known}\n  did you mean {}?", near.join(" or ")),
         }
     }
 

@@ -17,6 +17,7 @@ use super::KERNEL;
 use super::kernel_slots::has_output;
 use super::models::clock_of;
 use super::opener::EventOpener;
+use crate::filter::filter_of;
 use crate::shared::client::{AskError, Service, SocketPath};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, OptIn, RefusalKind, Totals};
 use group::{ServedEventState, ServedGroup, Unread};
@@ -333,7 +334,8 @@ impl Drop for ServedSlots {
 
 /// Whether an event only counts, and for no caller in particular.
 fn is_shareable(attr: &Attr) -> bool {
-    !has_output(attr) && !attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) && clock_of(attr).is_none()
+    let is_plain = !has_output(attr) && !attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+    is_plain && clock_of(attr).is_none() && filter_of(attr).is_none()
 }
 
 fn is_own_thread(tid: u32) -> bool {

@@ -47,13 +47,12 @@ pub(in crate::trigger) enum Threads {
 struct Origin {
     session: Session,
     event: Event,
-    filter: Option<String>,
 }
 
 impl Origin {
     fn open(&self, period: u64, pages: u32, wakeup: Wakeup) -> Result<OverflowCounter, Error> {
         let cpus = Target::Cpus(CpuChoice::All);
-        OverflowCounter::open_with(&self.session, &self.event, period, &cpus, self.filter.as_deref(), (pages, wakeup))
+        OverflowCounter::open_with(&self.session, &self.event, period, &cpus, (pages, wakeup))
     }
 }
 
@@ -84,14 +83,13 @@ impl Tracepoint {
     /// Listens on all CPUs from now on.
     ///
     /// # Errors
-    /// As [`OverflowCounter::open_where`].
+    /// As [`OverflowCounter::open`].
     pub(in crate::trigger) fn open(
         session: &Session,
         event: &Event,
-        filter: Option<&str>,
         (what, threads, term_id): (&str, Threads, TermId),
     ) -> Result<Self, Error> {
-        let origin = Origin { session: session.clone(), event: event.clone(), filter: filter.map(str::to_owned) };
+        let origin = Origin { session: session.clone(), event: event.clone() };
         let hits = |pages: u32| origin.open(1, pages, Wakeup::Bytes(pages * (pmux_linux::page_bytes() / 2)));
         let counter = match hits(RING_PAGES) {
             Err(error) if is_too_large(&error) => hits(FEWEST_PAGES)?,
@@ -241,7 +239,7 @@ impl Live for Tracepoint {
         self.held_back.map(|(until, _)| until).or(self.look_at)
     }
 
-    /// An event that has just come has no ring and no filter yet.
+    /// An event that has just come has no ring yet.
     fn follow_cpus(&mut self, engine: &mut TriggerEngine, now: Nanos) -> After {
         match self.tally.as_mut().map(|tally| tally.dispatch(Duration::ZERO, &mut |_| ())) {
             Some(Err(error)) => self.end(engine, &error),
