@@ -36,13 +36,11 @@ fn prepared(name: &str, argument: u64, affinity: u32, event: &GroupSpec) -> Opti
 
 /// Opens an event on a task, enabled, unless the task has ended.
 pub fn open(task: &Task, event: &GroupSpec) -> Option<Opened> {
-    let opened = host::with(|engine| {
+    host::with(|engine| {
         let opened = engine.open(event, Target::task(host::task(task.pid))).ok()?;
         let _ended = engine.enable_group(opened.group);
         Some(opened)
-    });
-    host::refresh(task.pid);
-    opened
+    })
 }
 
 /// What the first event of a group has counted.
@@ -54,10 +52,9 @@ fn value(opened: &Opened) -> Option<u64> {
     read(opened).map(|count| count.value)
 }
 
-/// Closes what was opened on a task.
-pub fn close(task: &Task, opened: &Opened) {
+/// Closes what was opened.
+pub fn close(opened: &Opened) {
     host::with(|engine| engine.close(opened.group));
-    host::refresh(task.pid);
 }
 
 /// Runs a program with an event on it; what it counted, of a program that did not fail.
@@ -66,7 +63,7 @@ fn counted(name: &str, argument: u64, affinity: u32, event: &GroupSpec) -> Optio
     sched::release(&task);
     let end = end_of(&task);
     let count = value(&opened);
-    close(&task, &opened);
+    close(&opened);
     (end == Some(0)).then_some(count)?
 }
 
@@ -100,7 +97,7 @@ fn tasks(report: &mut Report) {
         (counts, preempted),
         (alloc::vec![Some(3_000_000), Some(2_000_000)], true),
     );
-    both.iter().for_each(|(task, opened)| close(task, opened));
+    both.iter().for_each(|(_, opened)| close(opened));
     report.line("over 400 migrations", counted("moves_counts", 400, ALL, &plain), Some(400));
     report.line("over an exec", counted("execs_counts", 300, ALL, &plain), Some(600));
     report.line("of a tree of 31 programs, inherited", counted("forks_counts", 4, ALL, &inherit), Some(3100));
@@ -158,14 +155,14 @@ fn turns(report: &mut Report) {
         println!(
             "skip    how the turns were shared: without -icount a turn is as long as the machine below lets it be"
         );
-        opened.iter().for_each(|opened| close(&task, opened));
+        opened.iter().for_each(close);
         return;
     }
     // Groups take turns one after the other: within a round the first is as many turns ahead as there are counters.
     report.line("they ran alike but for a round", most - least <= (counters + 1) * SLICE_NS, true);
     let percent = running.iter().sum::<u64>() * 100 / (enabled * counters);
     report.line("per cent of the counters' time that was used", (99..=100).contains(&percent), true);
-    opened.iter().for_each(|opened| close(&task, opened));
+    opened.iter().for_each(close);
 }
 
 /// Sixteen clients that ask the same.
@@ -181,7 +178,7 @@ fn sharing(report: &mut Report) {
     end_of(&task);
     let right = opened.iter().filter(|opened| value(opened) == Some(5_000)).count();
     report.line("of them, exact", right, 16);
-    opened.iter().for_each(|opened| close(&task, opened));
+    opened.iter().for_each(close);
 }
 
 /// Events on all CPUs, of which one goes and comes back.
@@ -272,6 +269,6 @@ fn breakpoints(report: &mut Report) {
     }
     let addresses = records.iter().filter(|record| record.ends_with(&abi::WATCHED.to_ne_bytes())).count();
     report.line("records of the first, with the address", (records.len(), addresses), (40, 40));
-    opened.iter().for_each(|opened| close(&task, opened));
+    opened.iter().for_each(close);
     report.line("status of the other program", other.and_then(|task| end_of(&task)), Some(0));
 }

@@ -3,13 +3,12 @@
 //! What it is: [`Machine`] is the traits; the functions below are what the scheduler, the timer and system calls call. Read first:
 //! [`switch`], then [`with`].
 //!
-//! **Three rules** with which the engine must be called as it is today:
+//! **Two rules** with which the engine must be called:
 //!
 //! 1. The heap may be used with interrupts off: opening and closing grow and shrink tables under locks that turn them off. A switch, a
 //!    tick, an interrupt and a call of another CPU use no heap.
-//! 2. Whenever events of a task are opened or closed, and after a fork, the task gets its [`TaskContext`] anew ([`refresh`]; step E4).
-//! 3. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it
-//!    ([`cpu_offline`]): what reads its counters for the last time has to be there. Others may call meanwhile. This rule stays.
+//! 2. A CPU tells the engine itself that it comes, before it takes tasks, and that it goes offline, with no task on it
+//!    ([`cpu_offline`]): what reads its counters for the last time has to be there. Others may call meanwhile.
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, CPUS, gic};
@@ -154,10 +153,9 @@ pub fn with<R>(work: impl FnOnce(&Engine<Machine>) -> R) -> R {
     work(ENGINE.get().expect("the engine has been made"))
 }
 
-/// A task gets its events anew (rule 2).
-pub fn refresh(pid: u64) {
-    let events = with(|engine| engine.task_context(task(pid)));
-    sched::set_events(pid, events);
+/// The events of a task, which begins; none before there is an engine.
+pub fn events_of(pid: u64) -> Option<TaskEvents> {
+    ENGINE.get().map(|engine| engine.task(task(pid)))
 }
 
 /// The number of a task, for the engine.
@@ -228,8 +226,6 @@ pub fn hit(slot: Slot, place: u64, address: u64) {
 pub fn fork(parent: u64, child: u64) {
     if ENGINE.get().is_some() {
         let _refused = with(|engine| engine.task_fork(task(parent), task(child)));
-        refresh(child);
-        refresh(parent);
     }
 }
 
@@ -244,7 +240,6 @@ pub fn exec(pid: u64) {
 pub fn exit(pid: u64) {
     if ENGINE.get().is_some() {
         with(|engine| engine.task_exit(task(pid)));
-        refresh(pid);
     }
 }
 
@@ -255,7 +250,7 @@ pub fn cpu_online() {
     }
 }
 
-/// This CPU goes, with no task on it (rule 3).
+/// This CPU goes, with no task on it (rule 2).
 pub fn cpu_offline() {
     if let Some(engine) = ENGINE.get() {
         engine.cpu_offline(here());

@@ -17,6 +17,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use spin::Once;
 
 /// How long a task runs while others wait.
 pub const SLICE_NS: u64 = 4_000_000;
@@ -38,7 +39,8 @@ pub struct Task {
     affinity: AtomicU32,
     /// The CPU that it runs on, or [`NOWHERE`].
     on_cpu: AtomicU32,
-    events: IrqLock<Option<TaskEvents>>,
+    /// For the engine; the kernel's own tasks have none.
+    events: Once<TaskEvents>,
     status: AtomicU64,
     children: IrqLock<Vec<Arc<Task>>>,
     /// How often it was taken from a CPU by the tick.
@@ -90,7 +92,7 @@ impl Task {
             space: IrqLock::new(space),
             affinity: AtomicU32::new(affinity),
             on_cpu: AtomicU32::new(NOWHERE),
-            events: IrqLock::new(None),
+            events: Once::new(),
             status: AtomicU64::new(RUNS),
             children: IrqLock::new(Vec::new()),
             preempted: AtomicU64::new(0),
@@ -139,15 +141,6 @@ pub fn cpu_of(pid: u64) -> Option<usize> {
     let task = BY_PID.lock().get(&pid)?.upgrade();
     let cpu = task?.on_cpu.load(Ordering::Acquire);
     (cpu != NOWHERE).then_some(cpu as usize)
-}
-
-/// A task has these events.
-pub fn set_events(pid: u64, events: Option<TaskEvents>) {
-    let task = BY_PID.lock().get(&pid).and_then(Weak::upgrade);
-    if let Some(task) = task {
-        let before = core::mem::replace(&mut *task.events.lock(), events);
-        drop(before);
-    }
 }
 
 /// This CPU begins. With interrupts off.
@@ -228,6 +221,9 @@ pub fn fork(frame: &Frame) -> Arc<Task> {
 
 fn child(frame: &Frame, space: Option<Arc<AddressSpace>>, affinity: u32) -> Arc<Task> {
     let task = Task::new(Context::new(frame), space, affinity);
+    if let Some(events) = host::events_of(task.pid) {
+        task.events.call_once(|| events);
+    }
     let parent = current();
     parent.children.lock().push(Arc::clone(&task));
     host::fork(parent.pid, task.pid);
@@ -341,9 +337,7 @@ pub fn schedule() {
     }
     prev.on_cpu.store(NOWHERE, Ordering::Release);
     next.on_cpu.store(cpu as u32, Ordering::Release);
-    let (out, comes) = (prev.events.lock().clone(), next.events.lock().clone());
-    host::switch(out.as_ref(), comes.as_ref());
-    drop((out, comes));
+    host::switch(prev.events.get(), next.events.get());
     table::activate(next.space());
     // A task that has ended does not come back to drop what is on its stack: nothing is.
     let to = Arc::clone(&next.context);

@@ -80,7 +80,7 @@ fn end(run: &Run) {
         }
     };
     result.fetch_add(1, Ordering::Relaxed);
-    run.others.iter().chain([&run.event]).for_each(|opened| call(|| close(&run.task, opened)));
+    run.others.iter().chain([&run.event]).for_each(|opened| call(|| close(opened)));
 }
 
 extern "C" fn worker() -> ! {
@@ -105,7 +105,7 @@ extern "C" fn worker() -> ! {
                 }
                 1 => {
                     if let Some(opened) = run.others.pop() {
-                        call(|| close(&run.task, &opened));
+                        call(|| close(&opened));
                     }
                 }
                 2 => {

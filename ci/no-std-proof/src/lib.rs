@@ -32,13 +32,13 @@ pub extern "C" fn pmux_no_std_proof() -> u64 {
     // A child that can't be counted is missing in the sum.
     let _ = engine.task_fork(TaskId(1), TaskId(2));
     // What the kernel's scheduler calls, and its interrupts.
-    let [parent, child] = [1, 2].map(|task| engine.task_context(TaskId(task)));
-    engine.switch(CpuId(0), None, parent.as_ref());
+    let [parent, child] = [1, 2].map(|task| engine.task(TaskId(task)));
+    engine.switch(CpuId(0), None, Some(&parent));
     engine.tick(CpuId(0));
-    engine.switch(CpuId(0), parent.as_ref(), child.as_ref());
+    engine.switch(CpuId(0), Some(&parent), Some(&child));
     engine.counters_interrupted(CpuId(0));
     engine.handle_ipi(CpuId(0));
-    engine.switch(CpuId(0), child.as_ref(), None);
+    engine.switch(CpuId(0), Some(&child), None);
     engine.task_exit(TaskId(2));
     engine.cpu_offline(CpuId(0));
     for opened in [&task, &cpu] {

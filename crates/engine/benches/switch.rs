@@ -55,7 +55,7 @@ fn strangers(engine: &Bench, tasks: u64, events: usize) -> Vec<Task> {
         out(engine, task);
         (0..events).for_each(|_| open(engine, &group(WIDE, &[event(1)]), Target::task(TaskId(task))));
     }
-    (0..tasks).map(|task| engine.task_context(TaskId(task))).collect()
+    (0..tasks).map(|task| Some(engine.task(TaskId(task)))).collect()
 }
 
 /// Tasks of one family.
@@ -67,7 +67,7 @@ fn clones(engine: &Bench, tasks: u64, events: usize) -> Vec<Task> {
     for task in 1..tasks {
         engine.task_fork(TaskId(0), TaskId(task)).unwrap_or_else(|error| panic!("{error}"));
     }
-    (0..tasks).map(|task| engine.task_context(TaskId(task))).collect()
+    (0..tasks).map(|task| Some(engine.task(TaskId(task)))).collect()
 }
 
 /// The median over the rounds of what one of `count` operations takes; panics where one allocates.

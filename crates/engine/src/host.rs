@@ -90,7 +90,7 @@ pub trait Host: PmuTable + Send + Sync {
     /// A task that is [`Presence::On`] one of [`Host::cpus`] shares that CPU's counters.
     ///
     /// It may be asked while the task is being switched: a host says the new state here before it tells the engine
-    /// ([`crate::Engine::switch_in`], [`crate::Engine::switch_out`]).
+    /// ([`crate::Engine::switch`]).
     fn presence(&self, key: ContextKey) -> Presence;
 
     /// Whether a task is still the one that had its number at `since`; by default it is. A host whose numbers come back says so

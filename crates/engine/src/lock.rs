@@ -5,8 +5,8 @@
 //! # Lock ranks
 //!
 //! A thread takes locks in the order of [`Rank`] only, and holds at most one of each rank. While it holds one of rank
-//! [`Rank::Registry`] or higher, but [`Rank::Bank`], it calls nothing of the host but [`crate::pmu::PmuTable`], which is pure.
-//! Under [`Rank::Bank`] it calls that bank and the clock; under those before [`Rank::Registry`], anything.
+//! [`Rank::Registry`] or higher, but the two of banks, it calls nothing of the host but [`crate::pmu::PmuTable`], which is pure.
+//! Under those it calls the bank and the clock; under those before [`Rank::Registry`], anything.
 
 /// What a lock guards. Locks are taken in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,10 +24,14 @@ pub enum Rank {
     Family,
     /// Which ids exist ([`crate::Host::TaskLock`]).
     Registry,
-    /// The counters of one core, and whose turn it is to touch them ([`crate::Host::BankLock`]).
+    /// The counters of one CPU, and whose turn it is to touch them ([`crate::Host::BankLock`]).
     Bank,
-    /// The state machine of one core, or its mailbox ([`crate::Host::IrqLock`]).
+    /// Those that follow one task ([`crate::Host::BankLock`]); where it comes onto a CPU or leaves it, those of the CPU are held, too.
+    TaskBank,
+    /// The state machine of one CPU, or its queue of calls ([`crate::Host::IrqLock`]).
     Context,
+    /// The state machine of one task ([`crate::Host::IrqLock`]).
+    TaskContext,
     /// Which debug registers CPUs hold, and whose turn it is to decide about them ([`crate::Host::TaskLock`]).
     CpuLedger,
     /// Which debug registers some of the tasks hold ([`crate::Host::TaskLock`]).

@@ -21,6 +21,7 @@ use crate::target::ContextKey;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ptr;
 
 /// How many orders are carried out before their results are brought back.
 const BATCH: usize = 64;
@@ -39,6 +40,8 @@ pub(super) struct CtxState<H: Host> {
     pub(super) away: Option<CpuId>,
     /// Whose context is a guest here.
     pub(super) guest: Option<Arc<ContextCell<H>>>,
+    /// Whose context is about to go home: the one that was a guest until this step.
+    pub(super) leaving: Option<Arc<ContextCell<H>>>,
 }
 
 /// Who sits here touches the counters.
@@ -110,18 +113,25 @@ impl<H: Host> CtxState<H> {
         if here == whose.key {
             return self.away.is_none().then_some(Ctx::Cpu);
         }
-        self.guest.as_ref().is_some_and(|guest| core::ptr::eq(&raw const **guest, whose)).then_some(Ctx::Task)
+        let is_whose =
+            |cell: &Option<Arc<ContextCell<H>>>| cell.as_ref().is_some_and(|cell| ptr::eq(&raw const **cell, whose));
+        is_whose(&self.guest).then_some(Ctx::Task).or_else(|| is_whose(&self.leaving).then_some(Ctx::Prev))
     }
 }
 
 impl<H: Host> ContextCell<H> {
     pub(super) fn new(key: ContextKey, bank: H::Bank) -> Self {
         let banks = Banks { own: Some(bank), guest: None, leaving: None };
-        let place = CtxState { core: CpuContext::new(), away: None, guest: None };
+        let place = CtxState { core: CpuContext::new(), away: None, guest: None, leaving: None };
+        // Those of a task are taken while those of a CPU are held, where it comes or goes.
+        let (bank_rank, rank) = match key {
+            ContextKey::Cpu(_) => (Rank::Bank, Rank::Context),
+            ContextKey::Task(_) => (Rank::TaskBank, Rank::TaskContext),
+        };
         Self {
             key,
-            seat: LockCell::ranked(Rank::Bank, PmuGuard { banks, todo: Todo::default(), steps: 0 }),
-            place: LockCell::ranked(Rank::Context, place),
+            seat: LockCell::ranked(bank_rank, PmuGuard { banks, todo: Todo::default(), steps: 0 }),
+            place: LockCell::ranked(rank, place),
             mail: LockCell::ranked(Rank::Context, CallQueue::default()),
         }
     }

@@ -4,9 +4,9 @@
 //!
 //! Linux: `perf_event_init_task`, `perf_event_exit_task`, `perf_event_exec` (kernel/events/core.c).
 
-use super::Engine;
 use super::ctx_lock::{ContextCell, Purpose};
 use super::open::{register_group, unregister};
+use super::{Engine, SharedCell};
 use crate::context::{Context, Gone, Step};
 use crate::count::Count;
 use crate::error::OpenError;
@@ -167,9 +167,23 @@ impl<H: Host> Engine<H> {
     /// A task exited: its events stop, and what inherited ones have counted goes home to their root. O(events).
     ///
     /// Call it after its fork has returned. The events of a root stay readable, and its family lives on until it is
-    /// closed.
+    /// closed. What the host keeps of the task ([`Engine::task`]) may be given to [`Engine::switch`] until the task has left its CPU.
     pub fn task_exit(&self, task: TaskId) {
-        let Some(cell) = self.context(ContextKey::Task(task)) else { return };
+        if let Some(cell) = self.context(ContextKey::Task(task)) {
+            self.report_exit(task, &cell);
+        }
+        let (kept, context) = self.registry.with(|registry| {
+            let key = ContextKey::Task(task);
+            let is_empty = registry.contexts.get(&key).is_some_and(|shared| shared.attached == 0);
+            (registry.tasks.remove(&task), if is_empty { registry.contexts.remove(&key) } else { None })
+        });
+        drop(kept);
+        if let Some(SharedCell { cell, .. }) = context {
+            self.evict(&cell);
+        }
+    }
+
+    fn report_exit(&self, task: TaskId, cell: &Arc<ContextCell<H>>) {
         let reports = cell.ask(self, Purpose::Change, |context, step| context.retire(Gone::Task, step), reports);
         let now = self.host.now();
         let closed: Vec<_> = self.registry.with(|registry| {

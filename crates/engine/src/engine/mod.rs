@@ -45,7 +45,7 @@ use crate::arena::Arena;
 use crate::cpu_mask::CpuMask;
 use crate::event_set::EventSet;
 use crate::host::Host;
-use crate::id::{CpuId, EventId, EventSetTag, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::id::{CpuId, EventId, EventSetTag, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag, TaskId};
 use crate::inherit::{Counting, Family};
 use crate::lock::{LockCell, Rank};
 use crate::ring_buffer::Output;
@@ -121,7 +121,8 @@ struct GroupRecord<H: Host> {
     view: Option<Arc<GroupSubscription<H>>>,
 }
 
-/// A context, and how many groups are attached to it (or about to be).
+/// A context, and how many groups are attached to it (or about to be). That of a task whose host keeps it ([`Engine::task`]) lives until the
+/// task's end, also without groups.
 struct SharedCell<H: Host> {
     cell: Arc<ContextCell<H>>,
     attached: usize,
@@ -162,6 +163,8 @@ struct FamilyRecord<H: Host> {
 /// Everything that has an id.
 struct Registry<H: Host> {
     contexts: HashMap<ContextKey, SharedCell<H>>,
+    /// What hosts keep of tasks: see [`Engine::task`].
+    tasks: HashMap<TaskId, TaskContext<H>>,
     events: Arena<EventRecord<H>, EventTag>,
     groups: Arena<GroupRecord<H>, GroupTag>,
     sets: Arena<SetRecord<H>, SetTag>,
@@ -203,6 +206,7 @@ impl<H: Host> Engine<H> {
     pub fn new(host: H, online: CpuMask) -> Self {
         let registry = Registry {
             contexts: HashMap::new(),
+            tasks: HashMap::new(),
             events: Arena::default(),
             groups: Arena::default(),
             sets: Arena::default(),
@@ -253,7 +257,7 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| Census {
             events: registry.events.len() - registry.shares.master_events,
             groups: registry.groups.len() - registry.shares.masters,
-            contexts: registry.contexts.len(),
+            contexts: registry.contexts.values().filter(|shared| shared.attached > 0).count(),
             sets: registry.sets.len(),
             event_sets: registry.event_sets.len(),
             families: registry.families.len(),

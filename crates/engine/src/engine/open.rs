@@ -227,12 +227,13 @@ impl<H: Host> Engine<H> {
         core.unwrap_or_else(|| Arc::new(ContextCell::new(key, self.host.bank(key))))
     }
 
-    /// One group of a context is detached; the last one takes the context along.
+    /// One group of a context is detached; the last one takes the context along, unless the host keeps it.
     pub(super) fn leave(&self, key: ContextKey) {
         let gone = self.registry.with(|registry| {
             let shared = registry.contexts.get_mut(&key)?;
             shared.attached -= 1;
-            if shared.attached == 0 { registry.contexts.remove(&key) } else { None }
+            let kept = matches!(key, ContextKey::Task(task) if registry.tasks.contains_key(&task));
+            if shared.attached == 0 && !kept { registry.contexts.remove(&key) } else { None }
         });
         // Banks give their resources back when they are dropped: not under the registry's lock, and not on a switch.
         if let Some(SharedCell { cell, .. }) = gone {
@@ -297,6 +298,11 @@ pub(super) fn claim_fresh<H: Host>(
 ) -> Arc<ContextCell<H>> {
     claim_known(registry, fresh.key, groups).unwrap_or_else(|| {
         registry.contexts.insert(fresh.key, SharedCell { cell: Arc::clone(fresh), attached: groups });
+        if let ContextKey::Task(task) = fresh.key
+            && let Some(kept) = registry.tasks.get(&task)
+        {
+            kept.fill(fresh);
+        }
         Arc::clone(fresh)
     })
 }

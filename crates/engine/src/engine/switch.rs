@@ -3,14 +3,14 @@
 //! What it is: on a host with [`Host::cpus`] the context of a task moves, with its bank, to the core of the CPU that the
 //! task is on, and back home when it leaves. Elsewhere a kernel below does all this; there, contexts stay where they are.
 //!
-//! **Invariant:** a context is at home, or a guest of one core, or on its way with a thread that will put it down at once.
+//! **Invariant:** a context is at home or with one core, never between: it moves while the locks of both are held, the core's first.
 //!
 //! Linux: `perf_event_task_sched_out`, `perf_event_task_sched_in`, `perf_event_task_tick` (kernel/events/core.c).
 
 use super::Engine;
 use super::ctx_lock::{Banks, ContextCell, CtxState, PmuGuard, Purpose};
 use super::ipi::{NotDone, RemoteOp};
-use crate::context::{Context, Step};
+use crate::context::{Context, Ctx, Step};
 use crate::host::Host;
 use crate::id::{CpuId, PmuId, TaskId};
 use crate::lock::LockCell;
@@ -19,11 +19,27 @@ use crate::target::{ContextKey, Presence};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use once_cell::race::OnceBox;
 
 /// The events of a task, for the host's own structure of that task: with it a switch looks nothing up.
 ///
-/// Ask for it anew whenever events of the task were opened or closed, and after a fork.
-pub struct TaskContext<H: Host>(Arc<ContextCell<H>>);
+/// One serves for the life of the task, whatever is opened, inherited and closed meanwhile. Until the task has its first event, it is a
+/// word of memory.
+///
+/// Linux: `task_struct::perf_event_ctxp` (include/linux/sched.h).
+pub struct TaskContext<H: Host>(Arc<OnceBox<Arc<ContextCell<H>>>>);
+
+impl<H: Host> TaskContext<H> {
+    fn empty() -> Self {
+        Self(Arc::new(OnceBox::new()))
+    }
+
+    /// From now on the task has events, or has had some.
+    pub(super) fn fill(&self, cell: &Arc<ContextCell<H>>) {
+        // A task has one context for life: where there is one already, it is this one.
+        let _ = self.0.set(Box::new(Arc::clone(cell)));
+    }
+}
 
 impl<H: Host> Clone for TaskContext<H> {
     fn clone(&self) -> Self {
@@ -43,46 +59,26 @@ pub struct Rotation {
 /// The caller is not on the CPU whose counters it wanted.
 pub(super) struct OutOfReach;
 
-struct Moving<H: Host> {
-    cell: Arc<ContextCell<H>>,
-    context: Box<Context>,
-    bank: Option<H::Bank>,
-}
-
 impl<H: Host> Engine<H> {
-    /// The events of a task, if it has any.
-    pub fn task_context(&self, task: TaskId) -> Option<TaskContext<H>> {
-        self.context(ContextKey::Task(task)).map(TaskContext)
+    /// The context of a task, for [`Engine::switch`]: a host asks for it when the task begins, and keeps it until it has told of its end
+    /// ([`Engine::task_exit`]). Asked again meanwhile, it is the same. Called by a task.
+    pub fn task(&self, task: TaskId) -> TaskContext<H> {
+        let fresh = TaskContext::empty();
+        self.registry.with(|registry| {
+            let kept = registry.tasks.entry(task).or_insert(fresh);
+            if let Some(shared) = registry.contexts.get(&ContextKey::Task(task)) {
+                kept.fill(&shared.cell);
+            }
+            kept.clone()
+        })
     }
 
-    /// One task leaves a CPU, another one comes; `None` where it has no events. Called by the host on that CPU.
+    /// One task leaves a CPU, another one comes; `None` for one that can have no events. Called by the host on that CPU.
     ///
     /// It neither sleeps nor allocates, and costs as much as the two have events. Not for hosts whose kernel switches by
     /// itself. A task that is still on another CPU stays there.
     pub fn switch(&self, cpu: CpuId, out: Option<&TaskContext<H>>, next: Option<&TaskContext<H>>) {
-        self.switch_cells(cpu, out.map(|task| &task.0), next.map(|task| &task.0));
-    }
-
-    /// [`Engine::switch`] for a task that comes onto a CPU where no task is, by its id: the look-up may sleep.
-    pub fn switch_in(&self, task: TaskId, cpu: CpuId) {
-        if let Some(cell) = self.context(ContextKey::Task(task)) {
-            self.switch_cells(cpu, None, Some(&cell));
-        }
-    }
-
-    /// [`Engine::switch`] for a task that leaves its CPU, by its id: the look-up may sleep.
-    pub fn switch_out(&self, task: TaskId) {
-        if let Some(cell) = self.context(ContextKey::Task(task)) {
-            self.send_home(&cell);
-        }
-    }
-
-    /// Lets a context go home, wherever it is.
-    pub(super) fn send_home(&self, cell: &Arc<ContextCell<H>>) {
-        match cell.place.with(|place| place.away) {
-            Some(cpu) => self.switch_cells(cpu, Some(cell), None),
-            None => self.note_absence(cell),
-        }
+        self.switch_cells(cpu, out.and_then(|task| task.0.get()), next.and_then(|task| task.0.get()));
     }
 
     /// A context that is not on a core of a CPU: its task is out.
@@ -90,7 +86,12 @@ impl<H: Host> Engine<H> {
         cell.transact(&self.host, cell, |context, step| context.arrive(Presence::Out, step), |_, _| ());
     }
 
-    fn switch_cells(&self, cpu: CpuId, out: Option<&Arc<ContextCell<H>>>, next: Option<&Arc<ContextCell<H>>>) {
+    pub(super) fn switch_cells(
+        &self,
+        cpu: CpuId,
+        out: Option<&Arc<ContextCell<H>>>,
+        next: Option<&Arc<ContextCell<H>>>,
+    ) {
         let Some(core) = self.core(cpu) else {
             // Each context is on a core of its own.
             let arrive = |cell: &Arc<ContextCell<H>>, presence| {
@@ -105,9 +106,9 @@ impl<H: Host> Engine<H> {
         {
             return;
         }
-        let coming = next.and_then(|next| depart(next, cpu));
         // The caller is on that CPU.
-        let gone = exchange(self, core, cpu, coming);
+        let gone =
+            core.seat.with(|seat| exchange(self, core, cpu, seat, next.map(|next| (next, Entry::Switched))).gone);
         if let Some(out) = out.filter(|out| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(gone, out))) {
             self.note_absence(out);
         }
@@ -148,23 +149,16 @@ impl<H: Host> Engine<H> {
     /// The caller is not on that CPU any more.
     pub(super) fn enter_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> Result<bool, OutOfReach> {
         let Some(core) = self.core(cpu) else { return Ok(false) };
-        // Another task there: the switch that the host is about to tell of will bring this one in. Unless it is the same
-        // task, whose former events are gone.
-        let stranger = core.place.with(|place| place.guest.as_ref().is_some_and(|guest| guest.key != cell.key));
-        if stranger {
-            return Ok(false);
-        }
-        let unmet = cell
-            .place
-            .with(|place| place.core.context(crate::context::Ctx::Cpu).is_some_and(|own| own.presence().is_none()));
-        let Some(coming) = (if unmet { depart(cell, cpu) } else { None }) else { return Ok(false) };
-        match exchange_if_there(self, core, cpu, Some(coming)) {
-            Ok(_) => Ok(true),
-            Err(coming) => {
-                coming.into_iter().for_each(put_home);
-                Err(OutOfReach)
+        core.seat.with(|seat| {
+            // No task comes onto a CPU that is offline.
+            if !self.host.reaches(cpu) {
+                return Err(OutOfReach);
             }
-        }
+            // Another task there: the switch that the host is about to tell of will bring this one in. Unless it is the same
+            // task, whose former events are gone.
+            let stranger = core.place.with(|place| place.guest.as_ref().is_some_and(|guest| guest.key != cell.key));
+            Ok(!stranger && exchange(self, core, cpu, seat, Some((cell, Entry::IfUnmet))).entered)
+        })
     }
 
     /// A context without events goes home, if it is a guest.
@@ -197,13 +191,20 @@ impl<H: Host> Engine<H> {
     /// No task is on a CPU. Called on that CPU.
     pub(super) fn send_guest_home(&self, cpu: CpuId) {
         if let Some(core) = self.core(cpu) {
-            exchange(self, core, cpu, None);
+            core.seat.with(|seat| exchange(self, core, cpu, seat, None));
         }
     }
 
+    /// A context goes home from that CPU; returns whether it was there, and the caller is.
     pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
-        let Some(core) = self.core(cpu).filter(|core| is_guest(core, cell)) else { return false };
-        exchange_if_there(self, core, cpu, None).is_ok()
+        let Some(core) = self.core(cpu) else { return false };
+        core.seat.with(|seat| {
+            let may = core.is_in_reach(&self.host) && is_guest(core, cell);
+            if may {
+                exchange(self, core, cpu, seat, None);
+            }
+            may
+        })
     }
 
     /// The timer of a CPU: groups that wait for a counter take turns, and counters that are polled are read before they can wrap
@@ -286,85 +287,94 @@ fn is_guest<H: Host>(core: &ContextCell<H>, cell: &Arc<ContextCell<H>>) -> bool 
     core.place.with(|place| place.guest.as_ref().is_some_and(|guest| Arc::ptr_eq(guest, cell)))
 }
 
-/// Takes a context from its home. A thread that is at its counters is waited for.
-fn depart<H: Host>(cell: &Arc<ContextCell<H>>, cpu: CpuId) -> Option<Moving<H>> {
-    cell.seat.with(|seat| {
-        let context = cell.place.with(|place| {
-            let context = place.core.depart()?;
-            place.away = Some(cpu);
-            Some(context)
-        })?;
-        Some(Moving { cell: Arc::clone(cell), context, bank: seat.banks.own.take() })
-    })
+/// On which condition a context is let in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// The host has told of its task.
+    Switched,
+    /// No switch has told of its task yet.
+    IfUnmet,
 }
 
-/// Puts a context back where it was taken from.
-fn put_home<H: Host>(Moving { cell, context, bank }: Moving<H>) {
-    cell.seat.with(|seat| {
-        seat.banks.own = bank;
-        // Whatever was done to it where it was.
-        seat.steps += 1;
-        cell.place.with(|place| {
-            place.core.fold_child(context);
-            place.away = None;
-        });
-    });
+/// A context at home, and its bank there.
+type AtHome<'a, H> = (&'a Arc<ContextCell<H>>, &'a mut PmuGuard<<H as Host>::Bank>);
+
+/// What a switch has done.
+struct Exchanged<H: Host> {
+    /// Whether the context that was to come has come.
+    entered: bool,
+    /// The one that has gone home.
+    gone: Option<Arc<ContextCell<H>>>,
 }
 
-/// Lets a context in, or none, and brings the one that was there home. Returns which one that was. Called on that CPU.
+/// Lets a context in, or none, and brings the one that was there home. Called on that CPU, with the seat of its core. One that was to come
+/// only if it is unmet, and is met, changes nothing.
 fn exchange<H: Host>(
     engine: &Engine<H>,
     core: &ContextCell<H>,
     cpu: CpuId,
-    coming: Option<Moving<H>>,
-) -> Option<Arc<ContextCell<H>>> {
-    let gone = core.seat.with(|seat| exchange_at(engine, core, cpu, seat, coming))?;
-    let cell = Arc::clone(&gone.cell);
-    put_home(gone);
-    Some(cell)
+    seat: &mut PmuGuard<H::Bank>,
+    coming: Option<(&Arc<ContextCell<H>>, Entry)>,
+) -> Exchanged<H> {
+    let is_unmet = |cell: &ContextCell<H>| {
+        cell.place.with(|place| place.core.context(Ctx::Cpu).is_some_and(|own| own.presence().is_none()))
+    };
+    let (entered, gone) = match coming {
+        // While its seat is held it stays where it is.
+        Some((cell, entry)) => cell.seat.with(|home| {
+            if entry == Entry::IfUnmet && !is_unmet(cell) {
+                return (false, None);
+            }
+            replace_guest(engine, core, cpu, seat, Some((cell, home)))
+        }),
+        None => replace_guest(engine, core, cpu, seat, None),
+    };
+    if let Some(gone) = &gone {
+        gone.seat.with(|home| {
+            home.banks.own = seat.banks.leaving.take();
+            // Whatever was done to it where it was.
+            home.steps += 1;
+            core.place.with(|place| {
+                place.leaving = None;
+                let context = place.core.dismiss();
+                gone.place.with(|home| {
+                    context.into_iter().for_each(|context| home.core.fold_child(context));
+                    home.away = None;
+                });
+            });
+        });
+    }
+    Exchanged { entered, gone }
 }
 
-/// The same for a caller that may have come to another CPU.
-///
-/// # Errors
-/// What was to come, where the caller is not on that CPU.
-fn exchange_if_there<H: Host>(
-    engine: &Engine<H>,
-    core: &ContextCell<H>,
-    cpu: CpuId,
-    coming: Option<Moving<H>>,
-) -> Result<(), Option<Moving<H>>> {
-    let gone = core.seat.with(|seat| {
-        // No task comes onto a CPU that is offline.
-        let is_there = if coming.is_some() { engine.host.reaches(cpu) } else { core.is_in_reach(&engine.host) };
-        if is_there { Ok(exchange_at(engine, core, cpu, seat, coming)) } else { Err(coming) }
-    })?;
-    gone.into_iter().for_each(put_home);
-    Ok(())
-}
-
-#[inline]
-fn exchange_at<H: Host>(
+/// Puts a context in the place of the guest, unless it is with another core; returns whether it did, and which one leaves.
+fn replace_guest<H: Host>(
     Engine { host, .. }: &Engine<H>,
     core: &ContextCell<H>,
     cpu: CpuId,
     seat: &mut PmuGuard<H::Bank>,
-    coming: Option<Moving<H>>,
-) -> Option<Moving<H>> {
-    let (cell, context, bank) = match coming {
-        Some(Moving { cell, context, bank }) => (Some(cell), Some(context), bank),
-        None => (None, None, None),
+    coming: Option<AtHome<'_, H>>,
+) -> (bool, Option<Arc<ContextCell<H>>>) {
+    // A context that is with another core has its bank there.
+    let (cell, bank) = match coming {
+        Some((cell, home)) => (Some(cell), home.banks.own.take()),
+        None => (None, None),
     };
     let step = Step { now: host.now(), pmus: host };
     let Banks { guest, leaving, .. } = &mut seat.banks;
     *leaving = core::mem::replace(guest, bank);
     let switch = |place: &mut CtxState<H>| {
-        let gone = core::mem::replace(&mut place.guest, cell);
+        let context = cell.and_then(|cell| {
+            cell.place.with(|home| {
+                let context = home.core.depart()?;
+                home.away = Some(cpu);
+                Some(context)
+            })
+        });
+        let comes = cell.filter(|_| context.is_some());
+        place.leaving = core::mem::replace(&mut place.guest, comes.map(Arc::clone));
         place.core.switch(cpu, context, step);
-        gone
+        comes.is_some()
     };
-    let (gone, context) =
-        core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.core.dismiss());
-    let leaving = seat.banks.leaving.take();
-    gone.zip(context).map(|(cell, context)| Moving { cell, context, bank: leaving })
+    core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.leaving.clone())
 }

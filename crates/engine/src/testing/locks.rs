@@ -118,12 +118,15 @@ pub(crate) fn called(what: &str) {
 /// The host was asked for the time: not under the registry's or a context's lock.
 pub(crate) fn asked_for_time() {
     let rank = held();
-    let bad = matches!(rank, Some(Rank::Registry | Rank::Context));
+    let bad = matches!(rank, Some(Rank::Registry | Rank::Context | Rank::TaskContext));
     assert!(!bad, "the clock was asked while a lock of rank {rank:?} was held");
 }
 
 /// Counters were touched: under their bank's lock and no other that is taken later.
 pub(crate) fn touched_counters() {
     let rank = held();
-    assert!(matches!(rank, None | Some(Rank::Bank)), "counters were touched while a lock of rank {rank:?} was held");
+    assert!(
+        matches!(rank, None | Some(Rank::Bank | Rank::TaskBank)),
+        "counters were touched while a lock of rank {rank:?} was held"
+    );
 }

@@ -51,13 +51,20 @@ shuttle::thread_local! {
     static CPU: Cell<Option<CpuId>> = Cell::new(None);
     /// Among so many CPUs the thread may be moved.
     static MOVED_AMONG: Cell<u32> = Cell::new(1);
+    static HELD_UP: Cell<bool> = Cell::new(false);
     /// How many locks it holds that keep it on its CPU.
     static SPINNING: Cell<u32> = Cell::new(0);
 }
 
 /// This thread is on a CPU, and stays there.
-pub(crate) fn play(cpu: CpuId) {
+pub(crate) fn stay_on(cpu: CpuId) {
     CPU.with(|it| it.set(Some(cpu)));
+}
+
+/// The same, and it may be held up for long between two locks, while others do much.
+pub(crate) fn play(cpu: CpuId) {
+    stay_on(cpu);
+    HELD_UP.with(|it| it.set(true));
 }
 
 /// This thread plays a task that may be on any of these CPUs.
@@ -67,13 +74,12 @@ pub(crate) fn play_among(cpus: u32) {
 }
 
 fn may_move() {
-    // A thread may be held up for long; others do much meanwhile.
-    if thread_rng().gen_ratio(1, 20) {
+    if HELD_UP.with(Cell::get) && thread_rng().gen_ratio(1, 20) {
         (0..thread_rng().gen_range(0..80)).for_each(|_| thread::yield_now());
     }
     let cpus = MOVED_AMONG.with(Cell::get);
     if cpus > 1 && thread_rng().gen_ratio(1, 4) {
-        play(CpuId(thread_rng().gen_range(0..cpus)));
+        stay_on(CpuId(thread_rng().gen_range(0..cpus)));
     }
 }
 
@@ -82,4 +88,12 @@ pub(crate) fn schedules(times: usize, story: impl Fn() + Send + Sync + 'static) 
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(times), config).run(story);
+}
+
+/// Plays a story so often on a scheduler that lets a thread run alone for as long as it can: one that waits without a lock for another
+/// waits for ever, which is a failure.
+pub(crate) fn unfairly(times: usize, story: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    shuttle::Runner::new(shuttle::scheduler::PctScheduler::new(2, times), config).run(story);
 }

@@ -66,7 +66,7 @@ thread_local! {
     static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
 }
 
-const RANKS: [Rank; 11] = [
+const RANKS: [Rank; 13] = [
     Rank::Hotplug,
     Rank::EventSet,
     Rank::Set,
@@ -74,11 +74,14 @@ const RANKS: [Rank; 11] = [
     Rank::Family,
     Rank::Registry,
     Rank::Bank,
+    Rank::TaskBank,
     Rank::Context,
+    Rank::TaskContext,
     Rank::CpuLedger,
     Rank::TaskLedger,
     Rank::Views,
 ];
+const CONTEXTS: u16 = bit(Rank::Context) | bit(Rank::TaskContext);
 /// Those of the ledger of debug registers, and of the books of shares, under which nothing is called.
 const BOOKS: u16 = bit(Rank::CpuLedger) | bit(Rank::TaskLedger) | bit(Rank::Views);
 
@@ -123,8 +126,8 @@ pub(super) enum Allowed {
 #[inline]
 pub(super) fn called(call: &'static str, allowed: Allowed) {
     let forbidden = match allowed {
-        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::Context) | BOOKS,
-        Allowed::Bank => bit(Rank::Registry) | bit(Rank::Context) | BOOKS,
+        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::TaskBank) | CONTEXTS | BOOKS,
+        Allowed::Bank => bit(Rank::Registry) | CONTEXTS | BOOKS,
     };
     let held = HELD.get();
     if held & forbidden != 0

@@ -136,7 +136,7 @@ impl Machine {
             state.leave(cpu, out, next);
             out
         };
-        let context = |task: Option<TaskId>| task.and_then(|task| engine.task_context(task));
+        let context = |task: Option<TaskId>| task.map(|task| engine.task(task));
         let (out_context, next_context) = (context(out), context(next));
         self.on_cpu(cpu, || engine.switch(cpu, out_context.as_ref(), next_context.as_ref()));
         lock(&self.shared.state).arrive(cpu, out, next);

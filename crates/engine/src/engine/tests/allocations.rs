@@ -28,7 +28,7 @@ fn open(engine: &Engine<Host>, task: TaskId, pmu: PmuId, groups: u64, events: u6
 }
 
 fn context(engine: &Engine<Host>, task: TaskId) -> TaskContext<Host> {
-    engine.task_context(task).unwrap()
+    engine.task(task)
 }
 
 fn nothing(what: &str, f: impl FnOnce()) {

@@ -24,9 +24,10 @@ mod threads;
 
 use super::Census;
 use crate::inherit::FamilyError;
+use crate::target::ContextKey;
 use crate::testing::Machine;
 use crate::testing::locks::LockKind;
-use crate::{Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
+use crate::{CpuId, Engine, EventId, FamilyId, GroupSpec, LockCell, Nanos, Opened, Target, TaskId};
 use alloc::vec::Vec;
 
 /// Every event that has an id, those of children and of sets included.
@@ -50,6 +51,21 @@ impl<K: LockKind> Engine<Machine<K>> {
         let opened = self.open(spec, target).unwrap();
         self.enable_group(opened.group).unwrap();
         opened
+    }
+
+    /// [`Engine::switch`] for a task that comes, by its id.
+    fn switch_in(&self, task: TaskId, cpu: CpuId) {
+        if let Some(cell) = self.context(ContextKey::Task(task)) {
+            self.switch_cells(cpu, None, Some(&cell));
+        }
+    }
+
+    /// [`Engine::switch`] for a task that leaves its CPU, by its id.
+    fn switch_out(&self, task: TaskId) {
+        let Some(cell) = self.context(ContextKey::Task(task)) else { return };
+        // Where each context is on a core of its own, any CPU will do.
+        let cpu = cell.place.with(|place| place.away).unwrap_or(CpuId(0));
+        self.switch_cells(cpu, Some(&cell), None);
     }
 }
 

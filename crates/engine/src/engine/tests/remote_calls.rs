@@ -6,7 +6,7 @@
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
 use crate::target::{ContextKey, Presence};
-use crate::testing::scheduled::{Scheduled, play, play_among, schedules};
+use crate::testing::scheduled::{Scheduled, play, play_among, schedules, stay_on, unfairly};
 use crate::testing::{Machine, SCARCE, event, group};
 use crate::{CpuId, Engine, Opened, Target, TaskId};
 use alloc::sync::Arc;
@@ -56,7 +56,7 @@ fn cpu(
 /// The task comes onto the other CPU and leaves it.
 fn comes_and_goes(engine: &Racer, times: usize) {
     for _ in 0..times {
-        let context = engine.task_context(TASK);
+        let context = Some(engine.task(TASK));
         engine.host().place(ContextKey::Task(TASK), Presence::On(THERE));
         engine.switch(THERE, None, context.as_ref());
         engine.handle_ipi(THERE);
@@ -194,5 +194,33 @@ fn a_close_beside_an_enable() {
         over.store(true, SeqCst);
         there.join().unwrap();
         assert_eq!(engine.host().leased(), 0, "no register stays taken");
+    });
+}
+
+/// A context is never between two places: to look at it needs no other thread but one that has a lock.
+#[test]
+fn a_look_beside_switches() {
+    unfairly(300, || {
+        let engine = machine();
+        let opened = open(&engine, Target::task(TASK));
+        let switches = {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                stay_on(THERE);
+                comes_and_goes(&engine, 2);
+            })
+        };
+        let looks = {
+            let (engine, event) = (Arc::clone(&engine), opened.events[0]);
+            thread::spawn(move || {
+                stay_on(CpuId(0));
+                (0..10).for_each(|_| assert!(engine.state(event).is_ok()));
+            })
+        };
+        switches.join().unwrap();
+        looks.join().unwrap();
+        stay_on(THERE);
+        engine.close(opened.group);
+        assert_eq!(engine.census().events, 0);
     });
 }

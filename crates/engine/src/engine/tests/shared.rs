@@ -5,7 +5,7 @@ use crate::error::ReadError;
 use crate::pmu::BankError;
 use crate::target::{ContextKey, Presence};
 use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group, play};
-use crate::{Count, CpuId, Engine, EventId, EventState, Nanos, Opened, Target, TaskId};
+use crate::{Count, CpuId, Engine, EventId, EventState, LockCell as _, Nanos, Opened, Target, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -198,6 +198,51 @@ fn a_turn_changes_only_what_differs() {
 }
 
 #[test]
+fn a_context_that_a_host_keeps_serves_until_the_task_ends() {
+    let engine = machine(1);
+    engine.host().place(ContextKey::Task(TaskId(1)), Presence::Out);
+    let kept = engine.task(TaskId(1));
+    let runs = |ns| {
+        engine.switch(CPU, None, Some(&kept));
+        engine.host().run_on(0, Some(1), ns);
+        engine.switch(CPU, Some(&kept), None);
+    };
+    runs(5);
+    // Before the first event, while there is one, between the last close and the next open, and at an event on a task that runs.
+    for _ in 0..3 {
+        let opened = engine.open_enabled(&group(SCARCE, &[event(1)]), task(1));
+        runs(10);
+        assert_eq!(read(&engine, opened.events[0]).value, 10);
+        engine.close(opened.group);
+        runs(20);
+        engine.host().place(ContextKey::Task(TaskId(1)), Presence::On(CPU));
+        engine.switch(CPU, None, Some(&kept));
+        let opened = engine.open_enabled(&group(SCARCE, &[event(1)]), task(1));
+        engine.host().run_on(0, Some(1), 7);
+        engine.host().place(ContextKey::Task(TaskId(1)), Presence::Out);
+        engine.switch(CPU, Some(&kept), None);
+        assert_eq!(read(&engine, opened.events[0]).value, 7);
+        close_all(&engine, &[&opened]);
+    }
+    // A child has its own from its birth.
+    let child = engine.task(TaskId(2));
+    engine.host().place(ContextKey::Task(TaskId(2)), Presence::Out);
+    let root = engine.open_enabled(&group(SCARCE, &[flagged(1, AttrFlags::INHERIT)]), task(1));
+    engine.task_fork(TaskId(1), TaskId(2)).unwrap();
+    engine.switch(CPU, None, Some(&child));
+    engine.host().run_on(0, Some(2), 3);
+    engine.task_exit(TaskId(2));
+    engine.switch(CPU, Some(&child), Some(&kept));
+    engine.host().run_on(0, Some(1), 4);
+    assert_eq!(read(&engine, root.events[0]).value, 7);
+    engine.task_exit(TaskId(1));
+    engine.switch(CPU, Some(&kept), None);
+    close_all(&engine, &[&root]);
+    let left = engine.registry.with(|registry| (registry.tasks.len(), registry.contexts.len()));
+    assert_eq!(left, (0, 0), "the engine keeps nothing of tasks that have ended");
+}
+
+#[test]
 fn clones_go_on_with_a_running_counter() {
     let engine = machine(2);
     let inherit = |rate| flagged(rate, AttrFlags::INHERIT);
@@ -205,7 +250,7 @@ fn clones_go_on_with_a_running_counter() {
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     come(&engine, 1, CPU);
     let before = engine.host().programs();
-    let [parent, child] = [1, 2].map(|task| engine.task_context(TaskId(task)).unwrap());
+    let [parent, child] = [1, 2].map(|task| engine.task(TaskId(task)));
     for _ in 0..10 {
         engine.host().run_on(0, Some(1), 3);
         engine.switch(CPU, Some(&parent), Some(&child));
@@ -228,7 +273,7 @@ fn a_refused_hand_over_loses_nothing() {
     let root = engine.open_enabled(&group(SCARCE, &[flagged(1, AttrFlags::INHERIT)]), task(1));
     engine.task_fork(TaskId(1), TaskId(2)).unwrap();
     come(&engine, 1, CPU);
-    let [parent, child] = [1, 2].map(|task| engine.task_context(TaskId(task)).unwrap());
+    let [parent, child] = [1, 2].map(|task| engine.task(TaskId(task)));
     engine.host().run_on(0, Some(1), 3);
     engine.host().refuse_starts(1);
     engine.switch(CPU, Some(&parent), Some(&child));
@@ -251,7 +296,7 @@ fn a_clone_that_loses_its_turn_as_it_comes_loses_no_count() {
             if round % 5 == 0 {
                 engine.host().refuse_starts(refused);
             }
-            let next = engine.task_context(TaskId(who)).unwrap();
+            let next = engine.task(TaskId(who));
             engine.switch(CPU, None, Some(&next));
             engine.host().run_on(0, Some(who), 3);
             if round % 3 == 0 {

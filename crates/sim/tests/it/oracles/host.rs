@@ -161,7 +161,7 @@ pub fn switch(engine: &Engine<Machine>, next: Option<TaskId>) {
     if engine.host().switching == Switching::Below {
         return;
     }
-    let context = |task: Option<TaskId>| task.and_then(|task| engine.task_context(task));
+    let context = |task: Option<TaskId>| task.map(|task| engine.task(task));
     engine.switch(CPU, context(out).as_ref(), context(next).as_ref());
 }
 
