@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// `None`: of the project only `pmux`, the service, the planner and what the programs share; others are its own affair.
 const CRATES: [(&str, Option<&[&str]>); 11] = [
     ("abi", Some(&["bitflags"])),
-    ("engine", Some(&["bitflags", "hashbrown", "pmux-abi"])),
+    ("engine", Some(&["bitflags", "hashbrown", "once_cell", "pmux-abi"])),
     ("plan", Some(&["pmux-abi", "pmux-engine"])),
     ("sim", Some(&["fastrand", "pmux-abi", "pmux-engine", "pmux-plan"])),
     ("linux", Some(&["libc", "parking_lot", "pmux-abi", "pmux-engine", "postcard", "serde"])),
