@@ -5,8 +5,9 @@
 //! Linux: `__perf_event_enable`, `__perf_event_disable`, `perf_event_set_state` (kernel/events/core.c).
 
 use super::{Context, EventKey, GroupKey, Order, Presence, Step};
-use crate::event::{EventState, OnExec};
+use crate::event::{Event, EventState, OnExec};
 use crate::pmu::Delegated;
+use pmux_abi::attr::AttrFlags;
 
 /// What a context belonged to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,7 +116,14 @@ impl Context {
         }
     }
 
+    /// Linux: `perf_event_enable_on_exec`, `perf_event_remove_on_exec` (kernel/events/core.c).
     fn exec_member(&mut self, key: EventKey, step: Step<'_>) {
+        let removes = |member: &Event| {
+            member.spec.attr.flags.contains(AttrFlags::REMOVE_ON_EXEC) && !member.delegates(Delegated::ENABLE_ON_EXEC)
+        };
+        if self.members.get(key).is_some_and(removes) {
+            return self.retire_member(key, Gone::Everything, step);
+        }
         let Some(member) = self.members.get_mut(key).filter(|member| member.on_exec == OnExec::Enable) else { return };
         member.on_exec = OnExec::Keep;
         if member.delegates(Delegated::ENABLE_ON_EXEC) && member.state() == EventState::Off {

@@ -186,8 +186,18 @@ struct Registry<H: Host> {
 
 /// The engine: all events of one host.
 ///
-/// Every method takes `&self` and may be called from any task at any time; none may be called from an interrupt, or by
-/// the host while the engine is calling it.
+/// Every method takes `&self`. None is called by the host while the engine is calling it (a bank, the clock, [`Host::presence`]).
+///
+/// # From where a method is called
+///
+/// | where | what the engine does there | methods |
+/// |---|---|---|
+/// | on that CPU, with interrupts off or in an interrupt | it takes locks that spin; it neither sleeps nor allocates nor frees | [`Engine::switch`] (the host has changed [`Host::presence`] before), [`Engine::tick`], [`Engine::handle_ipi`], [`Engine::counters_interrupted`] |
+/// | in a task on that CPU, where the host has [`Host::cpus`] | it may sleep, calls the bank of that CPU, and serves calls of other CPUs | [`Engine::cpu_online`] (before other tasks run there), [`Engine::cpu_offline`] (with no other task there) |
+/// | in a task, before or after another one runs | it may sleep and allocates | [`Engine::task_fork`] (before the child runs), [`Engine::task_exec`] and [`Engine::task_exit`] (the task itself, or when it can't run any more) |
+/// | in any task, on any CPU, at any time | it may sleep and allocates; what concerns another CPU is done there, and waited for ([`Host::wait`]) | all others |
+///
+/// A caller holds no lock that an implementation of [`Host`] takes. In a task interrupts are on: other CPUs must be able to call this one.
 pub struct Engine<H: Host> {
     host: H,
     /// Of the CPUs whose counters are shared, by number.

@@ -9,7 +9,8 @@
 use crate::error::OpenError;
 use crate::event::NewEvent;
 use crate::id::{Cred, PmuId};
-use crate::pmu::{Delegated, EventSpec, PmuModel, PmuTable, Slots};
+use crate::pmu::share_key::ALONE;
+use crate::pmu::{Delegated, EventSpec, ParseError, PmuModel, PmuTable, Slots};
 pub use crate::target::Demand;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -70,6 +71,10 @@ pub(crate) enum Inheritance {
     Engine,
 }
 
+/// What only counters do that are events of a kernel below: children by threads only, counts of each child at its exit, signals, and records
+/// of what else happens.
+const NOT_OURS: AttrFlags = ALONE.difference(AttrFlags::ENABLE_ON_EXEC).union(AttrFlags::INHERIT_THREAD);
+
 /// Understands and checks a group.
 ///
 /// Checked in this order: not empty, not too long, `pinned` and `exclusive` on the leader only, each PMU exists, each PMU takes its
@@ -94,6 +99,10 @@ pub(crate) fn resolve(spec: &GroupSpec, cred: Cred, pmus: &dyn PmuTable) -> Resu
     for (index, (id, attr)) in spec.events.iter().enumerate() {
         let model = pmus.pmu(*id).ok_or(OpenError::NoSuchPmu { index })?;
         let spec = model.parse(*id, attr).map_err(|error| OpenError::Parse { index, error })?;
+        // What neither the engine nor the counters do would be missing in silence.
+        if attr.flags.intersects(NOT_OURS) && !model.caps().delegated.contains(Delegated::INHERITANCE) {
+            return Err(OpenError::Parse { index, error: ParseError::NotSupported });
+        }
         members.push(NewEvent { spec: Arc::new(EventSpec { cred, ..spec }), caps: *model.caps(), lineage: None });
         if matches!(model.caps().slots, Slots::Scarce(_)) {
             match scarce {

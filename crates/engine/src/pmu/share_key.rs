@@ -55,7 +55,7 @@ const IGNORED: AttrFlags = AttrFlags::DISABLED
     .union(AttrFlags::DEFER_CALLCHAIN);
 
 /// It writes records, reports child by child, is started by an exec, or sends signals.
-const ALONE: AttrFlags = AttrFlags::MMAP
+pub(crate) const ALONE: AttrFlags = AttrFlags::MMAP
     .union(AttrFlags::COMM)
     .union(AttrFlags::INHERIT_STAT)
     .union(AttrFlags::ENABLE_ON_EXEC)

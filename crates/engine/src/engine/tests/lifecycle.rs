@@ -210,6 +210,35 @@ fn exec_starts_what_waits_for_it() {
 }
 
 #[test]
+fn exec_ends_what_is_to_end_with_it() {
+    for pmu in [SCARCE, PLENTY] {
+        let engine = Machine::engine(1);
+        let flags = [AttrFlags::empty(), AttrFlags::REMOVE_ON_EXEC, AttrFlags::REMOVE_ON_EXEC | AttrFlags::INHERIT];
+        let [stays, ends, inherited] = flags.map(|flags| engine.open_enabled(&group(pmu, &[flagged(1, flags)]), A));
+        engine.task_fork(TaskId(1), TaskId(2)).unwrap();
+        engine.task_exec(TaskId(1), Exec::Plain);
+        engine.host().run_task(1, 7);
+        engine.host().run_task(2, 3);
+        engine.task_exec(TaskId(2), Exec::Plain);
+        engine.host().run_task(2, 100);
+        assert_eq!(engine.state(ends.events[0]), Ok(EventState::Dead));
+        assert_eq!([&ends, &inherited].map(|opened| engine.read(opened.events[0]).unwrap().value), [0, 3]);
+        assert!(engine.read(stays.events[0]).unwrap().value > 0);
+    }
+}
+
+#[test]
+fn what_neither_the_engine_nor_the_counters_do_is_refused() {
+    let engine = Machine::engine(1);
+    for flags in [AttrFlags::INHERIT_THREAD, AttrFlags::INHERIT_STAT, AttrFlags::SIGTRAP, AttrFlags::MMAP2] {
+        let open = |pmu| engine.open(&group(pmu, &[event(1), flagged(1, flags)]), A);
+        let refused = OpenError::Parse { index: 1, error: ParseError::NotSupported };
+        assert_eq!([open(SCARCE), open(PLENTY)], [Err(refused.clone()), Err(refused)]);
+        engine.close(open(KERNEL).expect("counters that are events of a kernel do it").group);
+    }
+}
+
+#[test]
 fn an_exec_that_changes_rights_ends_the_count() {
     let engine = Machine::engine(1);
     let only = engine.open_enabled(&group(SCARCE, &[event(1)]), A);

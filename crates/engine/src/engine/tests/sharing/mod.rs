@@ -210,8 +210,9 @@ fn an_event_that_does_more_than_count_shares_with_no_other() {
     for attr in
         [sampling, flagged(1, AttrFlags::TASK), flagged(1, AttrFlags::ENABLE_ON_EXEC), flagged(1, AttrFlags::COMM)]
     {
-        on_cpu(&engine, &[attr]);
-        on_cpu(&engine, &[attr]);
+        for _ in 0..2 {
+            engine.open(&group(KERNEL, &[attr]), Target::cpu(CpuId(0))).unwrap();
+        }
     }
     assert_eq!((engine.census().masters, engine.census().groups), (0, 8));
     // What says nothing of what is counted changes nothing.
