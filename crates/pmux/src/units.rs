@@ -143,6 +143,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "record")]
     #[test]
     fn what_is_kept_is_a_time_or_bytes() {
         assert_eq!(kept("30s"), Ok(Keeping::Span(Duration::from_secs(30))));

@@ -7,7 +7,7 @@ use super::{print, print_page};
 use crate::options::exit_status;
 use crate::options::inspect::ListOptions;
 use crate::stat::backend_line;
-use crate::stderr::{report_error, write_stderr};
+use crate::stderr::report_error;
 use crate::style::{Ink, Style};
 use pmux::event::list::{EventKind, Filter, Listed, Listing, NameForm, list as listing};
 use pmux::{Event, Probe, Session};
@@ -30,11 +30,13 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
     let filter = options.pattern.as_deref().map_or(Filter::All, Filter::parse);
     let found = listing(session.catalog(), &filter);
     if found.events.is_empty() && options.pattern.is_some() {
-        for gap in &found.gaps {
-            write_stderr(&format!("pmux: {gap}"));
-        }
         let pattern = options.pattern.as_deref().unwrap_or_default();
-        return report_error(&format!("no event matches '{pattern}'"), exit_status::FAILED);
+        let gaps: Vec<_> = found.gaps.iter().map(ToString::to_string).collect();
+        let text = match &gaps[..] {
+            [] => format!("no event matches '{pattern}'"),
+            gaps => format!("no event that can be listed matches '{pattern}': {}", gaps.join("; ")),
+        };
+        return report_error(&text, exit_status::FAILED);
     }
     let rows = probed(&session, &found);
     if options.json {

@@ -46,6 +46,11 @@ impl SymbolOptions {
         if let Some(folder) = symfs.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(format!("--symfs {}: there is no such folder", folder.display()));
         }
+        if let Some((image, error)) =
+            vmlinux.as_ref().and_then(|image| Some((image, std::fs::File::open(image).err()?)))
+        {
+            return Err(format!("--vmlinux {}: it can't be read: {error}", image.display()));
+        }
         let servers: Vec<String> = match debuginfod.as_deref() {
             None => Vec::new(),
             Some("") => urls.and_then(OsStr::to_str).unwrap_or("").split_whitespace().map(str::to_owned).collect(),

@@ -463,7 +463,9 @@ impl Server {
             self.log.write(Level::Warning, "the socket stays where it is until the service is started anew");
         }
         let new = (metrics_config(&config, &self.start), turns(&config));
-        if (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
+        // Where it does not listen, a port was taken, say: that may be over.
+        let is_silent = new.0.listen.is_some() && self.metrics.as_ref().and_then(Metrics::known).is_none();
+        if is_silent || (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
             let session = self.counters.session().clone();
             self.metrics = match Metrics::restart(self.metrics.take(), new, &session, &self.log) {
                 Ok(metrics) => metrics,

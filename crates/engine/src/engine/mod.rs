@@ -52,6 +52,7 @@ use crate::ring_buffer::Output;
 use crate::share::Sharing;
 use crate::system_wide::SystemWideSet;
 use crate::target::{ContextKey, GroupKey, Presence};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bp_reserve::{LedgerHandle, Reserved};
@@ -164,7 +165,7 @@ struct FamilyRecord<H: Host> {
 struct Registry<H: Host> {
     contexts: HashMap<ContextKey, SharedCell<H>>,
     /// What hosts keep of tasks: see [`Engine::task`].
-    tasks: HashMap<TaskId, TaskContext<H>>,
+    tasks: BTreeMap<TaskId, TaskContext<H>>,
     events: Arena<EventRecord<H>, EventTag>,
     groups: Arena<GroupRecord<H>, GroupTag>,
     sets: Arena<SetRecord<H>, SetTag>,
@@ -216,7 +217,7 @@ impl<H: Host> Engine<H> {
     pub fn new(host: H, online: CpuMask) -> Self {
         let registry = Registry {
             contexts: HashMap::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             events: Arena::default(),
             groups: Arena::default(),
             sets: Arena::default(),

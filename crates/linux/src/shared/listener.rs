@@ -45,7 +45,7 @@ struct Made {
     path: PathBuf,
     /// The device and the number of the socket's file.
     identity: (u64, u64),
-    _lock: File,
+    _lock: LockFile,
 }
 
 /// Why there can be no socket at a path.
@@ -236,13 +236,46 @@ fn lock_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Holds the lock file beside a path, which says who holds it.
-fn take_lock(path: &Path) -> Result<File, ListenError> {
+/// A lock file that is held. It is taken away before it is let go: see [`take_lock`].
+#[derive(Debug)]
+struct LockFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if is_at(&self.path, &self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a path leads to an open file.
+fn is_at(path: &Path, file: &File) -> bool {
+    let identity = |seen: fs::Metadata| (seen.dev(), seen.ino());
+    fs::symlink_metadata(path).is_ok_and(|seen| file.metadata().is_ok_and(|open| identity(seen) == identity(open)))
+}
+
+/// Holds the lock file beside a path, which says which process holds it.
+fn take_lock(path: &Path) -> Result<LockFile, ListenError> {
+    /// So often a service that ends may take the file away between the opening and the locking of it.
+    const ATTEMPTS: u32 = 100;
     let lock = lock_path(path);
-    let fail = |error: &std::io::Error| ListenError::File(lock.clone(), Errno::from(error));
+    for _ in 0..ATTEMPTS {
+        let file = lock_once(path, &lock)?;
+        if is_at(&lock, &file) {
+            return Ok(LockFile { path: lock, file });
+        }
+    }
+    Err(ListenError::Taken(path.to_owned(), None))
+}
+
+fn lock_once(path: &Path, lock: &Path) -> Result<File, ListenError> {
+    let fail = |error: &std::io::Error| ListenError::File(lock.to_owned(), Errno::from(error));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&lock).map_err(|error| fail(&error))?;
+    let mut file = options.open(lock).map_err(|error| fail(&error))?;
     match file.try_lock() {
         Ok(()) => {
             // For people: where there is no room for it, no error names a number.
@@ -300,6 +333,7 @@ mod tests {
     use crate::shared::channel::{PacketBuffer, Received, Sent};
     use pmux_testkit::own_process;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     // A test that closes a socket or a lock needs a process of its own: a fork of another thread holds both for a moment.
     fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -483,6 +517,36 @@ mod tests {
         let mask = mask.lines().find_map(|line| line.strip_prefix("Umask:\t")).unwrap();
         fs::create_dir(at("plain")).unwrap();
         assert_eq!(mode("plain"), 0o777 & !u32::from_str_radix(mask, 8).unwrap());
+    }
+
+    #[test]
+    fn nothing_is_left_of_one_that_has_gone() {
+        let (folder, path) = folder();
+        let left = || fs::read_dir(folder.path()).unwrap().count();
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        assert_eq!(left(), 2);
+        assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::Taken(_, Some(_)))));
+        assert_eq!(left(), 2, "one that is refused takes nothing away");
+        drop(listener);
+        assert_eq!(left(), 0);
+        // Of many that come and go, one listens at a time.
+        let (here, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let Ok(listener) = Listener::bind(&path, 0o600) else { continue };
+                        most.fetch_max(here.fetch_add(1, SeqCst) + 1, SeqCst);
+                        here.fetch_sub(1, SeqCst);
+                        drop(listener);
+                    }
+                });
+            }
+        });
+        assert_eq!((most.into_inner(), left()), (1, 0));
+        fs::write(&path, "").unwrap();
+        assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::NotASocket(_))));
+        assert_eq!(left(), 1);
     }
 
     #[test]

@@ -233,7 +233,7 @@ fn what_neither_the_engine_nor_the_counters_do_is_refused() {
     for flags in [AttrFlags::INHERIT_THREAD, AttrFlags::INHERIT_STAT, AttrFlags::SIGTRAP, AttrFlags::MMAP2] {
         let open = |pmu| engine.open(&group(pmu, &[event(1), flagged(1, flags)]), A);
         let refused = OpenError::Parse { index: 1, error: ParseError::NotSupported };
-        assert_eq!([open(SCARCE), open(PLENTY)], [Err(refused.clone()), Err(refused)]);
+        assert_eq!([open(SCARCE), open(PLENTY)], [Err(refused), Err(refused)]);
         engine.close(open(KERNEL).expect("counters that are events of a kernel do it").group);
     }
 }
