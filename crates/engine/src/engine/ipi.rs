@@ -88,7 +88,7 @@ impl<H: Host> CallQueue<H> {
         })
     }
 
-    /// Puts a letter back for its sender, who throws it away: nothing is freed where the doorbell rings, the context neither.
+    /// Puts a letter back for its sender, which drops it: where the doorbell rings nothing is freed, the context neither.
     fn answer(&mut self, ticket: u64, what: (Arc<ContextCell<H>>, RemoteOp), status: Status) {
         if let Some(letter) = self.letters.iter_mut().find(|letter| letter.ticket == ticket) {
             letter.what = Some(what);
@@ -150,7 +150,7 @@ impl<H: Host> ContextCell<H> {
 }
 
 impl<H: Host> Engine<H> {
-    /// A CPU goes offline: who calls it later finds that out. Called on that CPU.
+    /// A CPU goes offline: later calls come back to their senders. Called on that CPU.
     pub(super) fn stop_serving(&self, cpu: CpuId) {
         let Some(core) = self.core(cpu) else { return };
         while !core.close_queue() {

@@ -34,8 +34,8 @@ impl<H: Host> Engine<H> {
     /// Call it while the CPU's counters can still be read, if that can be had; otherwise the last values that were read
     /// count. It waits for sets that are being opened or switched.
     ///
-    /// On a host with [`Host::cpus`] the CPU calls it itself, as a task. Other threads may call the engine meanwhile: who asks for this
-    /// CPU's counters is served until they are closed, and finds out afterwards that it is offline. A task that is still there goes home.
+    /// On a host with [`Host::cpus`] the CPU calls it itself, as a task. Other threads may call the engine meanwhile: calls
+    /// for this CPU's counters are served until those are closed, and find it offline afterwards. A task that is still there goes home.
     pub fn cpu_offline(&self, cpu: CpuId) {
         self.hotplug.with(|()| {
             self.registry.with(|registry| registry.online.remove(cpu));
