@@ -23,7 +23,7 @@ pub(crate) use counts::is_doubtful;
 use pmux_engine::pmu::Slot;
 use pmux_engine::target::ContextKey;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
-pub(crate) use sharing::is_alone;
+pub(crate) use sharing::{is_alone, was_alone};
 use std::fmt;
 
 /// Who found something.

@@ -25,8 +25,8 @@ pub(crate) fn is_alone(world: &World, master: &Book) -> bool {
     master.is_taken() || was_alone(world, master)
 }
 
-/// Whether it is so for what was asked for.
-fn was_alone(world: &World, master: &Book) -> bool {
+/// Whether it is so for what was asked for: then its events are those of the one that asked.
+pub(crate) fn was_alone(world: &World, master: &Book) -> bool {
     let alone = AttrFlags::EXCLUSIVE | AttrFlags::ENABLE_ON_EXEC;
     asked(world, &master.tags).iter().any(|(_, attr)| attr.flags.intersects(alone))
 }

@@ -291,7 +291,7 @@ impl World {
         let unread = self.refused_readings();
         if op == SwitchOp::Reset {
             let before = self.counted_by_now(targets);
-            let own = self.masters_alone(targets);
+            let own = self.masters_reset(targets);
             let before_own = self.counted_by_now(&own);
             let result = act(self);
             match result {

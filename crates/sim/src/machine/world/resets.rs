@@ -142,7 +142,14 @@ impl World {
             (BookKind::Group { id, .. }, ContextKey::Cpu(_)) => {
                 self.observe(|engine| engine.read_group(*id)).ok()?.get(index)?.ok().map(|count| count.value)
             }
-            // No caller resets a master.
+            // Only one that is alone is reset, with its children.
+            (BookKind::Master { root: Some(root), family: Some(family), .. }, ContextKey::Task(task)) => {
+                if root.context == place {
+                    return Some(self.observe(|engine| engine.read_family(*family)).ok()?.get(index)?.own.value);
+                }
+                let group = self.group_in(number, task)?;
+                self.observe(|engine| engine.read_group(group)).ok()?.get(index)?.ok().map(|count| count.value)
+            }
             (BookKind::Master { .. }, _) => None,
             (BookKind::OfSet { set, first }, _) => {
                 let id = self.books.set(*set)?.id;

@@ -243,13 +243,23 @@ impl World {
     }
 
     pub(super) fn masters_alone(&self, targets: &[Event]) -> Vec<Event> {
+        self.masters_where(targets, crate::check::is_alone)
+    }
+
+    /// The masters that a reset of these events sets to 0, too. One that came to ask something else keeps what it has counted: the event
+    /// that looks at it forgets it.
+    pub(super) fn masters_reset(&self, targets: &[Event]) -> Vec<Event> {
+        self.masters_where(targets, crate::check::was_alone)
+    }
+
+    fn masters_where(&self, targets: &[Event], wanted: fn(&World, &super::Book) -> bool) -> Vec<Event> {
         let mut masters = Vec::new();
         for &tag in targets {
             let of_group = self.number_of(tag).and_then(|number| self.books.get(number)).map(|book| &book.tags[..]);
             let index = of_group.and_then(|tags| tags.iter().position(|&other| other == tag)).unwrap_or(0);
             for master in self.state(|state| state.masters_of(&[tag])) {
                 let Some(book) = self.number_of(master).and_then(|number| self.books.get(number)) else { continue };
-                if crate::check::is_alone(self, book) {
+                if wanted(self, book) {
                     masters.extend(book.tags.get(index));
                 }
             }
