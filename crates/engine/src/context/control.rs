@@ -186,18 +186,15 @@ impl Context {
         let mut next = self.first();
         while let Some(group) = next {
             next = self.after(group);
-            for index in (0..self.group_len(group)).rev() {
-                let Some(key) = self.member_at(group, index) else { continue };
-                self.retire_member(key, gone, step);
-            }
+            self.retire_group(group, gone, step);
         }
     }
 
-    /// A group is about to be detached: nothing of it counts from now on, whatever is asked of it until then.
-    pub fn retire_group(&mut self, group: GroupKey, step: Step<'_>) {
+    /// The same of one group: nothing of it counts from now on, whatever is asked of it.
+    pub fn retire_group(&mut self, group: GroupKey, gone: Gone, step: Step<'_>) {
         for index in (0..self.group_len(group)).rev() {
             let Some(key) = self.member_at(group, index) else { continue };
-            self.retire_member(key, Gone::Everything, step);
+            self.retire_member(key, gone, step);
         }
     }
 

@@ -8,7 +8,7 @@ use super::bp_reserve::{Asked, Reserved};
 use super::ctx_lock::{ContextCell, Todo};
 use super::fast_read::{FastRead, FastReads};
 use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
-use crate::context::{Context, Step};
+use crate::context::{Context, Gone, Step};
 use crate::error::OpenError;
 use crate::event::NewEvent;
 use crate::group::{GroupSpec, Inheritance, Plan, resolve};
@@ -200,7 +200,7 @@ impl<H: Host> Engine<H> {
             may
         };
         if !cell.step_here(self, detach_memory) {
-            cell.step(self, move |context, step| context.retire_group(group, step));
+            cell.step(self, move |context, step| context.retire_group(group, Gone::Everything, step));
             cell.step_here(self, |context, step| context.detach(group, step));
         }
         self.leave(cell.key);

@@ -51,6 +51,7 @@ shuttle::thread_local! {
     static CPU: Cell<Option<CpuId>> = Cell::new(None);
     /// Among so many CPUs the thread may be moved.
     static MOVED_AMONG: Cell<u32> = Cell::new(1);
+    /// Whether it may be held up for long between two locks.
     static HELD_UP: Cell<bool> = Cell::new(false);
     /// How many locks it holds that keep it on its CPU.
     static SPINNING: Cell<u32> = Cell::new(0);
@@ -85,15 +86,17 @@ fn may_move() {
 
 /// Plays a story in so many orders.
 pub(crate) fn schedules(times: usize, story: impl Fn() + Send + Sync + 'static) {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 20;
-    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(times), config).run(story);
+    run(shuttle::scheduler::RandomScheduler::new(times), story);
 }
 
 /// Plays a story so often on a scheduler that lets a thread run alone for as long as it can: one that waits without a lock for another
 /// waits for ever, which is a failure.
 pub(crate) fn unfairly(times: usize, story: impl Fn() + Send + Sync + 'static) {
+    run(shuttle::scheduler::PctScheduler::new(2, times), story);
+}
+
+fn run(scheduler: impl shuttle::scheduler::Scheduler + 'static, story: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    shuttle::Runner::new(shuttle::scheduler::PctScheduler::new(2, times), config).run(story);
+    shuttle::Runner::new(scheduler, config).run(story);
 }

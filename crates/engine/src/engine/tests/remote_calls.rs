@@ -10,6 +10,7 @@ use crate::testing::scheduled::{Scheduled, play, play_among, schedules, stay_on,
 use crate::testing::{Machine, SCARCE, event, group};
 use crate::{CpuId, Engine, Opened, Target, TaskId};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::SeqCst;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::AtomicBool;
@@ -21,9 +22,7 @@ const THERE: CpuId = CpuId(1);
 const TASK: TaskId = TaskId(1);
 
 fn open(engine: &Racer, target: Target) -> Opened {
-    let opened = engine.open(&group(SCARCE, &[event(1)]), target).unwrap();
-    engine.enable_group(opened.group).unwrap();
-    opened
+    engine.open_enabled(&group(SCARCE, &[event(1)]), target)
 }
 
 fn machine() -> Arc<Racer> {
@@ -32,36 +31,60 @@ fn machine() -> Arc<Racer> {
     Arc::new(engine)
 }
 
-/// A thread that plays a CPU: it does this, and serves its doorbell until the others have ended.
-fn cpu(
-    engine: &Arc<Racer>,
-    cpu: CpuId,
-    over: &Arc<AtomicBool>,
-    work: impl FnOnce(&Racer) + Send + 'static,
-) -> thread::JoinHandle<()> {
-    let (engine, over) = (Arc::clone(engine), Arc::clone(over));
-    thread::spawn(move || {
-        play(cpu);
-        work(&engine);
-        while !over.load(SeqCst) {
-            // Calls come together, too.
-            (0..thread_rng().gen_range(1..40)).for_each(|_| thread::yield_now());
-            if engine.online().contains(cpu) {
-                engine.handle_ipi(cpu);
+/// What a task does with an event.
+type Ask = fn(&Racer, &Opened);
+
+/// Tasks that may be on any CPU do these things with an event, while the other CPU does `work` and serves its doorbell.
+fn beside(engine: &Arc<Racer>, opened: &Opened, work: fn(&Racer), asks: &[Ask]) {
+    let over = Arc::new(AtomicBool::new(false));
+    let there = {
+        let (engine, over) = (Arc::clone(engine), Arc::clone(&over));
+        thread::spawn(move || {
+            play(THERE);
+            work(&engine);
+            while !over.load(SeqCst) {
+                // Calls come together, too.
+                (0..thread_rng().gen_range(1..40)).for_each(|_| thread::yield_now());
+                if engine.online().contains(THERE) {
+                    engine.handle_ipi(THERE);
+                }
             }
-        }
-    })
+        })
+    };
+    let tasks = asks.iter().map(|&ask| {
+        let (engine, opened) = (Arc::clone(engine), opened.clone());
+        thread::spawn(move || {
+            play_among(2);
+            ask(&engine, &opened);
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.join().unwrap();
+    }
+    over.store(true, SeqCst);
+    there.join().unwrap();
+}
+
+fn closes(engine: &Racer, opened: &Opened) {
+    engine.close(opened.group);
+}
+
+fn uses_and_closes(engine: &Racer, opened: &Opened) {
+    engine.read(opened.events[0]).unwrap();
+    engine.disable_group(opened.group).unwrap();
+    engine.enable_group(opened.group).unwrap();
+    closes(engine, opened);
 }
 
 /// The task comes onto the other CPU and leaves it.
 fn comes_and_goes(engine: &Racer, times: usize) {
     for _ in 0..times {
-        let context = Some(engine.task(TASK));
+        let context = engine.task(TASK);
         engine.host().place(ContextKey::Task(TASK), Presence::On(THERE));
-        engine.switch(THERE, None, context.as_ref());
+        engine.switch(THERE, None, Some(&context));
         engine.handle_ipi(THERE);
         engine.host().place(ContextKey::Task(TASK), Presence::Out);
-        engine.switch(THERE, context.as_ref(), None);
+        engine.switch(THERE, Some(&context), None);
         engine.handle_ipi(THERE);
     }
 }
@@ -77,24 +100,12 @@ fn goes_offline_and_comes(engine: &Racer) {
     engine.cpu_online(THERE);
 }
 
-/// Two events of a task are there; `asks` runs on this CPU while the other does `work`.
-fn beside(times: usize, work: fn(&Racer), asks: fn(&Racer, &Opened)) {
-    schedules(times, move || {
+/// Two events of a task are there; one of them is used while the other CPU does `work`.
+fn task_beside(work: fn(&Racer), ask: Ask) {
+    schedules(300, move || {
         let engine = machine();
         let [first, second] = [(); 2].map(|()| open(&engine, Target::task(TASK)));
-        let over = Arc::new(AtomicBool::new(false));
-        let there = cpu(&engine, THERE, &over, work);
-        let here = {
-            let engine = Arc::clone(&engine);
-            thread::spawn(move || {
-                play_among(2);
-                asks(&engine, &first);
-                engine.close(first.group);
-            })
-        };
-        here.join().unwrap();
-        over.store(true, SeqCst);
-        there.join().unwrap();
+        beside(&engine, &first, work, &[ask]);
         play(THERE);
         engine.close(second.group);
         assert_eq!(engine.census().events, 0);
@@ -103,98 +114,63 @@ fn beside(times: usize, work: fn(&Racer), asks: fn(&Racer, &Opened)) {
 
 #[test]
 fn a_call_beside_switches() {
-    beside(
-        300,
-        |engine| comes_and_goes(engine, 2),
-        |engine, opened| {
-            engine.read(opened.events[0]).unwrap();
-            engine.disable_group(opened.group).unwrap();
-            engine.enable_group(opened.group).unwrap();
-        },
-    );
+    task_beside(|engine| comes_and_goes(engine, 2), uses_and_closes);
 }
 
 #[test]
 fn an_open_beside_switches() {
-    beside(300, |engine| comes_and_goes(engine, 3), |engine, _| engine.close(open(engine, Target::task(TASK)).group));
+    task_beside(
+        |engine| comes_and_goes(engine, 3),
+        |engine, opened| {
+            closes(engine, &open(engine, Target::task(TASK)));
+            closes(engine, opened);
+        },
+    );
 }
 
 /// The task is on the CPU that goes: it is sent home, and may be back where the CPU is.
 #[test]
 fn a_call_beside_switches_and_hotplug() {
-    beside(
-        300,
+    task_beside(
         |engine| {
             comes_and_goes(engine, 1);
             goes_offline_and_comes(engine);
             comes_and_goes(engine, 1);
         },
-        |engine, opened| {
-            engine.read(opened.events[0]).unwrap();
-            engine.disable_group(opened.group).unwrap();
-            engine.enable_group(opened.group).unwrap();
-        },
+        uses_and_closes,
     );
+}
+
+/// An event of the other CPU is used by tasks, while that one does `work`.
+fn cpu_beside(work: fn(&Racer), asks: &'static [Ask]) {
+    schedules(500, move || {
+        let engine = machine();
+        let of_cpu = open(&engine, Target::cpu(THERE));
+        beside(&engine, &of_cpu, work, asks);
+        assert_eq!((engine.census().events, engine.host().leased()), (0, 0), "no register stays taken");
+    });
+}
+
+fn tries_and_closes(engine: &Racer, opened: &Opened) {
+    let _ = engine.read(opened.events[0]);
+    let _ = engine.disable_group(opened.group);
+    let _ = engine.enable_group(opened.group);
+    closes(engine, opened);
 }
 
 #[test]
 fn a_call_to_a_cpu_that_goes_offline() {
-    called_beside(goes_offline);
+    cpu_beside(goes_offline, &[tries_and_closes]);
 }
 
 #[test]
 fn a_call_to_a_cpu_that_goes_offline_and_comes() {
-    called_beside(goes_offline_and_comes);
-}
-
-/// An event of the other CPU is used by this one, while that one does `work`.
-fn called_beside(work: fn(&Racer)) {
-    schedules(300, move || {
-        let engine = machine();
-        let of_cpu = open(&engine, Target::cpu(THERE));
-        let over = Arc::new(AtomicBool::new(false));
-        let there = cpu(&engine, THERE, &over, work);
-        let here = {
-            let engine = Arc::clone(&engine);
-            thread::spawn(move || {
-                play_among(2);
-                let _ = engine.read(of_cpu.events[0]);
-                let _ = engine.disable_group(of_cpu.group);
-                let _ = engine.enable_group(of_cpu.group);
-                engine.close(of_cpu.group);
-            })
-        };
-        here.join().unwrap();
-        over.store(true, SeqCst);
-        there.join().unwrap();
-        assert_eq!(engine.census().events, 0);
-    });
+    cpu_beside(goes_offline_and_comes, &[tries_and_closes]);
 }
 
 #[test]
 fn a_close_beside_an_enable() {
-    schedules(300, || {
-        let engine = machine();
-        let of_cpu = open(&engine, Target::cpu(THERE));
-        let over = Arc::new(AtomicBool::new(false));
-        let there = cpu(&engine, THERE, &over, |_| ());
-        let asks = |f: fn(&Racer, &Opened)| {
-            let (engine, of_cpu) = (Arc::clone(&engine), of_cpu.clone());
-            thread::spawn(move || {
-                play_among(2);
-                f(&engine, &of_cpu);
-            })
-        };
-        let enables = asks(|engine, opened| {
-            (0..4).for_each(|_| _ = engine.enable_group(opened.group));
-        });
-        let closes = asks(|engine, opened| engine.close(opened.group));
-        enables.join().unwrap();
-        closes.join().unwrap();
-        over.store(true, SeqCst);
-        there.join().unwrap();
-        assert_eq!(engine.host().leased(), 0, "no register stays taken");
-    });
+    cpu_beside(|_| (), &[|engine, opened| (0..4).for_each(|_| _ = engine.enable_group(opened.group)), closes]);
 }
 
 /// A context is never between two places: to look at it needs no other thread but one that has a lock.

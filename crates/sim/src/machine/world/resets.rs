@@ -127,28 +127,20 @@ impl World {
         let book = self.books.get(number)?;
         let index = book.tags.iter().position(|&other| other == tag)?;
         match (&book.kind, place) {
-            (BookKind::Group { .. }, ContextKey::Task(task)) => {
-                let group = self.group_in(number, task)?;
-                match &book.kind {
-                    // A root's reading holds its children: its own part is in the family's.
-                    BookKind::Group { family: Some(family), target, .. } if target.context == place => {
-                        Some(self.observe(|engine| engine.read_family(*family)).ok()?.get(index)?.own.value)
-                    }
-                    _ => {
-                        self.observe(|engine| engine.read_group(group)).ok()?.get(index)?.ok().map(|count| count.value)
-                    }
-                }
-            }
-            (BookKind::Group { id, .. }, ContextKey::Cpu(_)) => {
-                self.observe(|engine| engine.read_group(*id)).ok()?.get(index)?.ok().map(|count| count.value)
-            }
-            // Only one that is alone is reset, with its children.
-            (BookKind::Master { root: Some(root), family: Some(family), .. }, ContextKey::Task(task)) => {
-                if root.context == place {
-                    return Some(self.observe(|engine| engine.read_family(*family)).ok()?.get(index)?.own.value);
+            // Of masters only one that is alone is reset, with its children.
+            (
+                BookKind::Group { .. } | BookKind::Master { root: Some(_), family: Some(_), .. },
+                ContextKey::Task(task),
+            ) => {
+                // A root's reading holds its children: its own part is in the family's.
+                if let Some(family) = book.family().filter(|_| book.root().is_some_and(|root| root.context == place)) {
+                    return Some(self.observe(|engine| engine.read_family(family)).ok()?.get(index)?.own.value);
                 }
                 let group = self.group_in(number, task)?;
                 self.observe(|engine| engine.read_group(group)).ok()?.get(index)?.ok().map(|count| count.value)
+            }
+            (BookKind::Group { id, .. }, ContextKey::Cpu(_)) => {
+                self.observe(|engine| engine.read_group(*id)).ok()?.get(index)?.ok().map(|count| count.value)
             }
             (BookKind::Master { .. }, _) => None,
             (BookKind::OfSet { set, first }, _) => {
