@@ -14,8 +14,10 @@ use crate::probe::ProbePmu;
 use crate::sys::perf::{self, TargetTask};
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use std::collections::HashMap;
 use std::ffi::CStr;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 /// The attribute of a tracepoint or a probe that counts and writes only those hits of which the filter holds; `None` for other events, and
 /// for a text with a zero byte.
@@ -44,19 +46,29 @@ pub fn without_filter(attr: &Attr) -> Attr {
     Attr { config3, ..*attr }
 }
 
-/// Whether the kernel takes the filter of an attribute. Where the event itself can't be opened, that is not known, and no error.
+/// Tries whether the kernel takes a filter.
 ///
-/// # Errors
-/// `EINVAL` for what is no filter of this tracepoint.
-pub fn check(attr: &Attr) -> Result<(), Errno> {
-    let mut bytes = [0; Attr::MAX_SIZE];
-    let Attr { kind, config, config1, config2, .. } = *attr;
-    let size =
-        Attr { kind, config, config1, config2, flags: AttrFlags::DISABLED, ..Attr::default() }.encode(&mut bytes);
-    let own = TargetTask::Task(sys::current_tid().cast_unsigned());
-    match perf::open(bytes.get(..size).unwrap_or_default(), own, None, None) {
-        Ok(event) => set(event.as_fd(), attr),
-        Err(_) => Ok(()),
+/// It keeps an event of each tracepoint that it tried, so that the tracepoint stays on: the kernel waits some 40 ms when the last event of
+/// one is closed, and would do so for each trial.
+#[derive(Debug, Default)]
+pub struct FilterTrials(Mutex<HashMap<Attr, OwnedFd>>);
+
+impl FilterTrials {
+    /// Whether the kernel takes the filter of an attribute. Where the event itself can't be opened, that is not known, and no error.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no filter of this tracepoint.
+    pub fn check(&self, attr: &Attr) -> Result<(), Errno> {
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let Attr { kind, config, config1, config2, .. } = *attr;
+        let tried = Attr { kind, config, config1, config2, flags: AttrFlags::DISABLED, ..Attr::default() };
+        let size = tried.encode(&mut bytes);
+        let own = TargetTask::Task(sys::current_tid().cast_unsigned());
+        let Ok(event) = perf::open(bytes.get(..size).unwrap_or_default(), own, None, None) else { return Ok(()) };
+        let answer = set(event.as_fd(), attr);
+        // An event takes one filter only, so each trial opens its own; all but the first are closed at once.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(tried).or_insert(event);
+        answer
     }
 }
 

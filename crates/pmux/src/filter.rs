@@ -10,7 +10,8 @@ use pmux_linux::{Errno, filter};
 
 impl Session {
     /// Lets an event of a tracepoint or a probe count and write only those hits of which a filter holds, in the kernel's own language for filters
-    /// (`prev_pid == 42 && prev_state != 0`). Where it has a filter already, both must hold.
+    /// (`prev_pid == 42 && prev_state != 0`). Where it has a filter already, both must hold. The session keeps one more file open for each
+    /// tracepoint that was asked for.
     ///
     /// ```
     /// use pmux::{Event, Session};
@@ -30,7 +31,7 @@ impl Session {
     pub fn filter(&self, event: &mut Event, text: &str) -> Result<(), Error> {
         let both = event.filter().map_or_else(|| text.to_owned(), |first| format!("({first}) && ({text})"));
         let attr = filter::with_filter(&event.attr, &both).ok_or(Errno::EINVAL);
-        match attr.and_then(|attr| filter::check(&attr).map(|()| attr)) {
+        match attr.and_then(|attr| self.inner.filters.check(&attr).map(|()| attr)) {
             Ok(attr) => {
                 event.attr = attr;
                 Ok(())

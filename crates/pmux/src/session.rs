@@ -16,6 +16,7 @@ use pmux_engine::engine::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, CpuSource, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
+use pmux_linux::filter::FilterTrials;
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, SleepLock};
 use pmux_linux::shared::client::{Service, SocketPath, Terms};
 use std::sync::{Arc, OnceLock};
@@ -124,6 +125,7 @@ pub(crate) struct Inner {
     pub(crate) tracepoints: TracepointNames,
     pub(crate) hotplug: SleepLock<Option<crate::hotplug::Hotplug>>,
     pub(crate) mux: Mux,
+    pub(crate) filters: FilterTrials,
 }
 
 /// This machine, opened for counting. Clones share everything.
@@ -344,6 +346,7 @@ impl Session {
                 tracepoints: TracepointNames::default(),
                 hotplug: pmux_engine::LockCell::new(None),
                 mux,
+                filters: FilterTrials::default(),
             }),
         })
     }
