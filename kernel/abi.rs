@@ -29,3 +29,6 @@ pub const FAULTED: u32 = 139;
 
 /// An address that programs have for a test: the lowest of their stack.
 pub const WATCHED: u64 = (1 << 39) + (1 << 30) - (16 << 10);
+
+/// Where programs have fresh pages.
+pub const FRESH: u64 = (1 << 39) + (1 << 29);

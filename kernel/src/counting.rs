@@ -12,7 +12,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint, sw};
 use pmux_engine::engine::SetRequest;
 use pmux_engine::ring_buffer::{Forward, Reader, RingSetup, Taking};
 use pmux_engine::system_wide::{Absent, SetScope};
@@ -73,6 +73,7 @@ pub fn lines(report: &mut Report) {
     let before = host::with(|engine| engine.census());
     tasks(report);
     instructions(report);
+    software(report);
     turns(report);
     sharing(report);
     sets(report);
@@ -132,6 +133,38 @@ fn instructions(report: &mut Report) {
     );
     sched::set_still(false);
     sched::current().set_affinity(ALL);
+}
+
+fn of_kernel(event: u64, flags: AttrFlags) -> GroupSpec {
+    GroupSpec::single(host::SOFTWARE, Attr { kind: EventType::SOFTWARE, config: event, flags, ..Attr::default() })
+}
+
+/// What the kernel counts itself: pages that a program comes to first, and the time that it runs.
+fn software(report: &mut Report) {
+    let of = |flags| counted("pages", 300, ALL, &of_kernel(sw::PAGE_FAULTS, flags));
+    report.line("page faults of a program that touches 300 pages", of(AttrFlags::empty()), Some(300));
+    report.line("of it and its copy, inherited", of(AttrFlags::INHERIT), Some(600));
+    let mut group = increments(0, AttrFlags::INHERIT);
+    group.events.extend(of_kernel(sw::PAGE_FAULTS, AttrFlags::empty()).events);
+    let Some((task, opened)) = prepared("pages", 300, ALL, &group) else { return };
+    sched::release(&task);
+    end_of(&task);
+    let reading = host::with(|engine| engine.read_group(opened.group));
+    let counts: Vec<_> = reading.iter().flatten().flatten().map(|count| count.value).collect();
+    report.line("increments and page faults of both, in one group", counts, alloc::vec![600, 600]);
+    close(&opened);
+    let Some((task, clock)) = prepared("spins", 40, ALL, &of_kernel(sw::TASK_CLOCK, AttrFlags::empty())) else {
+        return;
+    };
+    sched::release(&task);
+    end_of(&task);
+    let near = read(&clock).map(|count| (count.value.abs_diff(count.running.0) < SLICE_NS, count.value > 20_000_000));
+    if has_event(INST_RETIRED) {
+        report.line("its task-clock is the time that it ran, more than 20 ms", near, Some((true, true)));
+    } else {
+        println!("skip    the task-clock: without -icount the machine below may stop between two looks at the time");
+    }
+    close(&clock);
 }
 
 /// Twice as many events as counters: each has half of the time.

@@ -15,6 +15,7 @@ use crate::arch::{self, CPUS, gic};
 use crate::hw_breakpoint::{self, Watchpoints};
 use crate::pmu::{Counters, Pmuv3};
 use crate::sched;
+use crate::software::{Software, Words};
 use alloc::vec::Vec;
 use pmux_engine::engine::Exec;
 use pmux_engine::hw_breakpoint::DebugRegisters;
@@ -27,6 +28,8 @@ use spin::mutex::SpinMutex;
 
 /// The counters of the CPUs.
 pub const PMU: PmuId = PmuId(0);
+/// What the kernel itself knows of tasks and CPUs.
+pub const SOFTWARE: PmuId = PmuId(1);
 /// The watchpoints of the CPUs.
 pub const BREAKPOINTS: PmuId = PmuId(5);
 
@@ -72,6 +75,7 @@ impl PmuTable for Machine {
     fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
         match pmu {
             PMU => Some(&self.pmu),
+            SOFTWARE => Some(&Software),
             BREAKPOINTS => Some(&Watchpoints),
             _ => None,
         }
@@ -102,10 +106,10 @@ impl Host for Machine {
     }
 
     fn bank(&self, key: ContextKey) -> Counters {
-        Counters::new(match key {
-            ContextKey::Cpu(cpu) => Some(cpu),
-            ContextKey::Task(_) => None,
-        })
+        match key {
+            ContextKey::Cpu(cpu) => Counters::new(Some(cpu), Words::new(sched::totals_of_cpu(cpu.0 as usize))),
+            ContextKey::Task(task) => Counters::new(None, Words::new(sched::totals_of(task.0))),
+        }
     }
 
     fn presence(&self, key: ContextKey) -> Presence {

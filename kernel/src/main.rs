@@ -17,6 +17,7 @@ mod pmu;
 mod program;
 mod report;
 mod sched;
+mod software;
 mod stress;
 mod trap;
 

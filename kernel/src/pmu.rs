@@ -6,8 +6,9 @@
 
 use crate::arch;
 use crate::arch::pmu::{self, CPU_CYCLES, INST_RETIRED, Without};
-use crate::host::{BREAKPOINTS, PMU};
+use crate::host::{BREAKPOINTS, PMU, SOFTWARE};
 use crate::hw_breakpoint;
+use crate::software::Words;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, hw};
 use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, Program, SlotMask,
@@ -62,27 +63,33 @@ impl PmuModel for Pmuv3 {
     }
 }
 
-/// The counters and watchpoints of a CPU; those of a task are none, it has those of the CPU that it is on.
+/// The counters and watchpoints of a CPU, and its software events. A task has software events of its own, and no others: it uses those
+/// of the CPU that it is on.
 pub struct Counters {
     cpu: Option<CpuId>,
+    software: Words,
 }
 
 impl Counters {
     /// Those of a CPU, or of a task.
-    pub fn new(cpu: Option<CpuId>) -> Self {
-        Self { cpu }
+    pub fn new(cpu: Option<CpuId>, software: Words) -> Self {
+        Self { cpu, software }
     }
 
-    fn check(&self) {
+    /// Touches registers, which are those of this CPU.
+    fn on_cpu<R>(&self, work: impl FnOnce() -> R) -> R {
         assert_eq!(self.cpu.map(|cpu| cpu.0 as usize), Some(arch::cpu()), "counters of another CPU are touched");
+        work()
     }
 }
 
 impl CounterBank for Counters {
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
-        self.check();
+        if lease.pmu == SOFTWARE {
+            return self.software.program(lease.slot, program);
+        }
         if lease.pmu == BREAKPOINTS {
-            return hw_breakpoint::program(lease.slot, program);
+            return self.on_cpu(|| hw_breakpoint::program(lease.slot, program));
         }
         let flags = program.spec.attr.flags;
         let without = Without {
@@ -90,46 +97,45 @@ impl CounterBank for Counters {
             user: flags.contains(AttrFlags::EXCLUDE_USER),
         };
         let event = event(&program.spec.attr).ok_or(BankError::NoSuchEvent)?;
-        pmu::program(lease.slot.0, event, without, program.start);
+        self.on_cpu(|| pmu::program(lease.slot.0, event, without, program.start));
         Ok(())
     }
 
     fn start(&mut self, lease: Lease) -> Result<(), BankError> {
-        self.check();
         match lease.pmu {
-            BREAKPOINTS => hw_breakpoint::run(lease.slot, true),
-            _ => pmu::start(lease.slot.0),
+            SOFTWARE => self.software.start(lease.slot),
+            BREAKPOINTS => self.on_cpu(|| hw_breakpoint::run(lease.slot, true)),
+            _ => self.on_cpu(|| pmu::start(lease.slot.0)),
         }
         Ok(())
     }
 
     fn stop(&mut self, lease: Lease) {
-        self.check();
         match lease.pmu {
-            BREAKPOINTS => hw_breakpoint::run(lease.slot, false),
-            _ => pmu::stop(lease.slot.0),
+            SOFTWARE => self.software.stop(lease.slot),
+            BREAKPOINTS => self.on_cpu(|| hw_breakpoint::run(lease.slot, false)),
+            _ => self.on_cpu(|| pmu::stop(lease.slot.0)),
         }
     }
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
-        self.check();
         let raw = match lease.pmu {
-            BREAKPOINTS => hw_breakpoint::hits(lease.slot),
-            _ => pmu::value(lease.slot.0),
+            SOFTWARE => self.software.value(lease.slot),
+            BREAKPOINTS => self.on_cpu(|| hw_breakpoint::hits(lease.slot)),
+            _ => self.on_cpu(|| pmu::value(lease.slot.0)),
         };
         Ok(SlotReading { raw, time: SlotTime::Whole })
     }
 
     fn take_overflows(&mut self, of: PmuId) -> SlotMask {
-        self.check();
-        SlotMask(if of == PMU { pmu::take_overflows() } else { 0 })
+        SlotMask(if of == PMU { self.on_cpu(pmu::take_overflows) } else { 0 })
     }
 
     fn release(&mut self, lease: Lease) {
-        self.check();
         match lease.pmu {
-            BREAKPOINTS => hw_breakpoint::release(lease.slot),
-            _ => pmu::release(lease.slot.0),
+            SOFTWARE => self.software.release(lease.slot),
+            BREAKPOINTS => self.on_cpu(|| hw_breakpoint::release(lease.slot)),
+            _ => self.on_cpu(|| pmu::release(lease.slot.0)),
         }
     }
 }

@@ -26,7 +26,8 @@ programs!(
     "forks_counts",
     "loops",
     "forks_loops",
-    "touches"
+    "touches",
+    "pages"
 );
 
 /// A program in memory.

@@ -13,6 +13,7 @@ use crate::arch::table::{self, AddressSpace};
 use crate::arch::{self, CPUS, Frame, InterruptsOff, STATE_EL0, gic};
 use crate::host::{self, TaskEvents};
 use crate::program::Loaded;
+use crate::software::Totals;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -41,6 +42,7 @@ pub struct Task {
     on_cpu: AtomicU32,
     /// For the engine; the kernel's own tasks have none.
     events: Once<TaskEvents>,
+    totals: Arc<Totals>,
     status: AtomicU64,
     children: IrqLock<Vec<Arc<Task>>>,
     /// How often it was taken from a CPU by the tick.
@@ -63,6 +65,7 @@ struct Cpu {
     resched: AtomicBool,
     ticks: AtomicU64,
     calls: AtomicU64,
+    totals: Once<Arc<Totals>>,
 }
 
 static CPU: [Cpu; CPUS] = [const {
@@ -76,6 +79,7 @@ static CPU: [Cpu; CPUS] = [const {
         resched: AtomicBool::new(false),
         ticks: AtomicU64::new(0),
         calls: AtomicU64::new(0),
+        totals: Once::new(),
     }
 }; CPUS];
 
@@ -93,6 +97,7 @@ impl Task {
             affinity: AtomicU32::new(affinity),
             on_cpu: AtomicU32::new(NOWHERE),
             events: Once::new(),
+            totals: Arc::default(),
             status: AtomicU64::new(RUNS),
             children: IrqLock::new(Vec::new()),
             preempted: AtomicU64::new(0),
@@ -143,6 +148,29 @@ pub fn cpu_of(pid: u64) -> Option<usize> {
     (cpu != NOWHERE).then_some(cpu as usize)
 }
 
+/// What has happened in a task so far.
+pub fn totals_of(pid: u64) -> Arc<Totals> {
+    let task = BY_PID.lock().get(&pid).and_then(Weak::upgrade);
+    task.map(|task| Arc::clone(&task.totals)).unwrap_or_default()
+}
+
+/// What has happened on a CPU so far.
+pub fn totals_of_cpu(cpu: usize) -> Arc<Totals> {
+    Arc::clone(CPU[cpu].totals.call_once(Arc::default))
+}
+
+/// The program that runs here has come to a page that is not there: maps one, where it may have one. With interrupts off.
+pub fn page_fault(address: u64) -> bool {
+    let task = current();
+    let fresh = table::FRESH.contains(&address);
+    if let (true, Some(space)) = (fresh, task.space()) {
+        space.map(address);
+        task.totals.faults();
+        CPU[arch::cpu()].totals.call_once(Arc::default).faults();
+    }
+    fresh
+}
+
 /// This CPU begins. With interrupts off.
 pub fn begin(cpu: usize) {
     let this = &CPU[cpu];
@@ -151,6 +179,7 @@ pub fn begin(cpu: usize) {
     *this.current.lock() = Some(idle);
     *this.left.lock() = None;
     table::activate(None);
+    this.totals.call_once(Arc::default).runs();
     this.there.store(true, Ordering::Release);
     // Without an engine nothing is to be told first.
     this.online.store(!host::is_made(), Ordering::Release);
@@ -337,7 +366,9 @@ pub fn schedule() {
     }
     prev.on_cpu.store(NOWHERE, Ordering::Release);
     next.on_cpu.store(cpu as u32, Ordering::Release);
+    next.totals.runs();
     host::switch(prev.events.get(), next.events.get());
+    prev.totals.rests();
     table::activate(next.space());
     // A task that has ended does not come back to drop what is on its stack: nothing is.
     let to = Arc::clone(&next.context);

@@ -33,11 +33,9 @@ pub fn exception(frame: &mut Frame, what: Exception, from_user: bool) {
             return hw_breakpoint::step_over(frame);
         }
         Exception::Step => {}
-        Exception::Fault { class, address } if from_user => {
-            let pid = sched::current().pid;
-            println!("task {pid}: fault of class {class:#x} at {:#x}, address {address:#x}", frame.pc);
-            sched::exit(abi::FAULTED);
-        }
+        Exception::PageFault { address } if sched::page_fault(address) => {}
+        Exception::PageFault { address } => faulted(frame, 0x24, address),
+        Exception::Fault { class, address } if from_user => faulted(frame, class, address),
         Exception::Fault { class, address } => {
             panic!("fault of class {class:#x} at {:#x}, address {address:#x}", frame.pc)
         }
@@ -45,6 +43,13 @@ pub fn exception(frame: &mut Frame, what: Exception, from_user: bool) {
     if from_user {
         sched::preempt();
     }
+}
+
+/// The program that runs here has done what it must not.
+fn faulted(frame: &Frame, class: u64, address: u64) -> ! {
+    let pid = sched::current().pid;
+    println!("task {pid}: fault of class {class:#x} at {:#x}, address {address:#x}", frame.pc);
+    sched::exit(abi::FAULTED)
 }
 
 /// A system call. Interrupts are on.

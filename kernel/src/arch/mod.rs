@@ -59,6 +59,11 @@ pub enum Exception {
     },
     /// A program that is stepped has executed an instruction.
     Step,
+    /// A program comes to a page that is not there.
+    PageFault {
+        /// The address.
+        address: u64,
+    },
     /// Something that the program must not do: class and address.
     Fault {
         /// The class of `ESR_EL1`.
@@ -77,6 +82,8 @@ extern "C" fn exception(frame: &mut Frame, vector: u64) {
         (5, _) => (false, Exception::Interrupt),
         (9, _) => (true, Exception::Interrupt),
         (8, 0x15) => (true, Exception::SystemCall),
+        // A translation fault, of any level.
+        (8, 0x24) if syndrome & 0x3c == 0x04 => (true, Exception::PageFault { address: FAR_EL1.get() }),
         (8, 0x34) => (true, Exception::Watchpoint { address: FAR_EL1.get() }),
         (8, 0x32) => (true, Exception::Step),
         (vector, class) => (vector == 8, Exception::Fault { class, address: FAR_EL1.get() }),
