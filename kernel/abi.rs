@@ -21,6 +21,12 @@ pub const GET_CPU: u64 = 8;
 pub const CLOCK: u64 = 9;
 /// The number of the task.
 pub const GET_PID: u64 = 10;
+/// The time that the task has had a CPU, in ns.
+pub const CPU_TIME: u64 = 11;
+/// As [`EXEC`], of a program that has other rights.
+pub const EXEC_SETUID: u64 = 12;
+/// The answer to the order before; waits for the next one, in `x0` to `x3`.
+pub const NEXT_ORDER: u64 = 13;
 
 /// The result of a call that failed.
 pub const FAILED: u64 = u64::MAX;
@@ -32,3 +38,19 @@ pub const WATCHED: u64 = (1 << 39) + (1 << 30) - (16 << 10);
 
 /// Where programs have fresh pages.
 pub const FRESH: u64 = (1 << 39) + (1 << 29);
+
+/// Where programs have four pages to access, from the beginning on.
+pub const WATCH: u64 = (1 << 39) + (1 << 28);
+
+/// The orders of [`NEXT_ORDER`]: so many fresh pages.
+pub const TOUCH: u64 = 1;
+/// An address from [`WATCH`] on, 1 where it is written, and how often.
+pub const ACCESS: u64 = 2;
+/// So many ns of CPU time, and fresh pages meanwhile.
+pub const RUN: u64 = 3;
+/// A copy; the answer is its number.
+pub const FORKS: u64 = 4;
+/// The same program from its beginning; 1 where it has other rights then.
+pub const EXECUTE: u64 = 5;
+/// The program ends.
+pub const ENDS: u64 = 6;

@@ -16,7 +16,7 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint, sw};
 use pmux_engine::engine::SetRequest;
 use pmux_engine::ring_buffer::{Forward, Reader, RingSetup, Taking};
 use pmux_engine::system_wide::{Absent, SetScope};
-use pmux_engine::{Count, CpuId, GroupSpec, OpenError, Opened, Target};
+use pmux_engine::{Count, CpuId, GroupSpec, OpenError, Opened, Sharing, Target};
 
 fn raw(event: u64, flags: AttrFlags) -> GroupSpec {
     GroupSpec::single(host::PMU, Attr { kind: EventType::RAW, config: event, flags, ..Attr::default() })
@@ -69,7 +69,7 @@ fn counted(name: &str, argument: u64, affinity: u32, event: &GroupSpec) -> Optio
 
 /// All lines.
 pub fn lines(report: &mut Report) {
-    host::init();
+    host::init(Sharing::On);
     let before = host::with(|engine| engine.census());
     tasks(report);
     instructions(report);

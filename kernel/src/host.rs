@@ -65,7 +65,10 @@ impl<T: Send> LockCell<T> for TaskLock<T> {
         loop {
             match self.0.try_lock() {
                 Some(mut value) => return f(&mut value),
-                None => sched::schedule(),
+                None => {
+                    sched::schedule();
+                    arch::pause();
+                }
             }
         }
     }
@@ -134,14 +137,15 @@ impl Host for Machine {
     fn wait(&self, done: &mut dyn FnMut() -> bool) {
         while !done() {
             sched::schedule();
+            arch::pause();
         }
     }
 }
 
 /// Makes the engine. To be called once, when the CPUs that are to be there are online.
-pub fn init() {
+pub fn init(sharing: Sharing) {
     let online = (0..CPUS).filter(|&cpu| sched::is_online(cpu)).map(|cpu| CpuId(cpu as u32)).collect();
-    ENGINE.call_once(|| Engine::new(Machine { pmu: Pmuv3::new() }, online).with_sharing(Sharing::On));
+    ENGINE.call_once(|| Engine::new(Machine { pmu: Pmuv3::new() }, online).with_sharing(sharing));
 }
 
 /// Whether there is an engine.
@@ -234,9 +238,9 @@ pub fn fork(parent: u64, child: u64) {
 }
 
 /// A task goes on as another program.
-pub fn exec(pid: u64) {
+pub fn exec(pid: u64, exec: Exec) {
     if ENGINE.get().is_some() {
-        with(|engine| engine.task_exec(task(pid), Exec::Plain));
+        with(|engine| engine.task_exec(task(pid), exec));
     }
 }
 

@@ -16,6 +16,7 @@ mod hw_breakpoint;
 mod pmu;
 mod program;
 mod report;
+mod scenario;
 mod sched;
 mod software;
 mod stress;

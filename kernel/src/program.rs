@@ -1,6 +1,7 @@
 //! Programs, and how they come into memory.
 
-use crate::arch::table::{AddressSpace, BASE, SIZE};
+use crate::abi::WATCH;
+use crate::arch::table::{AddressSpace, BASE, PAGE, SIZE};
 use alloc::sync::Arc;
 
 /// Bytes of a stack of a program; it ends where the program's memory does.
@@ -27,7 +28,8 @@ programs!(
     "loops",
     "forks_loops",
     "touches",
-    "pages"
+    "pages",
+    "obeys"
 );
 
 /// A program in memory.
@@ -54,12 +56,15 @@ pub fn load(name: &str) -> Option<Loaded> {
         }
         let (offset, at, in_file, in_memory) = (field(8)? as usize, field(16)?, field(32)? as usize, field(40)?);
         space.write(at, file.get(offset..offset + in_file)?);
-        for page in (at..at + in_memory).step_by(crate::arch::table::PAGE).chain([at + in_memory - 1]) {
+        for page in (at..at + in_memory).step_by(PAGE).chain([at + in_memory - 1]) {
             space.map(page);
         }
     }
     let stack = BASE + SIZE;
-    for page in (stack - STACK..stack).step_by(crate::arch::table::PAGE) {
+    for page in (stack - STACK..stack).step_by(PAGE) {
+        space.map(page);
+    }
+    for page in (WATCH..WATCH + 4 * PAGE as u64).step_by(PAGE) {
         space.map(page);
     }
     space.publish();

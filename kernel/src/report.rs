@@ -4,7 +4,7 @@
 
 use crate::arch::{self, CPUS, heap};
 use crate::sched::{self, ALL, Task};
-use crate::{abi, counting, println, program, stress};
+use crate::{abi, counting, println, program, scenario, stress};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -80,6 +80,10 @@ pub extern "C" fn run_all() -> ! {
     let line = arch::command_line();
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
+        [.., "scenarios"] => {
+            scenario::lines();
+            arch::exit(0)
+        }
         [.., "stress", seconds] => stress::lines(&mut report, seconds.parse().unwrap_or(10)),
         _ => {
             interrupts(&mut report);

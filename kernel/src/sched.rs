@@ -18,6 +18,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use pmux_engine::engine::Exec;
 use spin::Once;
 
 /// How long a task runs while others wait.
@@ -28,6 +29,13 @@ pub const ALL: u32 = (1 << CPUS) - 1;
 const NOWHERE: u32 = u32::MAX;
 /// The status of a task that has not ended.
 const RUNS: u64 = u64::MAX;
+
+/// A task does not wait.
+const RUNS_ON: u32 = 0;
+/// It will wait once it has left its CPU.
+const PARKS: u32 = 1;
+/// It waits, and is in no queue.
+const PARKED: u32 = 2;
 
 /// A task.
 pub struct Task {
@@ -44,6 +52,8 @@ pub struct Task {
     events: Once<TaskEvents>,
     totals: Arc<Totals>,
     status: AtomicU64,
+    /// Whether it waits for [`wake`]: [`RUNS_ON`], [`PARKS`] or [`PARKED`].
+    parked: AtomicU32,
     children: IrqLock<Vec<Arc<Task>>>,
     /// How often it was taken from a CPU by the tick.
     pub preempted: AtomicU64,
@@ -99,6 +109,7 @@ impl Task {
             events: Once::new(),
             totals: Arc::default(),
             status: AtomicU64::new(RUNS),
+            parked: AtomicU32::new(RUNS_ON),
             children: IrqLock::new(Vec::new()),
             preempted: AtomicU64::new(0),
             migrations: AtomicU64::new(0),
@@ -148,10 +159,14 @@ pub fn cpu_of(pid: u64) -> Option<usize> {
     (cpu != NOWHERE).then_some(cpu as usize)
 }
 
+/// A task by its number.
+pub fn by_pid(pid: u64) -> Option<Arc<Task>> {
+    BY_PID.lock().get(&pid).and_then(Weak::upgrade)
+}
+
 /// What has happened in a task so far.
 pub fn totals_of(pid: u64) -> Arc<Totals> {
-    let task = BY_PID.lock().get(&pid).and_then(Weak::upgrade);
-    task.map(|task| Arc::clone(&task.totals)).unwrap_or_default()
+    by_pid(pid).map(|task| Arc::clone(&task.totals)).unwrap_or_default()
 }
 
 /// What has happened on a CPU so far.
@@ -268,8 +283,8 @@ pub fn spawn_kernel(work: extern "C" fn() -> !) {
 }
 
 /// The task that calls goes on as another program.
-pub fn exec(program: Loaded, argument: u64, frame: &mut Frame) {
-    host::exec(current().pid);
+pub fn exec(program: Loaded, argument: u64, rights: Exec, frame: &mut Frame) {
+    host::exec(current().pid, rights);
     let _off = InterruptsOff::new();
     *frame = Frame { sp: program.stack, pc: program.entry, state: STATE_EL0, ..Frame::default() };
     frame.x[0] = argument;
@@ -336,6 +351,18 @@ fn enqueue(task: Arc<Task>) {
     }
 }
 
+/// The task that calls waits for [`wake`] from its next [`schedule`] on. What it waits for is to be looked at after this.
+pub fn park() {
+    current().parked.store(PARKS, Ordering::Release);
+}
+
+/// A task does not wait any more.
+pub fn wake(task: &Arc<Task>) {
+    if task.parked.swap(RUNS_ON, Ordering::AcqRel) == PARKED {
+        enqueue(Arc::clone(task));
+    }
+}
+
 /// How many tasks want a CPU.
 fn waiting(cpu: usize) -> usize {
     let this = &CPU[cpu];
@@ -385,6 +412,7 @@ pub fn task_begins() {
     if let Some(left) = left
         && left.context.is_task()
         && left.status().is_none()
+        && left.parked.compare_exchange(PARKS, PARKED, Ordering::AcqRel, Ordering::Acquire) != Ok(PARKS)
     {
         enqueue(left);
     }
@@ -393,7 +421,8 @@ pub fn task_begins() {
 /// Which task is next. `None` where the one that runs goes on.
 fn next(cpu: usize, prev: &Arc<Task>) -> Option<Arc<Task>> {
     let this = &CPU[cpu];
-    let goes_on = prev.context.is_task() && prev.status().is_none() && prev.may_run_on(cpu) && is_online(cpu);
+    let parks = prev.parked.load(Ordering::Acquire) == PARKS;
+    let goes_on = prev.context.is_task() && prev.status().is_none() && !parks && prev.may_run_on(cpu) && is_online(cpu);
     if !is_online(cpu) {
         drain(cpu);
     } else if let Some(task) = take(cpu, cpu) {
@@ -461,10 +490,12 @@ pub fn offline(cpu: usize) {
     // One that comes says at the end that it is online: after this, it would be forgotten that it is to go.
     while CPU[cpu].online.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         schedule();
+        arch::pause();
     }
     while !arch::is_off(cpu) {
         gic::call(cpu);
         schedule();
+        arch::pause();
     }
 }
 

@@ -63,6 +63,11 @@ impl Totals {
         self.ran_ns.fetch_add(arch::now_ns() - since_ns, Ordering::Relaxed);
     }
 
+    /// For how long it ran, in ns. Of the task that calls.
+    pub fn ran_ns(&self) -> u64 {
+        self.of(sw::TASK_CLOCK)
+    }
+
     /// It came to a page that was not there.
     pub fn faults(&self) {
         self.faults.fetch_add(1, Ordering::Relaxed);

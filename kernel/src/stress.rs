@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pmux_abi::attr::AttrFlags;
-use pmux_engine::Opened;
+use pmux_engine::{Opened, Sharing};
 
 /// Most programs of a task at a time.
 const MOST: usize = 4;
@@ -129,7 +129,7 @@ extern "C" fn worker() -> ! {
 pub fn lines(report: &mut Report, seconds: u64) {
     sched::current().set_affinity(1);
     sched::schedule();
-    host::init();
+    host::init(Sharing::On);
     let before = host::with(|engine| engine.census());
     END_NS.store(arch::now_ns() + seconds * 1_000_000_000, Ordering::Relaxed);
     LEFT.store(WORKERS, Ordering::Relaxed);

@@ -2,8 +2,9 @@
 
 use crate::abi;
 use crate::arch::{self, Exception, Frame, gic};
-use crate::{host, hw_breakpoint, println, program, sched};
+use crate::{host, hw_breakpoint, println, program, scenario, sched};
 use alloc::vec;
+use pmux_engine::engine::Exec;
 
 /// Longest text and name that a program may give.
 const MOST_BYTES: u64 = 4096;
@@ -58,10 +59,11 @@ fn system_call(frame: &mut Frame) {
     let result = match frame.x[8] {
         abi::EXIT => sched::exit(first as u32),
         abi::FORK => sched::fork(frame).pid,
-        abi::EXEC => {
+        abi::EXEC | abi::EXEC_SETUID => {
+            let rights = if frame.x[8] == abi::EXEC { Exec::Plain } else { Exec::ChangesRights };
             let name = text(first, second).and_then(|name| alloc::string::String::from_utf8(name).ok());
             match name.and_then(|name| program::load(&name)) {
-                Some(program) => return sched::exec(program, third, frame),
+                Some(program) => return sched::exec(program, third, rights, frame),
                 None => abi::FAILED,
             }
         }
@@ -87,6 +89,12 @@ fn system_call(frame: &mut Frame) {
             arch::cpu() as u64
         }
         abi::CLOCK => arch::now_ns(),
+        abi::CPU_TIME => sched::totals_of(sched::current().pid).ran_ns(),
+        abi::NEXT_ORDER => {
+            let order = scenario::next_order(first);
+            frame.x[..4].copy_from_slice(&order);
+            order[0]
+        }
         abi::GET_PID => sched::current().pid,
         _ => abi::FAILED,
     };

@@ -1,9 +1,39 @@
 //! The serial port (PL011), and `println!`.
 
 use super::lock::IrqLock;
+use alloc::string::String;
 use core::fmt::{self, Write};
 
 const DATA: *mut u32 = 0x900_0000 as *mut u32;
+
+const FLAGS: *const u32 = 0x900_0018 as *const u32;
+/// In the flags: there is nothing to read.
+const RECEIVE_EMPTY: u32 = 1 << 4;
+
+/// How long it is waited for a byte, in ns: who sends has gone after this.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// The next line that comes in, without its end. Waits for it, and lets other tasks run; `None` where nothing comes any more.
+pub fn line() -> Option<String> {
+    let (mut line, mut until) = (String::new(), super::now_ns() + PATIENCE_NS);
+    loop {
+        // SAFETY: (1) It is the register that says whether there is a byte, and reading it changes nothing.
+        if unsafe { FLAGS.read_volatile() } & RECEIVE_EMPTY != 0 {
+            if super::now_ns() > until {
+                return None;
+            }
+            crate::sched::schedule();
+            super::pause();
+            continue;
+        }
+        until = super::now_ns() + PATIENCE_NS;
+        // SAFETY: (1) There is a byte, and only this function takes one.
+        match unsafe { DATA.read_volatile() } as u8 {
+            b'\n' => return Some(line),
+            byte => line.push(byte.into()),
+        }
+    }
+}
 
 /// The port; the lock keeps lines whole.
 pub struct Console;

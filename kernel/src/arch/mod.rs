@@ -144,6 +144,12 @@ pub fn wait_for_interrupt() {
     with_interrupts(|| ());
 }
 
+/// This CPU looks again and again for what another one does: that is let run first, where both are of one CPU of the machine below.
+pub fn pause() {
+    // SAFETY: (1) It is a hint, and changes nothing.
+    unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) };
+}
+
 /// The time since the machine began, in ns.
 pub fn now_ns() -> u64 {
     barrier::isb(barrier::SY);

@@ -37,6 +37,23 @@ pub fn exec(name: &str, argument: u64) {
     call(abi::EXEC, [name.as_ptr() as u64, name.len() as u64, argument]);
 }
 
+/// The same, as a program that has other rights.
+pub fn exec_setuid(name: &str, argument: u64) {
+    call(abi::EXEC_SETUID, [name.as_ptr() as u64, name.len() as u64, argument]);
+}
+
+/// Answers the order before, and waits for the next one.
+pub fn next_order(answer: u64) -> [u64; 4] {
+    let mut order = [answer, 0, 0, 0];
+    let [first, second, third, fourth] = &mut order;
+    // SAFETY: (1) The kernel changes `x0` to `x3` only.
+    unsafe {
+        asm!("svc #0", in("x8") abi::NEXT_ORDER, inlateout("x0") *first, lateout("x1") *second, lateout("x2") *third,
+            lateout("x3") *fourth, options(nostack));
+    }
+    order
+}
+
 /// The number and status of a child that has ended.
 pub fn wait() -> Option<(u64, u64)> {
     match call(abi::WAIT, [0; 3]) {

@@ -408,7 +408,9 @@ impl<H: Host> Engine<H> {
 
     /// What the groups of a set on one CPU have counted in the end, event by event.
     pub(super) fn last_counts(&self, groups: &[Opened]) -> Vec<Count> {
-        // Off first, which reads them: a refusal now is not the last chance then.
+        // Going off reads them, for the last time where a slot is scarce or others go on with it: a refusal then must not be the first
+        // answer.
+        self.read_all(groups, &mut GroupReading::new());
         for opened in groups {
             let _ = self.disable_group(opened.group);
         }

@@ -56,6 +56,7 @@ impl World {
         });
         self.touch_place(ContextKey::Cpu(cpu));
         self.bring_samples();
+        let unread = self.refused_readings();
         self.call_on(cpu, |engine| engine.cpu_offline(cpu));
         self.with(|state| {
             state.set_online(cpu, false);
@@ -79,7 +80,11 @@ impl World {
         self.with(|state| dead.into_iter().for_each(|tag| state.each_site(tag, |site| site.dead = true)));
         let sets: Vec<_> =
             self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
-        sets.into_iter().for_each(|set| self.link_set_on(set, &[cpu]));
+        for set in sets {
+            // Each count is read twice at least, so that one refusal loses nothing.
+            self.note_unread(&self.events_of_set(set), unread + 1);
+            self.link_set_on(set, &[cpu]);
+        }
         self.orphan_views(cpu);
         Ok(())
     }

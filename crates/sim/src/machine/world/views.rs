@@ -360,10 +360,10 @@ impl World {
         });
     }
 
-    /// These events were switched. Where a reading was refused meanwhile, what they saw of their masters by then is not known;
-    /// and what was to begin has not begun, as its state says.
+    /// These events were switched. Where more readings than that were refused by now, what they saw of their masters by then is not
+    /// known; and what was to begin has not begun, as its state says.
     pub(super) fn note_unread(&mut self, targets: &[Event], unread: u64) {
-        if !self.shares() || self.refused_readings() == unread {
+        if !self.shares() || self.refused_readings() <= unread {
             return;
         }
         for &tag in targets {

@@ -102,6 +102,14 @@ impl Observe for Facts<'_> {
     }
 }
 
+impl Execution {
+    /// What is to be seen now.
+    #[must_use]
+    pub const fn observe(&self) -> impl Observe + '_ {
+        Facts(self)
+    }
+}
+
 enum CountSource<'a> {
     All(&'a Record),
     One(Event),

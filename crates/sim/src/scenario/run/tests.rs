@@ -172,3 +172,21 @@ fn what_was_lost_is_a_number() {
     assert!(outcome.passed(), "{:#?}", outcome.result);
     assert_eq!((outcome.figures.lost, outcome.figures.refusals), (3_000_000, 1));
 }
+
+#[test]
+fn a_set_loses_nothing_to_one_refused_reading_when_its_cpu_goes() {
+    let faults = ["fault read 1", "fault read 2", "fault read 3", "fault read 4", "fault read 1; fault read 2"];
+    for faults in faults {
+        let scenario = scenario(&format!(
+            "machine cpus=2 sharing=on\nsim only: faults\ntask A on cpu0\nopen s = cycles system-wide\n\
+             open t = cycles system-wide\nrun A 100ns\n{faults}\noffline cpu0\n"
+        ));
+        // Checks read, so that nothing would be left to lose.
+        let options = RunOptions { checks: Checks::Nothing, ..RunOptions::default() };
+        let mut execution = Execution::new(&scenario, &options).unwrap_or_else(|unusable| panic!("{unusable}"));
+        for step in &scenario.steps {
+            execution.statement(step).unwrap_or_else(|failure| panic!("{faults}: {failure}"));
+        }
+        assert_eq!(execution.world_mut().check(), Ok(()), "{faults}");
+    }
+}

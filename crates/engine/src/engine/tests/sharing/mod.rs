@@ -462,6 +462,26 @@ fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
 }
 
 #[test]
+fn a_reading_that_is_refused_when_a_cpu_goes_is_tried_again() {
+    for pmu in [SCARCE, PLENTY] {
+        let engine = Machine::sharing(2);
+        let open = || {
+            let groups = vec![group(pmu, &[event(1)])];
+            let mask = (0..2).map(CpuId).collect();
+            engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await }).unwrap()
+        };
+        let sets = [open(), open()];
+        sets.iter().for_each(|&set| engine.enable_set(set).unwrap());
+        run(&engine, 10);
+        engine.host().refuse_reads(1, BankError::Busy);
+        engine.cpu_offline(CpuId(0));
+        for set in sets {
+            assert_eq!(engine.read_set(set).unwrap().cpus[0].counts, [Ok(count(10, 10))]);
+        }
+    }
+}
+
+#[test]
 fn an_event_changes_where_no_other_shares_it_and_loses_nothing() {
     let engine = Machine::sharing(1);
     let (one, other) = (on_cpu(&engine, &[event(1), event(2)]), on_cpu(&engine, &[event(1), event(2)]));

@@ -1,0 +1,328 @@
+//! A scenario as lines for the kernel, which `kernel/src/scenario.rs` understands: tasks, events and event sets are numbers there.
+//!
+//! **Invariant:** what can't be said to the kernel is an error, and never left out.
+
+use pmux_abi::attr::{AttrFlags, EventType, breakpoint};
+use pmux_engine::event_set::Position;
+use pmux_engine::{Count, CpuId};
+use pmux_sim::machine::Kind;
+use pmux_sim::scenario::ast::{
+    AccessKind, Attribute, Breakpoint, ControlOp, ControlTarget, Event, ExecKind, Expectation, Expr, Flag, Name, Open,
+    OpenForm, Part, Statement, Step, Subject, Target, Watch, Window,
+};
+use pmux_sim::scenario::canonical_event;
+use pmux_sim::scenario::eval::Observe as _;
+use pmux_sim::scenario::run::Execution;
+use std::collections::HashMap;
+
+/// Where its programs have pages to access, and how many bytes: `kernel/abi.rs`.
+const WATCH: u64 = (1 << 39) + (1 << 28);
+const WATCH_BYTES: u64 = 4 * 4096;
+/// Its PMUs: `kernel/src/host.rs`.
+const HARDWARE: u32 = 0;
+const SOFTWARE: u32 = 1;
+const BREAKPOINTS: u32 = 5;
+
+/// An expectation, with what the simulator says and the lines that ask the kernel.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) seen: HashMap<Subject, Looks>,
+    pub(super) truths: HashMap<(Subject, Window), Result<u64, String>>,
+    /// Counts that do not depend on the time that things take.
+    pub(super) simulated: HashMap<Subject, Result<Count, String>>,
+}
+
+/// Which lines ask for what.
+#[derive(Clone, Default)]
+pub(super) struct Looks {
+    pub(super) count: Vec<usize>,
+    pub(super) states: Vec<usize>,
+    pub(super) gap: Vec<usize>,
+}
+
+/// What a name stands for in the kernel.
+#[derive(Clone)]
+struct Opened {
+    /// A number for each CPU, or one.
+    held: Vec<(Option<CpuId>, u64)>,
+    index: usize,
+    is_set: bool,
+    /// Which names were opened with it.
+    together: Vec<String>,
+    event: Event,
+}
+
+/// A scenario as lines for the kernel.
+#[derive(Default)]
+pub(super) struct Translation {
+    pub(super) lines: Vec<String>,
+    tasks: HashMap<String, usize>,
+    opened: HashMap<String, Opened>,
+    event_sets: HashMap<String, usize>,
+    numbers: u64,
+}
+
+impl Translation {
+    fn line(&mut self, line: String) -> usize {
+        self.lines.push(line);
+        self.lines.len() - 1
+    }
+
+    /// The number of a task; a new one, for a name that is.
+    fn task(&mut self, name: &Name) -> usize {
+        let next = self.tasks.len();
+        *self.tasks.entry(name.text.clone()).or_insert(next)
+    }
+
+    /// The number of an event set; a new one, for a name that is.
+    fn event_set(&mut self, name: &Name) -> usize {
+        let next = self.event_sets.len();
+        *self.event_sets.entry(name.text.clone()).or_insert(next)
+    }
+
+    fn opened(&self, name: &Name) -> Result<Opened, String> {
+        self.opened.get(&name.text).cloned().ok_or_else(|| format!("there is no event `{name}`"))
+    }
+
+    /// Whether the count of an event does not depend on the time that things take.
+    fn is_known(&self, name: &Name) -> bool {
+        self.opened.get(&name.text).is_some_and(|opened| match &opened.event {
+            Event::Breakpoint(_) => true,
+            Event::Named(text) => matches!(canonical_event(text), Some("page-faults" | "minor-faults")),
+        })
+    }
+
+    /// A statement that failed as it should has opened nothing.
+    pub(super) fn forget(&mut self, statement: &Statement) {
+        if let Statement::Open(open) = statement {
+            open.events.iter().for_each(|new| drop(self.opened.remove(&new.name.text)));
+        }
+    }
+
+    pub(super) fn statement(&mut self, statement: &Statement, simulated: &Execution) -> Result<(), String> {
+        match statement {
+            Statement::Task { name, on } => {
+                let line = format!("task {} {}", self.task(name), on.map_or(0, |cpu| cpu.0));
+                self.line(line);
+            }
+            Statement::Open(open) => self.open(open, simulated)?,
+            Statement::Run(run) => {
+                let tasks: Vec<String> = run.tasks.iter().map(|task| self.task(task).to_string()).collect();
+                if let Some(cpu) = run.on {
+                    for task in &tasks {
+                        self.line(format!("go {task} {}", cpu.0));
+                    }
+                }
+                if !run.rates.is_empty() {
+                    return Err("rates are not translated".to_owned());
+                }
+                self.line(format!("run {} 0 {}", run.span.0, tasks.join(" ")));
+            }
+            Statement::Migrate { task, to } => {
+                let line = format!("go {} {}", self.task(task), to.0);
+                self.line(line);
+            }
+            Statement::Touch { task, pages } => {
+                let line = format!("touch {} {pages}", self.task(task));
+                self.line(line);
+            }
+            Statement::Access { task, address, kind, times } => {
+                if *address >= WATCH_BYTES {
+                    return Err(format!("address {address:#x} has no place"));
+                }
+                let writes = u32::from(*kind == AccessKind::Write);
+                let line = format!("access {} {address} {writes} {times}", self.task(task));
+                self.line(line);
+            }
+            Statement::Fork { parent, child, .. } => {
+                let line = format!("fork {} {}", self.task(parent), self.task(child));
+                self.line(line);
+            }
+            Statement::Exec { task, kind } => {
+                let line = format!("exec {} {}", self.task(task), u32::from(*kind == ExecKind::SetUid));
+                self.line(line);
+            }
+            Statement::Exit { task } => {
+                let line = format!("exit {}", self.task(task));
+                self.line(line);
+            }
+            Statement::Control { verb, targets } => {
+                targets.iter().try_for_each(|target| self.control(*verb, target))?;
+            }
+            Statement::Modify { event, to } => {
+                let opened = self.opened(event)?;
+                for (_, held) in &opened.held {
+                    self.line(format!("modify {held} {} {}", opened.index, of_breakpoint(*to, AttrFlags::empty())?));
+                }
+            }
+            Statement::Set(set) => {
+                let mut line = format!("gather {}", self.event_set(&set.name));
+                for target in &set.members {
+                    self.opened(target.name())?.held.iter().for_each(|(_, held)| line.push_str(&format!(" {held}")));
+                }
+                self.line(line);
+            }
+            Statement::Switch(switching) => {
+                let to = if switching.to == Position::On { "on" } else { "off" };
+                let span = switching.span.map_or(0, |span| span.0);
+                let line = format!("switch {} {to} {span}", self.event_set(&switching.set));
+                self.line(line);
+            }
+            Statement::Offline { cpu } => {
+                self.line(format!("offline {}", cpu.0));
+            }
+            Statement::Online { cpu } => {
+                self.line(format!("online {}", cpu.0));
+            }
+            Statement::Wait { span } => {
+                self.line(format!("wait {}", span.0));
+            }
+            other => return Err(format!("the kernel does not know `{}`", Step::new(other.clone()))),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, open: &Open, simulated: &Execution) -> Result<(), String> {
+        match open.form {
+            OpenForm::Group => self.open_group(open, 0..open.events.len(), simulated),
+            OpenForm::Singles => (0..open.events.len()).try_for_each(|at| self.open_group(open, at..at + 1, simulated)),
+        }
+    }
+
+    fn open_group(&mut self, open: &Open, which: std::ops::Range<usize>, simulated: &Execution) -> Result<(), String> {
+        let new = &open.events[which];
+        let mut events = Vec::new();
+        for (index, new) in new.iter().enumerate() {
+            let flag = |flag, bit| if open.flags.has(flag) { bit } else { AttrFlags::empty() };
+            let leader = flag(Flag::Pinned, AttrFlags::PINNED)
+                | flag(Flag::Exclusive, AttrFlags::EXCLUSIVE)
+                | flag(Flag::EnableOnExec, AttrFlags::ENABLE_ON_EXEC);
+            let flags = flag(Flag::Inherit, AttrFlags::INHERIT) | if index == 0 { leader } else { AttrFlags::empty() };
+            events.push(match &new.event {
+                Event::Breakpoint(breakpoint) => of_breakpoint(*breakpoint, flags)?,
+                Event::Named(text) => of_name(text, flags, simulated)?,
+            });
+        }
+        let (events, off) = (events.join(" "), u32::from(open.flags.has(Flag::Disabled)));
+        let (held, is_set) = match &open.target {
+            Target::Task(task) => (vec![(None, format!("task {} 0", self.task(task)))], false),
+            Target::TaskOnCpu(task, cpu) => (vec![(None, format!("both {} {}", self.task(task), cpu.0))], false),
+            Target::Cpus(cpus) => (cpus.iter().map(|cpu| (Some(cpu), format!("cpu 0 {}", cpu.0))).collect(), false),
+            Target::SystemWide(_) if open.form == OpenForm::Singles && open.events.len() > 1 => {
+                return Err("a set of several groups is not translated".to_owned());
+            }
+            Target::SystemWide(cpus) => {
+                let all = (1 << simulated.world().description().cpus) - 1;
+                let mask = cpus.as_ref().map_or(all, |cpus| cpus.iter().map(|cpu| 1_u64 << cpu.0).sum());
+                (vec![(None, format!("set 0 {mask}"))], true)
+            }
+        };
+        let mut numbers = Vec::new();
+        for (cpu, place) in held {
+            self.numbers += 1;
+            numbers.push((cpu, self.numbers));
+            self.line(format!("open {} {place} {off} {events}", self.numbers));
+        }
+        let together: Vec<String> = new.iter().map(|new| new.name.text.clone()).collect();
+        for (index, new) in new.iter().enumerate() {
+            let (held, together, event) = (numbers.clone(), together.clone(), new.event.clone());
+            self.opened.insert(new.name.text.clone(), Opened { held, index, is_set, together, event });
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, verb: ControlOp, target: &ControlTarget) -> Result<(), String> {
+        let opened = self.opened(target.name())?;
+        let whole = matches!(target, ControlTarget::Group(_)) || opened.is_set || verb == ControlOp::Close;
+        let word = match verb {
+            ControlOp::Enable => "enable",
+            ControlOp::Disable => "disable",
+            ControlOp::Reset => "reset",
+            ControlOp::Close => "close",
+        };
+        for (_, held) in &opened.held {
+            self.line(if whole { format!("{word} {held}") } else { format!("{word} {held} {}", opened.index) });
+        }
+        if verb == ControlOp::Close {
+            opened.together.iter().for_each(|name| drop(self.opened.remove(name)));
+        }
+        Ok(())
+    }
+
+    /// The lines that ask for what an expectation needs, and what the simulator says of it now.
+    pub(super) fn ask(&mut self, expectation: &Expectation, simulated: &mut Execution) -> Result<Asked, String> {
+        let mut asked = Asked::default();
+        self.line("expect".to_owned());
+        match expectation {
+            Expectation::State(expected) => {
+                let lines = self.look(&expected.subject, "states")?;
+                asked.seen.entry(expected.subject.clone()).or_default().states = lines;
+            }
+            Expectation::Compare(comparison) => {
+                for leaf in comparison.leaves() {
+                    let (subject, window) = match leaf {
+                        Expr::Of(subject, Attribute::Truth(window)) => (Some(subject), Some(*window)),
+                        Expr::Truth(window) => (comparison.subject(), Some(*window)),
+                        Expr::Of(subject, Attribute::Gap | Attribute::Gaps) => {
+                            let lines = self.look(subject, "gap")?;
+                            asked.seen.entry(subject.clone()).or_default().gap = lines;
+                            continue;
+                        }
+                        Expr::Of(subject, _) => (Some(subject), None),
+                        _ => continue,
+                    };
+                    let Some(subject) = subject else { continue };
+                    if let Some(window) = window {
+                        let truth = simulated.observe().truth(subject, window);
+                        asked.truths.insert((subject.clone(), window), truth);
+                        continue;
+                    }
+                    let lines = self.look(subject, "count")?;
+                    asked.seen.entry(subject.clone()).or_default().count = lines;
+                    if self.is_known(&subject.event) {
+                        asked.simulated.insert(subject.clone(), simulated.observe().count(subject));
+                    }
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    fn look(&mut self, subject: &Subject, what: &str) -> Result<Vec<usize>, String> {
+        let opened = self.opened(&subject.event)?;
+        let part = match &subject.part {
+            Part::Whole => "all".to_owned(),
+            Part::Cpu(cpu) => format!("cpu {}", cpu.0),
+            Part::Own => "own".to_owned(),
+            Part::Retired => "retired".to_owned(),
+            Part::Child(child) => format!("child {}", self.task(child)),
+        };
+        let wanted = if let Part::Cpu(cpu) = subject.part { Some(cpu) } else { None };
+        let fits = |cpu: Option<CpuId>| cpu.is_none() || wanted.is_none() || cpu == wanted;
+        let index = if what == "gap" { String::new() } else { format!(" {}", opened.index) };
+        let lines =
+            opened.held.iter().filter(|(cpu, _)| fits(*cpu)).map(|(_, held)| format!("{what} {held}{index} {part}"));
+        Ok(lines.map(|line| self.line(line)).collect())
+    }
+}
+
+fn of_breakpoint(Breakpoint { address, len_bytes, watch }: Breakpoint, flags: AttrFlags) -> Result<String, String> {
+    let access = match watch {
+        Watch::Read => breakpoint::R,
+        Watch::Write => breakpoint::W,
+        Watch::ReadWrite => breakpoint::RW,
+        Watch::Execute => return Err("the kernel has watchpoints for data only".to_owned()),
+    };
+    let (kind, address, flags) = (EventType::BREAKPOINT.0, WATCH + address, flags.bits());
+    Ok(format!("{BREAKPOINTS},{kind},0,{address},{len_bytes},{access},{flags}"))
+}
+
+fn of_name(text: &str, flags: AttrFlags, simulated: &Execution) -> Result<String, String> {
+    let name = canonical_event(text).ok_or_else(|| format!("there is no event `{text}`"))?;
+    let kind = Kind::by_name(name).and_then(|kind| simulated.world().description().kind(kind));
+    let (_, attr) = kind.ok_or_else(|| format!("there is no event `{text}`"))?;
+    let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    let flags = if text.ends_with(":u") { flags | user } else { flags };
+    let pmu = if attr.kind == EventType::HARDWARE { HARDWARE } else { SOFTWARE };
+    Ok(format!("{pmu},{},{},0,0,0,{}", attr.kind.0, attr.config, flags.bits()))
+}
