@@ -18,9 +18,13 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::engine::{SetReading, SetRequest, SwitchError};
-use pmux_engine::event_set::{Member, SwitchRequest};
+use pmux_engine::event_set::{
+    Happening, Lasting, Member, Reach, Repeat, Rounds, SwitchRequest, Term, TermValue, Trigger, TriggerSpec,
+    TriggerTarget,
+};
 use pmux_engine::inherit::Attribution;
 use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::target::{ContextKey, Filter};
@@ -84,6 +88,19 @@ enum Held {
     Set(SetId),
 }
 
+/// A trigger on the rate of an event.
+struct RateTrigger {
+    held: u64,
+    index: u64,
+    /// More than so many in so much time.
+    amount: u64,
+    per: Nanos,
+    trigger: Trigger,
+    /// When it was looked at last, and what had been counted then.
+    last: (Nanos, Count),
+    switches: (u64, SwitchRequest),
+}
+
 #[derive(Default)]
 struct Scenario {
     tasks: BTreeMap<u64, Arc<Task>>,
@@ -91,6 +108,7 @@ struct Scenario {
     pids: BTreeMap<u64, u64>,
     held: BTreeMap<u64, Held>,
     event_sets: BTreeMap<u64, EventSetId>,
+    triggers: BTreeMap<u64, RateTrigger>,
     /// What sets have counted, read once for each expectation, so that its parts are of one moment.
     read: BTreeMap<u64, SetReading>,
 }
@@ -145,6 +163,16 @@ impl<'l> Words<'l> {
         Ok(numbers)
     }
 
+    /// `on|off NS`, 0 where no time is said.
+    fn request(&mut self) -> Result<SwitchRequest, Refused> {
+        Ok(match (self.word()?, Nanos(self.number()?)) {
+            ("on", Nanos(0)) => SwitchRequest::On,
+            ("on", span) => SwitchRequest::OnFor(span),
+            (_, Nanos(0)) => SwitchRequest::Off,
+            (_, span) => SwitchRequest::OffFor(span),
+        })
+    }
+
     /// PMU, type, config, config1, config2, bp_type and flags, between commas.
     fn event(&mut self) -> Result<(PmuId, Attr), Refused> {
         let numbers: Vec<u64> = self.word()?.split(',').filter_map(|word| word.parse().ok()).collect();
@@ -166,16 +194,7 @@ impl<'l> Words<'l> {
 }
 
 impl Scenario {
-    /// Does what a line says, and then what has become due meanwhile.
     fn step(&mut self, line: &str) -> Result<String, Refused> {
-        let answer = self.carry_out(line)?;
-        for &set in self.event_sets.values() {
-            host::with(|engine| engine.settle_event_set(set)).map_err(switch_error)?;
-        }
-        Ok(answer)
-    }
-
-    fn carry_out(&mut self, line: &str) -> Result<String, Refused> {
         let mut words = Words(line.split_whitespace());
         match words.word()? {
             "expect" => self.read.clear(),
@@ -205,7 +224,16 @@ impl Scenario {
                 host::with(|engine| engine.modify(event, &attr)).map_err(|error| errno(error.errno()))?;
             }
             "gather" => self.gather(&mut words)?,
-            "switch" => self.switch(&mut words)?,
+            "switch" => {
+                let set = words.number()?;
+                self.switch(set, words.request()?)?;
+            }
+            "trigger" => self.await_trigger(&mut words)?,
+            "look" => self.look()?,
+            "fired" => {
+                let trigger = self.triggers.get(&words.number()?).ok_or("there is no such trigger")?;
+                return Ok(trigger.trigger.fired().to_string());
+            }
             "offline" => sched::offline(words.number()? as usize),
             "online" => {
                 let cpu = words.number()? as usize;
@@ -376,16 +404,61 @@ impl Scenario {
         Ok(())
     }
 
-    /// `switch SET on|off NS`, 0 where no time is said.
-    fn switch(&mut self, words: &mut Words<'_>) -> Result<(), Refused> {
-        let set = *self.event_sets.get(&words.number()?).ok_or("there is no such event set")?;
-        let request = match (words.word()?, Nanos(words.number()?)) {
-            ("on", Nanos(0)) => SwitchRequest::On,
-            ("on", span) => SwitchRequest::OnFor(span),
-            (_, Nanos(0)) => SwitchRequest::Off,
-            (_, span) => SwitchRequest::OffFor(span),
-        };
+    fn switch(&self, set: u64, request: SwitchRequest) -> Result<(), Refused> {
+        let set = *self.event_sets.get(&set).ok_or("there is no such event set")?;
         host::with(|engine| engine.switch_event_set(set, request)).map(drop).map_err(switch_error)
+    }
+
+    /// `trigger NUMBER HELD INDEX AMOUNT PER HOLDS EVERY once|always SET on|off NS`.
+    fn await_trigger(&mut self, words: &mut Words<'_>) -> Result<(), Refused> {
+        let (number, held, index) = (words.number()?, words.number()?, words.number()?);
+        let (amount, per, holds) = (words.number()?, Nanos(words.number()?), Nanos(words.number()?));
+        let every = NonZeroU32::new(words.number()? as u32).ok_or("each how many?")?;
+        let rounds = if words.word()? == "once" { Rounds::Once } else { Rounds::Always };
+        let switches = (words.number()?, words.request()?);
+        let terms = alloc::vec![Term { lasting: Lasting::Level, held: holds, reach: Reach::Common }];
+        let spec = TriggerSpec { terms, every, repeat: Repeat::OnEdge, rounds, cool_down: Nanos::ZERO };
+        let now = Nanos(arch::now_ns());
+        let last = (now, self.count_of(held, index)?);
+        let trigger = Trigger::new(spec, now);
+        self.triggers.insert(number, RateTrigger { held, index, amount, per, trigger, last, switches });
+        Ok(())
+    }
+
+    fn count_of(&self, held: u64, index: u64) -> Result<Count, Refused> {
+        let event = self.event(held, index)?;
+        host::with(|engine| engine.read(event)).map_err(|error| error.to_string())
+    }
+
+    /// Looks at all triggers, and then at what is due. An event that is closed, or has not run since, has no rate.
+    fn look(&mut self) -> Result<(), Refused> {
+        for number in self.triggers.keys().copied().collect::<Vec<_>>() {
+            let Some(&RateTrigger { held, index, amount, per, last: (then, before), switches, .. }) =
+                self.triggers.get(&number)
+            else {
+                continue;
+            };
+            let (now, count) = (Nanos(arch::now_ns()), self.count_of(held, index).ok());
+            let value = match count.map(|count| count.less(&before)) {
+                None => TermValue::Unknown,
+                Some(since) if since.running == Nanos::ZERO && since.enabled > Nanos::ZERO => TermValue::Unknown,
+                Some(since) => TermValue::from(
+                    u128::from(since.value) * u128::from(per.0) > u128::from(amount) * u128::from(now.since(then).0),
+                ),
+            };
+            let mut said = Vec::new();
+            if let Some(trigger) = self.triggers.get_mut(&number) {
+                trigger.trigger.observe(0, TriggerTarget::All, value, now, &mut said);
+                trigger.last = count.map_or(trigger.last, |count| (now, count));
+            }
+            if said.iter().any(|happening| matches!(happening, Happening::Fired { .. })) {
+                self.switch(switches.0, switches.1)?;
+            }
+        }
+        for &set in self.event_sets.values() {
+            host::with(|engine| engine.settle_event_set(set)).map_err(switch_error)?;
+        }
+        Ok(())
     }
 
     /// `count HELD INDEX all|cpu|own|retired|child [WHICH]`.

@@ -17,8 +17,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const BASE: u64 = 1 << 39;
 /// How far they reach: one table of the second level, 1 GiB.
 pub const SIZE: u64 = 1 << 30;
-/// Where a program gets a page when it first comes to it: 4096 of them.
-pub const FRESH: core::ops::Range<u64> = crate::abi::FRESH..crate::abi::FRESH + 4096 * PAGE as u64;
+/// Where a program gets a page when it first comes to it: 16,384 of them.
+pub const FRESH: core::ops::Range<u64> = crate::abi::FRESH..crate::abi::FRESH + 16_384 * PAGE as u64;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 

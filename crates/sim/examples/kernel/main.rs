@@ -9,12 +9,10 @@
 mod translation;
 
 use pmux_engine::{Count, EventState, Nanos};
-use pmux_sim::scenario::ast::{
-    AccessKind, Attribute, Expectation, Expr, ForkKind, Name, Requirement, Scenario, Statement, Step, Subject, Window,
-};
+use pmux_sim::scenario::ast::{AccessKind, ForkKind, Name, Requirement, Scenario, Statement, Step, Subject, Window};
 use pmux_sim::scenario::eval::{Gap, Observe, evaluate};
 use pmux_sim::scenario::run::{Execution, RunOptions};
-use pmux_sim::scenario::{Bearing, EventClass, check, event_class, needs, parse, render, state_name};
+use pmux_sim::scenario::{Bearing, check, needs, parse, render, state_name};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -23,6 +21,7 @@ use translation::{Asked, Looks, Translation};
 /// What the machine has: `kernel/src/arch`.
 const CPUS: u32 = 4;
 const WATCHPOINTS: u32 = 4;
+const COUNTERS: u32 = 6;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some(at) = words.iter().position(|word| word == "--").filter(|&at| at > 0 && at + 1 < words.len()) else {
@@ -131,44 +130,23 @@ fn lack(scenario: &Scenario) -> Option<String> {
         Requirement::BreakpointSlots(slots) if slots != WATCHPOINTS => {
             Some(format!("it needs {slots} debug registers, and here are {WATCHPOINTS}"))
         }
-        Requirement::Counters(counters) => Some(format!("it needs {counters} counters that are alike")),
-        Requirement::Lab => Some("it needs the lab".to_owned()),
+        Requirement::Counters(counters) if counters != COUNTERS => {
+            Some(format!("it needs {counters} counters, and here are {COUNTERS}"))
+        }
         Requirement::Kernel => Some("it shows nothing on the simulator".to_owned()),
         _ => None,
     });
-    unmet.or_else(|| scenario.steps.iter().find_map(|step| lack_of(&step.statement, scenario)))
+    unmet.or_else(|| scenario.steps.iter().find_map(|step| lack_of(&step.statement)))
 }
 
-fn lack_of(statement: &Statement, scenario: &Scenario) -> Option<String> {
+fn lack_of(statement: &Statement) -> Option<String> {
     let why = match statement {
-        Statement::Trigger(_) => "rates are looked at by who runs a scenario: the kernel does not",
         Statement::Take { .. } | Statement::Fault(_) => "that is for the simulator",
         Statement::Fork { kind: ForkKind::Thread, .. } => "the kernel has no threads",
         Statement::Access { kind: AccessKind::Execute, .. } => "the kernel has watchpoints for data only",
-        Statement::Expect(expectation) if asks_for_truth(expectation, scenario) => {
-            "what a task does in cycles and instructions is known on the simulator only"
-        }
         _ => return None,
     };
     Some(why.to_owned())
-}
-
-/// Whether the truth of a hardware event is asked for.
-fn asks_for_truth(expectation: &Expectation, scenario: &Scenario) -> bool {
-    let Expectation::Compare(comparison) = expectation else { return false };
-    let is_hardware = |name: &Name| {
-        let opens = scenario.steps.iter().filter_map(|step| match &step.statement {
-            Statement::Open(open) => Some(&open.events),
-            _ => None,
-        });
-        opens.flatten().any(|new| new.name == *name && event_class(&new.event) == Some(EventClass::Hardware))
-    };
-    let bare = comparison.leaves().iter().any(|leaf| matches!(leaf, Expr::Truth(_)));
-    let mut subjects = comparison.leaves().into_iter().filter_map(|leaf| match leaf {
-        Expr::Of(subject, attribute) => Some((subject, matches!(attribute, Attribute::Truth(_)))),
-        _ => None,
-    });
-    subjects.any(|(subject, asks)| (asks || bare) && is_hardware(&subject.event))
 }
 
 /// QEMU, with the kernel in it.
@@ -247,6 +225,8 @@ fn run(job: &Job, kernel: &mut Kernel) -> Result<Report, String> {
             Statement::Expect(expectation) => Some(translation.ask(expectation, &mut simulated)?),
             statement => {
                 translation.statement(statement, &simulated)?;
+                // Triggers, and what is due, are looked at behind each statement.
+                translation.lines.push("look".to_owned());
                 None
             }
         };
@@ -347,6 +327,11 @@ impl Observe for Seen<'_> {
     }
 
     fn truth(&mut self, subject: &Subject, window: Window) -> Result<u64, String> {
+        if self.asked.instructions.contains(subject) {
+            // An instruction takes 1 ns: `-icount shift=0`.
+            let count = self.count(subject)?;
+            return Ok(if window == Window::Running { count.running.0 } else { count.enabled.0 });
+        }
         let truth = self.asked.truths.get(&(subject.clone(), window)).cloned();
         truth.unwrap_or_else(|| Err(format!("the truth of {subject} was not asked for")))
     }
@@ -364,7 +349,9 @@ impl Observe for Seen<'_> {
         Err("nothing is sampled".to_owned())
     }
 
-    fn fired(&mut self, _: &Name) -> Result<u64, String> {
-        Err("there are no triggers".to_owned())
+    fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
+        let asked = self.asked.fired.get(&trigger.text).ok_or_else(|| format!("{trigger} was not asked for"))?;
+        let answer = &self.answers[*asked];
+        answer.parse().map_err(|_| answer.clone())
     }
 }

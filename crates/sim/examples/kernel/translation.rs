@@ -3,17 +3,17 @@
 //! **Invariant:** what can't be said to the kernel is an error, and never left out.
 
 use pmux_abi::attr::{AttrFlags, EventType, breakpoint};
-use pmux_engine::event_set::Position;
-use pmux_engine::{Count, CpuId};
+use pmux_engine::event_set::{Position, Rounds};
+use pmux_engine::{Count, CpuId, Nanos};
 use pmux_sim::machine::Kind;
 use pmux_sim::scenario::ast::{
     AccessKind, Attribute, Breakpoint, ControlOp, ControlTarget, Event, ExecKind, Expectation, Expr, Flag, Name, Open,
-    OpenForm, Part, Statement, Step, Subject, Target, Watch, Window,
+    OpenForm, Part, Rate, Statement, Step, Subject, Switching, Target, Watch, Window,
 };
 use pmux_sim::scenario::canonical_event;
 use pmux_sim::scenario::eval::Observe as _;
 use pmux_sim::scenario::run::Execution;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Where its programs have pages to access, and how many bytes: `kernel/abi.rs`.
 const WATCH: u64 = (1 << 39) + (1 << 28);
@@ -27,6 +27,10 @@ const BREAKPOINTS: u32 = 5;
 #[derive(Default)]
 pub(super) struct Asked {
     pub(super) seen: HashMap<Subject, Looks>,
+    /// Events whose truth is how long they ran.
+    pub(super) instructions: HashSet<Subject>,
+    /// The line that asks how often a trigger has fired.
+    pub(super) fired: HashMap<String, usize>,
     pub(super) truths: HashMap<(Subject, Window), Result<u64, String>>,
     /// Counts that do not depend on the time that things take.
     pub(super) simulated: HashMap<Subject, Result<Count, String>>,
@@ -59,6 +63,7 @@ pub(super) struct Translation {
     tasks: HashMap<String, usize>,
     opened: HashMap<String, Opened>,
     event_sets: HashMap<String, usize>,
+    triggers: HashMap<String, usize>,
     numbers: u64,
 }
 
@@ -80,6 +85,12 @@ impl Translation {
         *self.event_sets.entry(name.text.clone()).or_insert(next)
     }
 
+    fn request(&mut self, switching: &Switching) -> String {
+        let to = if switching.to == Position::On { "on" } else { "off" };
+        let span = switching.span.map_or(0, |span| span.0);
+        format!("{} {to} {span}", self.event_set(&switching.set))
+    }
+
     fn opened(&self, name: &Name) -> Result<Opened, String> {
         self.opened.get(&name.text).cloned().ok_or_else(|| format!("there is no event `{name}`"))
     }
@@ -90,6 +101,12 @@ impl Translation {
             Event::Breakpoint(_) => true,
             Event::Named(text) => matches!(canonical_event(text), Some("page-faults" | "minor-faults")),
         })
+    }
+
+    fn counts_instructions(&self, name: &Name) -> bool {
+        self.opened.get(&name.text).is_some_and(
+            |opened| matches!(&opened.event, Event::Named(text) if canonical_event(text) == Some("instructions")),
+        )
     }
 
     /// A statement that failed as it should has opened nothing.
@@ -113,10 +130,8 @@ impl Translation {
                         self.line(format!("go {task} {}", cpu.0));
                     }
                 }
-                if !run.rates.is_empty() {
-                    return Err("rates are not translated".to_owned());
-                }
-                self.line(format!("run {} 0 {}", run.span.0, tasks.join(" ")));
+                let pages: u64 = run.rates.iter().map(|rate| pages(rate, run.span)).sum::<Result<_, _>>()?;
+                self.line(format!("run {} {pages} {}", run.span.0, tasks.join(" ")));
             }
             Statement::Migrate { task, to } => {
                 let line = format!("go {} {}", self.task(task), to.0);
@@ -163,10 +178,23 @@ impl Translation {
                 self.line(line);
             }
             Statement::Switch(switching) => {
-                let to = if switching.to == Position::On { "on" } else { "off" };
-                let span = switching.span.map_or(0, |span| span.0);
-                let line = format!("switch {} {to} {span}", self.event_set(&switching.set));
+                let line = format!("switch {}", self.request(switching));
                 self.line(line);
+            }
+            Statement::Trigger(trigger) => {
+                let opened = self.opened(&trigger.event)?;
+                let [(_, held)] = opened.held[..] else {
+                    return Err("a trigger on events of several CPUs is not translated".to_owned());
+                };
+                // A name that is given again is another trigger.
+                let number = self.lines.len();
+                self.triggers.insert(trigger.name.text.clone(), number);
+                let rounds = if trigger.rounds == Rounds::Once { "once" } else { "always" };
+                let (amount, per, holds, every) = (trigger.amount, trigger.per.0, trigger.held.0, trigger.every);
+                let (index, switches) = (opened.index, self.request(&trigger.switches));
+                self.line(format!(
+                    "trigger {number} {held} {index} {amount} {per} {holds} {every} {rounds} {switches}"
+                ));
             }
             Statement::Offline { cpu } => {
                 self.line(format!("offline {}", cpu.0));
@@ -269,9 +297,24 @@ impl Translation {
                             continue;
                         }
                         Expr::Of(subject, _) => (Some(subject), None),
+                        Expr::Fired(name) => {
+                            let number = *self
+                                .triggers
+                                .get(&name.text)
+                                .ok_or_else(|| format!("there is no trigger `{name}`"))?;
+                            let line = self.line(format!("fired {number}"));
+                            asked.fired.insert(name.text.clone(), line);
+                            continue;
+                        }
                         _ => continue,
                     };
                     let Some(subject) = subject else { continue };
+                    if window.is_some() && self.counts_instructions(&subject.event) {
+                        asked.instructions.insert(subject.clone());
+                        let lines = self.look(subject, "count")?;
+                        asked.seen.entry(subject.clone()).or_default().count = lines;
+                        continue;
+                    }
                     if let Some(window) = window {
                         let truth = simulated.observe().truth(subject, window);
                         asked.truths.insert((subject.clone(), window), truth);
@@ -304,6 +347,14 @@ impl Translation {
             opened.held.iter().filter(|(cpu, _)| fits(*cpu)).map(|(_, held)| format!("{what} {held}{index} {part}"));
         Ok(lines.map(|line| self.line(line)).collect())
     }
+}
+
+/// How many fresh pages a rate asks for: what else it asks for, no program does at will.
+fn pages(rate: &Rate, span: Nanos) -> Result<u64, String> {
+    if !matches!(canonical_event(&rate.event), Some("page-faults" | "minor-faults")) {
+        return Err(format!("no program does `{}` at a rate", rate.event));
+    }
+    Ok(rate.per.map_or(rate.amount, |per| rate.amount * span.0 / per.0))
 }
 
 fn of_breakpoint(Breakpoint { address, len_bytes, watch }: Breakpoint, flags: AttrFlags) -> Result<String, String> {
