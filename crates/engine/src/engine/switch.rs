@@ -101,14 +101,9 @@ impl<H: Host> Engine<H> {
             next.into_iter().for_each(|cell| arrive(cell, Presence::On(cpu)));
             return;
         };
-        if let Some(next) = next
-            && is_guest(core, next)
-        {
-            return;
-        }
         // The caller is on that CPU.
-        let gone =
-            core.seat.with(|seat| exchange(self, core, cpu, seat, next.map(|next| (next, Entry::Switched))).gone);
+        let done = core.seat.with(|seat| exchange(self, core, cpu, seat, next.map(|next| (next, Entry::Switched))));
+        let Exchanged::Done { gone, .. } = done else { return };
         if let Some(out) = out.filter(|out| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(gone, out))) {
             self.note_absence(out);
         }
@@ -157,7 +152,8 @@ impl<H: Host> Engine<H> {
             // Another task there: the switch that the host is about to tell of will bring this one in. Unless it is the same
             // task, whose former events are gone.
             let stranger = core.place.with(|place| place.guest.as_ref().is_some_and(|guest| guest.key != cell.key));
-            Ok(!stranger && exchange(self, core, cpu, seat, Some((cell, Entry::IfUnmet))).entered)
+            let mut enters = || exchange(self, core, cpu, seat, Some((cell, Entry::IfUnmet)));
+            Ok(!stranger && matches!(enters(), Exchanged::Done { entered: true, .. }))
         })
     }
 
@@ -300,11 +296,16 @@ enum Entry {
 type AtHome<'a, H> = (&'a Arc<ContextCell<H>>, &'a mut PmuGuard<<H as Host>::Bank>);
 
 /// What a switch has done.
-struct Exchanged<H: Host> {
-    /// Whether the context that was to come has come.
-    entered: bool,
-    /// The one that has gone home.
-    gone: Option<Arc<ContextCell<H>>>,
+enum Exchanged<H: Host> {
+    /// Nothing: the context that was to come is there already, or was not to come.
+    Nothing,
+    /// It has changed who is there.
+    Done {
+        /// Whether the context that was to come has come.
+        entered: bool,
+        /// The one that has gone home.
+        gone: Option<Arc<ContextCell<H>>>,
+    },
 }
 
 /// Lets a context in, or none, and brings the one that was there home. Called on that CPU, with the seat of its core. One that was to come
@@ -319,16 +320,17 @@ fn exchange<H: Host>(
     let is_unmet = |cell: &ContextCell<H>| {
         cell.place.with(|place| place.core.context(Ctx::Cpu).is_some_and(|own| own.presence().is_none()))
     };
-    let (entered, gone) = match coming {
+    let replaced = match coming {
         // While its seat is held it stays where it is.
         Some((cell, entry)) => cell.seat.with(|home| {
-            if entry == Entry::IfUnmet && !is_unmet(cell) {
-                return (false, None);
-            }
-            replace_guest(engine, core, cpu, seat, Some((cell, home)))
+            // Its bank is where it is: one that is at home is nobody's guest.
+            let is_here = home.banks.own.is_none() && is_guest(core, cell);
+            let comes = !is_here && (entry == Entry::Switched || is_unmet(cell));
+            comes.then(|| replace_guest(engine, core, cpu, seat, Some((cell, home))))
         }),
-        None => replace_guest(engine, core, cpu, seat, None),
+        None => Some(replace_guest(engine, core, cpu, seat, None)),
     };
+    let Some((entered, gone)) = replaced else { return Exchanged::Nothing };
     if let Some(gone) = &gone {
         gone.seat.with(|home| {
             home.banks.own = seat.banks.leaving.take();
@@ -344,7 +346,7 @@ fn exchange<H: Host>(
             });
         });
     }
-    Exchanged { entered, gone }
+    Exchanged::Done { entered, gone }
 }
 
 /// Puts a context in the place of the guest, unless it is with another core; returns whether it did, and which one leaves.
