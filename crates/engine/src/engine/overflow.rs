@@ -7,8 +7,8 @@
 //!
 //! Linux: `__perf_event_overflow`, `perf_event_overflow` (kernel/events/core.c).
 
-use super::{Armed, Engine, Gate};
-use crate::event::EventState;
+use super::{Armed, Engine, EventRecord, Gate, RootCount};
+use crate::event::{Event, EventState};
 use crate::host::Host;
 use crate::id::EventId;
 use crate::lock::LockCell;
@@ -22,7 +22,7 @@ pub enum Overflow {
     Deliver,
     /// The event's set was not armed everywhere yet: a stray, to be dropped. It has been counted.
     Premature,
-    /// The event is closed or disabled: dropped and counted.
+    /// The event is closed, or disabled in its task and in all children: dropped and counted.
     Stale,
 }
 
@@ -48,14 +48,7 @@ impl<H: Host> Engine<H> {
             None => (Overflow::Stale, None),
             Some((record, false)) => (Overflow::Premature, record.output),
             Some((record, true)) => {
-                let state = record
-                    .tap()
-                    .cell
-                    .look(self, |context| context.member(record.tap().member).map(crate::event::Event::state));
-                let delivery = match state {
-                    Some(EventState::Active | EventState::Inactive | EventState::Dead) => Overflow::Deliver,
-                    _ => Overflow::Stale,
-                };
+                let delivery = if self.is_on_anywhere(&record) { Overflow::Deliver } else { Overflow::Stale };
                 (delivery, record.output)
             }
         };
@@ -63,6 +56,18 @@ impl<H: Host> Engine<H> {
             self.registry.with(|registry| registry.stray += 1);
         }
         (delivery, output)
+    }
+
+    /// Whether an event is on, or is so in a child that the engine counts for it: what a child samples is its root's. One in error is
+    /// on, too: it has no counter, but its children may have theirs. An exec may have enabled it in a child only.
+    pub(super) fn is_on_anywhere(&self, record: &EventRecord<H>) -> bool {
+        let state = |record: &EventRecord<H>| {
+            let member = record.tap().member;
+            record.tap().cell.look(self, |context| context.member(member).map(Event::state))
+        };
+        let is_on = |record: &EventRecord<H>| state(record).is_some_and(|state| state != EventState::Off);
+        let root_count = || record.root_count.and_then(RootCount::by_engine);
+        is_on(record) || root_count().is_some_and(|(family, index)| self.in_children(family, index).iter().any(is_on))
     }
 
     /// How many overflows were dropped because no client could be told.

@@ -280,6 +280,14 @@ impl<H: Host> Engine<H> {
         children[0]
     }
 
+    /// A root event in its children that live.
+    pub(super) fn in_children(&self, family: FamilyId, index: usize) -> Vec<EventRecord<H>> {
+        let live = self.registry.with(|registry| {
+            registry.families.get(family).map(|record| event_in_children(registry, &record.family, index))
+        });
+        live.into_iter().flatten().map(|(_, record)| record).collect()
+    }
+
     /// What the children of a root event have counted, as of their last readings.
     pub(super) fn children_from_memory(&self, family: FamilyId, index: usize) -> Count {
         let (mut count, live) = self.registry.with(|registry| match registry.families.get(family) {

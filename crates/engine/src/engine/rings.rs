@@ -11,7 +11,6 @@
 
 use super::{Armed, Engine, EventRecord, Gate, Overflow};
 use crate::error::OutputError;
-use crate::event::EventState;
 use crate::host::Host;
 use crate::id::{EventId, Nanos, SetId};
 use crate::lock::LockCell;
@@ -193,7 +192,8 @@ impl<H: Host> Engine<H> {
     }
 
     /// Fills `audience` with those who get the records of an event now: of those who see it, where it is a master in
-    /// [`crate::share::SharingScope::RECORDS`], those that are on and whose set is armed, as far as they have rings.
+    /// [`crate::share::SharingScope::RECORDS`], those that are on and whose set is armed, as far as they have rings. One in error is
+    /// on, and so is one that is on in a child only.
     ///
     /// The host asks once for many records. An event that is switched on, off or closed next gets those that were written before;
     /// so a host that switches an event brings first what its counter has written until then.
@@ -218,15 +218,7 @@ impl<H: Host> Engine<H> {
                 Some(view) => {
                     view.whole.book(|book| book.stance(view.whole.key, view.index)) == Some(SubscriberState::Counts)
                 }
-                None => {
-                    let state = |context: &crate::context::Context| {
-                        context.member(record.tap().member).map(crate::event::Event::state)
-                    };
-                    matches!(
-                        record.tap().cell.look(self, state),
-                        Some(EventState::Active | EventState::Inactive | EventState::Dead)
-                    )
-                }
+                None => self.is_on_anywhere(&record),
             };
             if on {
                 audience.outputs.push((event, output));

@@ -1,10 +1,12 @@
 //! Rings of events: whose samples go where, and what is counted of those that don't.
 
-use super::super::{Overflow, Sampled};
+use super::super::{Audience, Exec, Overflow, Sampled};
 use crate::error::OutputError;
 use crate::ring_buffer::{Forward, LossReason, Overwrite, Reader, RingSetup, Taking, Wake, Wakeup, WriteError};
-use crate::testing::{Machine, PLENTY, SCARCE, event, group};
-use crate::{EventId, Nanos, Target, TaskId};
+use crate::target::{ContextKey, Presence};
+use crate::testing::{Machine, PLENTY, SCARCE, event, flagged, group};
+use crate::{CpuId, EventId, EventState, Nanos, Target, TaskId};
+use pmux_abi::attr::AttrFlags;
 use pmux_abi::record::{Misc, Record, RecordKind, SampleLayout, encode_record};
 use std::sync::Arc;
 use std::vec::Vec;
@@ -52,6 +54,46 @@ fn several_events_write_into_one_ring_until_they_are_closed() {
     assert_eq!(engine.strays(), 2);
     assert_eq!(Arc::strong_count(&ring), 1, "only the caller has it");
     assert_eq!(engine.redirect(leader, sibling), Err(OutputError::Closed));
+}
+
+/// An event that its children have on counters, and the root not: in error, and waiting for an exec that a child has had.
+#[test]
+fn what_children_sample_is_their_roots_whatever_its_state() {
+    let pinned = flagged(1, AttrFlags::PINNED | AttrFlags::INHERIT);
+    let waiting = flagged(1, AttrFlags::ENABLE_ON_EXEC | AttrFlags::INHERIT);
+    for (attr, state) in [(pinned, EventState::Error), (waiting, EventState::Off)] {
+        let engine = Machine::engine(1);
+        for task in [1, 2] {
+            engine.host().place(ContextKey::Task(TaskId(task)), Presence::Out);
+        }
+        let opened = engine.open(&group(SCARCE, &[attr]), Target::task(TaskId(1))).unwrap();
+        let (root, mut audience) = (opened.events[0], Audience::default());
+        let ring = engine.attach_ring::<Forward>(root, 1024, RingSetup::default()).unwrap();
+        if state == EventState::Error {
+            engine.enable(root).unwrap();
+        }
+        engine.task_fork(TaskId(1), TaskId(2)).unwrap();
+        if state == EventState::Error {
+            engine.host().refuse_programs(1);
+            engine.switch_in(TaskId(1), CpuId(0));
+            engine.switch_out(TaskId(1));
+        } else {
+            assert_eq!(engine.sample(root, &record(0), Nanos(0)), Sampled::Dropped(Overflow::Stale));
+            engine.task_exec(TaskId(2), Exec::Plain);
+        }
+        engine.switch_in(TaskId(2), CpuId(0));
+        engine.host().run_task(2, 5);
+        assert_eq!((engine.state(root), engine.host().leased()), (Ok(state), 1));
+        assert_eq!(engine.sample(root, &record(1), Nanos(1)), Sampled::Written(Wake::No));
+        engine.audience(root, &mut audience);
+        audience.write(&record(2), Nanos(2), |_| {});
+        assert_eq!((audience.len(), ring.tally().records), (1, 2));
+        engine.disable(root).unwrap();
+        engine.audience(root, &mut audience);
+        assert!(audience.is_empty(), "off everywhere");
+        assert_eq!(engine.sample(root, &record(3), Nanos(3)), Sampled::Dropped(Overflow::Stale));
+        engine.close(opened.group);
+    }
 }
 
 #[test]
