@@ -323,7 +323,7 @@ fn exchange<H: Host>(
     let replaced = match coming {
         // While its seat is held it stays where it is.
         Some((cell, entry)) => cell.seat.with(|home| {
-            // Its bank is where it is: one that is at home is nobody's guest.
+            // Its bank is where it is: one that is at home is no guest.
             let is_here = home.banks.own.is_none() && is_guest(core, cell);
             let comes = !is_here && (entry == Entry::Switched || is_unmet(cell));
             comes.then(|| replace_guest(engine, core, cpu, seat, Some((cell, home))))

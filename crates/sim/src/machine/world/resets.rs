@@ -7,6 +7,7 @@ use super::super::ledger::Event;
 use super::super::state::State;
 use super::{BookKind, World};
 use crate::check::{Checker, Violation};
+use pmux_engine::EventState;
 use pmux_engine::target::ContextKey;
 
 /// What an event had counted in each place, and everywhere, when it was to be reset.
@@ -109,7 +110,8 @@ impl World {
     /// What had happened in a place when it was reset, as its count tells.
     fn reset_at(&mut self, tag: Event, site: u32, (then, now): (u64, u64)) -> u64 {
         let Some(place) = self.state(|state| state.ledger.site(site).map(|site| site.place)) else { return now };
-        let Some(counted) = self.counted_in(tag, place, site) else { return now };
+        let counted = self.counted_in(tag, place, site).or_else(|| self.counted_before_error(tag, place, site));
+        let Some(counted) = counted else { return now };
         let at = now.wrapping_sub(counted);
         if at < then || at > now {
             let what = "a reset count is not what happened since";
@@ -119,6 +121,17 @@ impl World {
             });
         }
         at
+    }
+
+    /// What an event of a set has counted that came to be in error after it was reset there, while others were still to be: no
+    /// reading says so before it is enabled again, and it goes on from there then.
+    fn counted_before_error(&self, tag: Event, place: ContextKey, site: u32) -> Option<u64> {
+        self.set_of(tag)?;
+        let only_on = self.state(|state| state.ledger.site(site)?.only_on);
+        let event = self.engine_event(tag, only_on.map_or(place, ContextKey::Cpu))?;
+        let is_failed = self.observe(|engine| engine.state(event)) == Ok(EventState::Error);
+        let counted = self.observe(|engine| engine.read_cached(event)).ok().filter(|_| is_failed)?;
+        Some(counted.0.value)
     }
 
     /// What the engine has counted for an event in one place.

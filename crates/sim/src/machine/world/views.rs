@@ -308,7 +308,7 @@ impl World {
     }
 
     /// The engine's name for an event, in a place if it belongs to a set.
-    fn engine_event(&self, event: Event, place: ContextKey) -> Option<EventId> {
+    pub(super) fn engine_event(&self, event: Event, place: ContextKey) -> Option<EventId> {
         if let Some((_, id)) = self.id_of(event) {
             return Some(id);
         }
