@@ -226,6 +226,21 @@ impl State {
         self.gate_place(tags, place, only_on, Which::Both);
     }
 
+    /// The masters of these events may begin to count anywhere: opens their wide gates, until [`State::gate_master`] says what is so.
+    pub(super) fn open_masters(&mut self, tags: &[Event]) {
+        for master in self.masters_of(tags) {
+            for (place, only_on) in self.places(&[master]) {
+                let Some(site) = self.shelf(place).and_then(|shelf| shelf.find(master.index, only_on)) else {
+                    continue;
+                };
+                let total = self.site_total(site);
+                if let Some(site) = self.ledger.site_mut(site).filter(|site| !site.dead) {
+                    site.most.set(true, total);
+                }
+            }
+        }
+    }
+
     /// The same in all its places.
     pub(super) fn gate(&mut self, tags: &[Event], which: Which) {
         for (place, only_on) in self.places(tags) {

@@ -315,6 +315,10 @@ impl World {
             }
         };
         let tried = if on { self.masters_to_try(&tags, targets) } else { Vec::new() };
+        if on && self.shares() {
+            // A master begins in one place after the other, while the caller waits.
+            self.with(|state| state.open_masters(&tags));
+        }
         let result = self.switching(&tags, change, act);
         self.note_request(targets, on);
         // A leader switches all.
