@@ -41,10 +41,12 @@ pub const FRESH: u64 = (1 << 39) + (1 << 29);
 
 /// Where programs have four pages to access, from the beginning on.
 pub const WATCH: u64 = (1 << 39) + (1 << 28);
+/// Bytes of them.
+pub const WATCH_BYTES: u64 = 4 * 4096;
 
 /// The orders of [`NEXT_ORDER`]: so many fresh pages.
 pub const TOUCH: u64 = 1;
-/// An address from [`WATCH`] on, 1 where it is written, and how often.
+/// An address, 1 where it is written, and how often.
 pub const ACCESS: u64 = 2;
 /// So many ns of CPU time, and fresh pages meanwhile.
 pub const RUN: u64 = 3;

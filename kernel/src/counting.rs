@@ -5,7 +5,7 @@
 
 use crate::arch::pmu::{INST_RETIRED, SW_INCR, has_event};
 use crate::arch::{self, CPUS};
-use crate::report::{Report, end_of, run, soon, start};
+use crate::report::{Report, bring_back, end_of, run, start};
 use crate::sched::{self, ALL, SLICE_NS, Task};
 use crate::{abi, host, println, program};
 use alloc::string::ToString;
@@ -229,8 +229,7 @@ fn sets(report: &mut Report) {
         host::with(|engine| engine.open_set(request(Absent::Refuse)).map_err(|error| (error.cpu, error.error)));
     let right = Err((CpuId(3), OpenError::CpuOffline { cpu: CpuId(3) }));
     report.line("a set while CPU 3 is off, all or nothing", refused.map(drop), right);
-    let back = |cpu| arch::cpu_on(cpu) && soon(|| sched::is_online(cpu)) && soon(|| host::online(cpu));
-    report.line("CPU 3 is back", back(3), true);
+    report.line("CPU 3 is back", bring_back(3), true);
     let set = host::with(|engine| engine.open_set(request(Absent::Refuse)));
     let Ok(set) = set else {
         return report.line("a set on all CPUs", set.err().map(|error| error.cpu), None);
@@ -245,7 +244,7 @@ fn sets(report: &mut Report) {
     make(1_000, 0b100);
     sched::offline(2);
     make(500, ALL);
-    let came = back(2);
+    let came = bring_back(2);
     make(700, 0b100);
     let _ = host::with(|engine| engine.disable_set(set));
     let reading = host::with(|engine| engine.read_set(set));

@@ -65,10 +65,7 @@ impl<T: Send> LockCell<T> for TaskLock<T> {
         loop {
             match self.0.try_lock() {
                 Some(mut value) => return f(&mut value),
-                None => {
-                    sched::schedule();
-                    arch::pause();
-                }
+                None => sched::give_way(),
             }
         }
     }
@@ -136,8 +133,7 @@ impl Host for Machine {
 
     fn wait(&self, done: &mut dyn FnMut() -> bool) {
         while !done() {
-            sched::schedule();
-            arch::pause();
+            sched::give_way();
         }
     }
 }

@@ -86,7 +86,8 @@ impl Counters {
 impl CounterBank for Counters {
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         if lease.pmu == SOFTWARE {
-            return self.software.program(lease.slot, program);
+            self.software.program(lease.slot, program);
+            return Ok(());
         }
         if lease.pmu == BREAKPOINTS {
             return self.on_cpu(|| hw_breakpoint::program(lease.slot, program));

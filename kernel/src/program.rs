@@ -1,6 +1,6 @@
 //! Programs, and how they come into memory.
 
-use crate::abi::WATCH;
+use crate::abi::{WATCH, WATCH_BYTES};
 use crate::arch::table::{AddressSpace, BASE, PAGE, SIZE};
 use alloc::sync::Arc;
 
@@ -64,7 +64,7 @@ pub fn load(name: &str) -> Option<Loaded> {
     for page in (stack - STACK..stack).step_by(PAGE) {
         space.map(page);
     }
-    for page in (WATCH..WATCH + 4 * PAGE as u64).step_by(PAGE) {
+    for page in (WATCH..WATCH + WATCH_BYTES).step_by(PAGE) {
         space.map(page);
     }
     space.publish();

@@ -4,7 +4,7 @@
 
 use crate::arch::{self, CPUS, heap};
 use crate::sched::{self, ALL, Task};
-use crate::{abi, counting, println, program, scenario, stress};
+use crate::{abi, counting, host, println, program, scenario, stress};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -63,6 +63,11 @@ pub fn soon(mut is: impl FnMut() -> bool) -> bool {
         drop(off);
     }
     true
+}
+
+/// Has a CPU come back, and waits until the engine knows; answers whether it does.
+pub fn bring_back(cpu: usize) -> bool {
+    arch::cpu_on(cpu) && soon(|| sched::is_online(cpu)) && (!host::is_made() || soon(|| host::online(cpu)))
 }
 
 fn online() -> usize {
@@ -141,7 +146,7 @@ fn hotplug(report: &mut Report) {
     for round in 0..12 {
         let cpu = 1 + round % 3;
         sched::offline(cpu);
-        let came = arch::cpu_on(cpu) && soon(|| sched::is_online(cpu));
+        let came = bring_back(cpu);
         if !came {
             report.line("a CPU that came back", came, true);
         }

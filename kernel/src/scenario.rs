@@ -1,4 +1,4 @@
-//! Scenario files: `kernel/run FILE` (crates/sim/examples/kernel.rs) sends what is to be done as lines, and compares what comes back with
+//! Scenario files: `kernel/run FILE` (crates/sim/examples/kernel) sends what is to be done as lines, and compares what comes back with
 //! what the simulator says.
 //!
 //! What it is: [`lines`] reads scenarios from the serial port, each to its line `end`, and then does them in one go, so that what
@@ -9,7 +9,7 @@
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, CPUS, console};
-use crate::report::soon;
+use crate::report::{bring_back, soon};
 use crate::sched::{self, Task};
 use crate::{abi, host, println, program};
 use alloc::collections::BTreeMap;
@@ -29,8 +29,7 @@ use pmux_engine::inherit::Attribution;
 use pmux_engine::system_wide::{Absent, SetScope};
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_engine::{
-    Count, CpuId, EventId, EventSetId, EventState, FamilyId, GroupSpec, Nanos, Opened, PmuId, ReadError, SetId,
-    Sharing, Target,
+    Count, CpuId, EventId, EventSetId, FamilyId, GroupSpec, Nanos, Opened, PmuId, ReadError, SetId, Sharing, Target,
 };
 
 /// What was not done, and the answer that says so: `errno N` where the engine refused, else a sentence.
@@ -173,15 +172,29 @@ impl<'l> Words<'l> {
         })
     }
 
-    /// PMU, type, config, config1, config2, bp_type and flags, between commas.
+    /// An address, which programs have a page for.
+    fn address(number: u64) -> Result<u64, Refused> {
+        if number >= abi::WATCH_BYTES {
+            Err(format!("no program has address {number:#x}"))
+        } else {
+            Ok(abi::WATCH + number)
+        }
+    }
+
+    /// Type, config, address, length, bp_type and flags, between commas.
     fn event(&mut self) -> Result<(PmuId, Attr), Refused> {
         let numbers: Vec<u64> = self.word()?.split(',').filter_map(|word| word.parse().ok()).collect();
-        let [pmu, kind, config, config1, config2, bp_type, flags] = numbers[..] else {
+        let [kind, config, address, config2, bp_type, flags] = numbers[..] else {
             return Err("that is no event".to_string());
         };
         let (kind, flags) = (EventType(kind as u32), AttrFlags::from_bits_retain(flags));
+        let (pmu, config1) = match kind {
+            EventType::BREAKPOINT => (host::BREAKPOINTS, Self::address(address)?),
+            EventType::SOFTWARE => (host::SOFTWARE, 0),
+            _ => (host::PMU, 0),
+        };
         let attr = Attr { kind, config, config1, config2, bp_type: bp_type as u32, flags, ..Attr::default() };
-        Ok((PmuId(pmu as u16), attr))
+        Ok((pmu, attr))
     }
 
     fn events(&mut self) -> Result<Vec<(PmuId, Attr)>, Refused> {
@@ -197,13 +210,14 @@ impl Scenario {
     fn step(&mut self, line: &str) -> Result<String, Refused> {
         let mut words = Words(line.split_whitespace());
         match words.word()? {
+            verb @ ("enable" | "disable" | "reset" | "close") => self.control(verb, &mut words)?,
             "expect" => self.read.clear(),
             "task" => self.begin(words.number()?, words.number()?)?,
             "go" => self.go(words.number()?, words.number()?)?,
             "touch" => self.order(words.number()?, [abi::TOUCH, words.number()?, 0, 0]).map(drop)?,
             "access" => {
                 let task = words.number()?;
-                let [address, writes, times] = [words.number()?, words.number()?, words.number()?];
+                let [address, writes, times] = [Words::address(words.number()?)?, words.number()?, words.number()?];
                 self.order(task, [abi::ACCESS, address, writes, times])?;
             }
             "run" => {
@@ -215,9 +229,6 @@ impl Scenario {
             "exec" => self.order(words.number()?, [abi::EXECUTE, words.number()?, 0, 0]).map(drop)?,
             "exit" => self.exit(words.number()?)?,
             "open" => self.open(&mut words)?,
-            "enable" | "disable" | "reset" | "close" => {
-                self.control(line.split(' ').next().unwrap_or(""), &mut words)?
-            }
             "modify" => {
                 let event = self.event(words.number()?, words.number()?)?;
                 let (_, attr) = words.event()?;
@@ -237,15 +248,14 @@ impl Scenario {
             "offline" => sched::offline(words.number()? as usize),
             "online" => {
                 let cpu = words.number()? as usize;
-                if !arch::cpu_on(cpu) || !soon(|| sched::is_online(cpu) && host::online(cpu)) {
+                if !bring_back(cpu) {
                     return Err("the CPU does not come".to_string());
                 }
             }
             "wait" => {
                 let until = arch::now_ns() + words.number()?;
                 while arch::now_ns() < until {
-                    sched::schedule();
-                    arch::pause();
+                    sched::give_way();
                 }
             }
             "count" => {
@@ -439,13 +449,8 @@ impl Scenario {
                 continue;
             };
             let (now, count) = (Nanos(arch::now_ns()), self.count_of(held, index).ok());
-            let value = match count.map(|count| count.less(&before)) {
-                None => TermValue::Unknown,
-                Some(since) if since.running == Nanos::ZERO && since.enabled > Nanos::ZERO => TermValue::Unknown,
-                Some(since) => TermValue::from(
-                    u128::from(since.value) * u128::from(per.0) > u128::from(amount) * u128::from(now.since(then).0),
-                ),
-            };
+            let since = count.map(|count| count.less(&before));
+            let value = TermValue::of_rate(since, now.since(then), amount, per);
             let mut said = Vec::new();
             if let Some(trigger) = self.triggers.get_mut(&number) {
                 trigger.trigger.observe(0, TriggerTarget::All, value, now, &mut said);
@@ -532,14 +537,9 @@ impl Scenario {
                 here.map(|(_, events)| events[index as usize]).collect()
             }
         };
-        let word = |event| {
-            Ok(match host::with(|engine| engine.state(event)).map_err(|error| error.to_string())? {
-                EventState::Off => "off",
-                EventState::Inactive => "inactive",
-                EventState::Active => "active",
-                EventState::Error => "error",
-                EventState::Dead => "dead",
-            })
+        let word = |event| match host::with(|engine| engine.state(event)) {
+            Ok(state) => Ok(format!("{state:?}")),
+            Err(error) => Err(error.to_string()),
         };
         Ok(events.into_iter().map(word).collect::<Result<Vec<_>, Refused>>()?.join(" "))
     }
@@ -565,7 +565,7 @@ impl Scenario {
             let _ended = self.exit(number);
         }
         for cpu in (1..CPUS).filter(|&cpu| !sched::is_online(cpu)) {
-            let _came = arch::cpu_on(cpu) && soon(|| sched::is_online(cpu) && host::online(cpu));
+            let _came = bring_back(cpu);
         }
         while sched::try_wait().is_some() {}
         soon(|| sched::tasks() == 1 + CPUS as u64);

@@ -50,7 +50,8 @@ pub struct Task {
     on_cpu: AtomicU32,
     /// For the engine; the kernel's own tasks have none.
     events: Once<TaskEvents>,
-    totals: Arc<Totals>,
+    /// What has happened in it.
+    pub totals: Arc<Totals>,
     status: AtomicU64,
     /// Whether it waits for [`wake`]: [`RUNS_ON`], [`PARKS`] or [`PARKED`].
     parked: AtomicU32,
@@ -181,7 +182,7 @@ pub fn page_fault(address: u64) -> bool {
     if let (true, Some(space)) = (fresh, task.space()) {
         space.map(address);
         task.totals.faults();
-        CPU[arch::cpu()].totals.call_once(Arc::default).faults();
+        totals_of_cpu(arch::cpu()).faults();
     }
     fresh
 }
@@ -194,7 +195,7 @@ pub fn begin(cpu: usize) {
     *this.current.lock() = Some(idle);
     *this.left.lock() = None;
     table::activate(None);
-    this.totals.call_once(Arc::default).runs();
+    totals_of_cpu(cpu).runs();
     this.there.store(true, Ordering::Release);
     // Without an engine nothing is to be told first.
     this.online.store(!host::is_made(), Ordering::Release);
@@ -474,6 +475,12 @@ pub fn preempt() {
     }
 }
 
+/// Lets other tasks run, of this CPU or of another: for a task that looks again and again for what they do.
+pub fn give_way() {
+    schedule();
+    arch::pause();
+}
+
 /// Whether a CPU runs, tasks or none.
 pub fn is_there(cpu: usize) -> bool {
     CPU[cpu].there.load(Ordering::Acquire)
@@ -489,13 +496,11 @@ pub fn is_online(cpu: usize) -> bool {
 pub fn offline(cpu: usize) {
     // One that comes says at the end that it is online: after this, it would be forgotten that it is to go.
     while CPU[cpu].online.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        schedule();
-        arch::pause();
+        give_way();
     }
     while !arch::is_off(cpu) {
         gic::call(cpu);
-        schedule();
-        arch::pause();
+        give_way();
     }
 }
 

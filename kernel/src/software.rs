@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
 use pmux_engine::pmu::{
-    BankError, Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Program, Slot, SlotMask, Slots,
+    Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Program, Slot, SlotMask, Slots,
 };
 use pmux_engine::{Cred, PmuId};
 
@@ -34,7 +34,8 @@ impl PmuModel for Software {
         if attr.kind != EventType::SOFTWARE || !known {
             return Err(ParseError::NoSuchEvent);
         }
-        if attr.sampling != Sampling::default() {
+        // The kernel has no page faults, and clocks do not stand still in it.
+        if attr.sampling != Sampling::default() || attr.flags.contains(AttrFlags::EXCLUDE_USER) {
             return Err(ParseError::NotSupported);
         }
         Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None, cred: Cred::HOST })
@@ -108,20 +109,12 @@ impl Words {
     }
 
     /// [`pmux_engine::pmu::CounterBank::program`].
-    ///
-    /// # Errors
-    /// [`BankError::NotSupported`] for page faults of the kernel alone, which has none.
-    pub fn program(&mut self, slot: Slot, program: &Program) -> Result<(), BankError> {
-        let attr = &program.spec.attr;
-        if attr.flags.contains(AttrFlags::EXCLUDE_USER) {
-            return Err(BankError::NotSupported);
-        }
+    pub fn program(&mut self, slot: Slot, program: &Program) {
         let at = slot.0 as usize;
         if self.words.len() <= at {
             self.words.resize(at + 1, Word::default());
         }
-        self.words[at] = Word { event: attr.config, value: program.start, from: None };
-        Ok(())
+        self.words[at] = Word { event: program.spec.attr.config, value: program.start, from: None };
     }
 
     /// It counts from now on.

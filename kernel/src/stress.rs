@@ -5,7 +5,7 @@
 
 use crate::arch::{self, CPUS};
 use crate::counting::{close, increments, open, read};
-use crate::report::{Report, soon};
+use crate::report::{Report, bring_back, soon};
 use crate::sched::{self, ALL, Task};
 use crate::{host, println, program};
 use alloc::sync::Arc;
@@ -143,7 +143,7 @@ pub fn lines(report: &mut Report, seconds: u64) {
         }
         if arch::now_ns() < END_NS.load(Ordering::Relaxed) {
             sched::offline(cpu);
-            let back = arch::cpu_on(cpu) && soon(|| host::online(cpu));
+            let back = bring_back(cpu);
             if !back {
                 report.line("a CPU that came back", cpu, 0);
             }

@@ -89,7 +89,7 @@ fn system_call(frame: &mut Frame) {
             arch::cpu() as u64
         }
         abi::CLOCK => arch::now_ns(),
-        abi::CPU_TIME => sched::totals_of(sched::current().pid).ran_ns(),
+        abi::CPU_TIME => sched::current().totals.ran_ns(),
         abi::NEXT_ORDER => {
             let order = scenario::next_order(first);
             frame.x[..4].copy_from_slice(&order);

@@ -7,7 +7,6 @@
 //! **Invariant:** a file that can't be understood is run nowhere, and each file has one outcome.
 #![forbid(unsafe_code)]
 
-mod files;
 mod kernel;
 mod outcome;
 mod report;
@@ -15,7 +14,7 @@ mod simulated;
 
 use clap::Parser;
 use outcome::{Outcome, Ran};
-use pmux_sim::scenario::{self, Bearing, Problem};
+use pmux_sim::scenario::{self, Bearing, Problem, files};
 use pmux_ui::exit_status;
 use pmux_ui::sim_options::{On, SimOptions};
 use pmux_ui::stderr::report_error;

@@ -22,8 +22,7 @@ pub fn line() -> Option<String> {
             if super::now_ns() > until {
                 return None;
             }
-            crate::sched::schedule();
-            super::pause();
+            crate::sched::give_way();
             continue;
         }
         until = super::now_ns() + PATIENCE_NS;

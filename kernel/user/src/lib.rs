@@ -62,6 +62,13 @@ pub fn wait() -> Option<(u64, u64)> {
     }
 }
 
+/// Comes to a fresh page for the first time, by its number.
+pub fn touch(page: u64) {
+    let word = core::ptr::with_exposed_provenance_mut::<u64>((abi::FRESH + page * 4096) as usize);
+    // SAFETY: (1) The kernel maps a page there, which nothing else comes to.
+    unsafe { word.write_volatile(page) };
+}
+
 /// Makes a software increment, which each counter of them counts.
 pub fn increment() {
     // SAFETY: (1) It changes no memory; the kernel lets EL0 do it.

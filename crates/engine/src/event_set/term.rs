@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** only time that is known to be true counts as held.
 
+use crate::count::Count;
 use crate::id::Nanos;
 
 /// Whether something is the case.
@@ -18,6 +19,19 @@ pub enum TermValue {
 }
 
 impl TermValue {
+    /// Whether an event has counted more than `amount` in `per`, by what it has counted `since` the last look, which was `span` ago. Not
+    /// known where it can't be read, and where it was enabled and has not run.
+    #[must_use]
+    pub fn of_rate(since: Option<Count>, span: Nanos, amount: u64, per: Nanos) -> Self {
+        match since {
+            None => Self::Unknown,
+            Some(since) if since.running == Nanos::ZERO && since.enabled > Nanos::ZERO => Self::Unknown,
+            Some(since) => {
+                Self::from(u128::from(since.value) * u128::from(per.0) > u128::from(amount) * u128::from(span.0))
+            }
+        }
+    }
+
     /// Whether both are the case. One that fails decides, whatever the other one is.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {

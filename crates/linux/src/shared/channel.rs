@@ -332,6 +332,10 @@ mod tests {
 
     #[test]
     fn files_travel() {
+        // A fork of another thread would still have the writer for a moment.
+        if !pmux_testkit::own_process() {
+            return;
+        }
         let (one, other) = Channel::pair().unwrap();
         let (reader, writer) = sys::pipe().unwrap();
         let files = [reader.as_fd(), writer.as_fd()];
@@ -341,10 +345,10 @@ mod tests {
         let Received::Packet(1, mut files) = packet(&other, &mut buffer, 2) else { panic!("no packet") };
         assert_eq!(files.len(), 2);
         File::from(files.pop().unwrap()).write_all(b"through").unwrap();
-        // Not to the end: a fork of another thread may have the writer for a moment.
-        let mut bytes = [0; 7];
-        File::from(files.pop().unwrap()).read_exact(&mut bytes).unwrap();
-        assert_eq!(&bytes, b"through");
+        drop(writer);
+        let mut text = String::new();
+        File::from(files.pop().unwrap()).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
     }
 
     /// Descriptors of this process that lead to this file.

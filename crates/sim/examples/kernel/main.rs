@@ -12,9 +12,9 @@ use pmux_engine::{Count, EventState, Nanos};
 use pmux_sim::scenario::ast::{AccessKind, ForkKind, Name, Requirement, Scenario, Statement, Step, Subject, Window};
 use pmux_sim::scenario::eval::{Gap, Observe, evaluate};
 use pmux_sim::scenario::run::{Execution, RunOptions};
-use pmux_sim::scenario::{Bearing, check, needs, parse, render, state_name};
+use pmux_sim::scenario::{Bearing, check, files, needs, parse, render};
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use translation::{Asked, Looks, Translation};
 
@@ -22,6 +22,7 @@ use translation::{Asked, Looks, Translation};
 const CPUS: u32 = 4;
 const WATCHPOINTS: u32 = 4;
 const COUNTERS: u32 = 6;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some(at) = words.iter().position(|word| word == "--").filter(|&at| at > 0 && at + 1 < words.len()) else {
@@ -61,9 +62,10 @@ struct Job {
 
 fn all(files: &[String], command: &[String]) -> Result<Tally, String> {
     let (mut tally, mut jobs) = (Tally::default(), Vec::new());
-    for file in scenario_files(files)? {
+    let named: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+    for file in files::find(&named)? {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{name}: {error}"))?;
+        let text = files::read(&file)?;
         let scenario = parse(&text).map_err(|problems| render(&name, &text, &problems))?;
         let problems = check(&scenario);
         let fatal: Vec<_> = problems.into_iter().filter(|problem| problem.bearing == Bearing::Everywhere).collect();
@@ -100,24 +102,6 @@ fn all(files: &[String], command: &[String]) -> Result<Tally, String> {
         kernel.quit()?;
     }
     Ok(tally)
-}
-
-/// Files as they are named, and those of folders.
-fn scenario_files(names: &[String]) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    for name in names {
-        let path = Path::new(name);
-        if !path.is_dir() {
-            files.push(path.to_owned());
-            continue;
-        }
-        let entries = std::fs::read_dir(path).map_err(|error| format!("{name}: {error}"))?;
-        let mut inside: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-        inside.retain(|path| path.extension().is_some_and(|extension| extension == "scn"));
-        inside.sort();
-        files.extend(inside);
-    }
-    Ok(files)
 }
 
 /// What a scenario needs that the kernel has not.
@@ -222,7 +206,7 @@ fn run(job: &Job, kernel: &mut Kernel) -> Result<Report, String> {
     for step in &job.scenario.steps {
         let first = translation.lines.len();
         let asked = match &step.statement {
-            Statement::Expect(expectation) => Some(translation.ask(expectation, &mut simulated)?),
+            Statement::Expect(expectation) => Some(translation.ask(expectation, &simulated)?),
             statement => {
                 translation.statement(statement, &simulated)?;
                 // Triggers, and what is due, are looked at behind each statement.
@@ -321,8 +305,8 @@ impl Observe for Seen<'_> {
     fn states(&mut self, subject: &Subject) -> Result<Vec<EventState>, String> {
         use EventState::{Active, Dead, Error, Inactive, Off};
         let answers = self.of(subject, |looks| &looks.states)?.join(" ");
-        let state =
-            |word: &str| [Off, Inactive, Active, Error, Dead].into_iter().find(|state| state_name(*state) == word);
+        let all = [Off, Inactive, Active, Error, Dead];
+        let state = |word: &str| all.into_iter().find(|state| format!("{state:?}") == word);
         answers.split_whitespace().map(|word| state(word).ok_or_else(|| answers.clone())).collect()
     }
 

@@ -15,14 +15,6 @@ use pmux_sim::scenario::eval::Observe as _;
 use pmux_sim::scenario::run::Execution;
 use std::collections::{HashMap, HashSet};
 
-/// Where its programs have pages to access, and how many bytes: `kernel/abi.rs`.
-const WATCH: u64 = (1 << 39) + (1 << 28);
-const WATCH_BYTES: u64 = 4 * 4096;
-/// Its PMUs: `kernel/src/host.rs`.
-const HARDWARE: u32 = 0;
-const SOFTWARE: u32 = 1;
-const BREAKPOINTS: u32 = 5;
-
 /// An expectation, with what the simulator says and the lines that ask the kernel.
 #[derive(Default)]
 pub(super) struct Asked {
@@ -142,9 +134,6 @@ impl Translation {
                 self.line(line);
             }
             Statement::Access { task, address, kind, times } => {
-                if *address >= WATCH_BYTES {
-                    return Err(format!("address {address:#x} has no place"));
-                }
                 let writes = u32::from(*kind == AccessKind::Write);
                 let line = format!("access {} {address} {writes} {times}", self.task(task));
                 self.line(line);
@@ -278,57 +267,68 @@ impl Translation {
     }
 
     /// The lines that ask for what an expectation needs, and what the simulator says of it now.
-    pub(super) fn ask(&mut self, expectation: &Expectation, simulated: &mut Execution) -> Result<Asked, String> {
+    pub(super) fn ask(&mut self, expectation: &Expectation, simulated: &Execution) -> Result<Asked, String> {
         let mut asked = Asked::default();
         self.line("expect".to_owned());
-        match expectation {
+        let comparison = match expectation {
+            Expectation::Compare(comparison) => comparison,
             Expectation::State(expected) => {
                 let lines = self.look(&expected.subject, "states")?;
                 asked.seen.entry(expected.subject.clone()).or_default().states = lines;
+                return Ok(asked);
             }
-            Expectation::Compare(comparison) => {
-                for leaf in comparison.leaves() {
-                    let (subject, window) = match leaf {
-                        Expr::Of(subject, Attribute::Truth(window)) => (Some(subject), Some(*window)),
-                        Expr::Truth(window) => (comparison.subject(), Some(*window)),
-                        Expr::Of(subject, Attribute::Gap | Attribute::Gaps) => {
-                            let lines = self.look(subject, "gap")?;
-                            asked.seen.entry(subject.clone()).or_default().gap = lines;
-                            continue;
-                        }
-                        Expr::Of(subject, _) => (Some(subject), None),
-                        Expr::Fired(name) => {
-                            let number = *self
-                                .triggers
-                                .get(&name.text)
-                                .ok_or_else(|| format!("there is no trigger `{name}`"))?;
-                            let line = self.line(format!("fired {number}"));
-                            asked.fired.insert(name.text.clone(), line);
-                            continue;
-                        }
-                        _ => continue,
-                    };
-                    let Some(subject) = subject else { continue };
-                    if window.is_some() && self.counts_instructions(&subject.event) {
-                        asked.instructions.insert(subject.clone());
-                        let lines = self.look(subject, "count")?;
-                        asked.seen.entry(subject.clone()).or_default().count = lines;
-                        continue;
+        };
+        for leaf in comparison.leaves() {
+            match leaf {
+                Expr::Of(subject, Attribute::Gap | Attribute::Gaps) => {
+                    let lines = self.look(subject, "gap")?;
+                    asked.seen.entry(subject.clone()).or_default().gap = lines;
+                }
+                Expr::Of(subject, Attribute::Truth(window)) => {
+                    self.ask_truth(subject, *window, simulated, &mut asked)?;
+                }
+                Expr::Truth(window) => {
+                    if let Some(subject) = comparison.subject() {
+                        self.ask_truth(subject, *window, simulated, &mut asked)?;
                     }
-                    if let Some(window) = window {
-                        let truth = simulated.observe().truth(subject, window);
-                        asked.truths.insert((subject.clone(), window), truth);
-                        continue;
-                    }
-                    let lines = self.look(subject, "count")?;
-                    asked.seen.entry(subject.clone()).or_default().count = lines;
+                }
+                Expr::Of(subject, _) => {
+                    self.ask_count(subject, &mut asked)?;
                     if self.is_known(&subject.event) {
                         asked.simulated.insert(subject.clone(), simulated.observe().count(subject));
                     }
                 }
+                Expr::Fired(name) => {
+                    let number =
+                        self.triggers.get(&name.text).ok_or_else(|| format!("there is no trigger `{name}`"))?;
+                    let line = self.line(format!("fired {number}"));
+                    asked.fired.insert(name.text.clone(), line);
+                }
+                _ => {}
             }
         }
         Ok(asked)
+    }
+
+    fn ask_count(&mut self, subject: &Subject, asked: &mut Asked) -> Result<(), String> {
+        let lines = self.look(subject, "count")?;
+        asked.seen.entry(subject.clone()).or_default().count = lines;
+        Ok(())
+    }
+
+    fn ask_truth(
+        &mut self,
+        subject: &Subject,
+        window: Window,
+        simulated: &Execution,
+        asked: &mut Asked,
+    ) -> Result<(), String> {
+        if self.counts_instructions(&subject.event) {
+            asked.instructions.insert(subject.clone());
+            return self.ask_count(subject, asked);
+        }
+        asked.truths.insert((subject.clone(), window), simulated.observe().truth(subject, window));
+        Ok(())
     }
 
     fn look(&mut self, subject: &Subject, what: &str) -> Result<Vec<usize>, String> {
@@ -364,8 +364,8 @@ fn of_breakpoint(Breakpoint { address, len_bytes, watch }: Breakpoint, flags: At
         Watch::ReadWrite => breakpoint::RW,
         Watch::Execute => return Err("the kernel has watchpoints for data only".to_owned()),
     };
-    let (kind, address, flags) = (EventType::BREAKPOINT.0, WATCH + address, flags.bits());
-    Ok(format!("{BREAKPOINTS},{kind},0,{address},{len_bytes},{access},{flags}"))
+    let (kind, flags) = (EventType::BREAKPOINT.0, flags.bits());
+    Ok(format!("{kind},0,{address},{len_bytes},{access},{flags}"))
 }
 
 fn of_name(text: &str, flags: AttrFlags, simulated: &Execution) -> Result<String, String> {
@@ -374,6 +374,5 @@ fn of_name(text: &str, flags: AttrFlags, simulated: &Execution) -> Result<String
     let (_, attr) = kind.ok_or_else(|| format!("there is no event `{text}`"))?;
     let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
     let flags = if text.ends_with(":u") { flags | user } else { flags };
-    let pmu = if attr.kind == EventType::HARDWARE { HARDWARE } else { SOFTWARE };
-    Ok(format!("{pmu},{},{},0,0,0,{}", attr.kind.0, attr.config, flags.bits()))
+    Ok(format!("{},{},0,0,0,{}", attr.kind.0, attr.config, flags.bits()))
 }

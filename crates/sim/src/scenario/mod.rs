@@ -11,6 +11,7 @@ pub mod ast;
 mod check;
 mod error;
 pub mod eval;
+pub mod files;
 mod lex;
 mod minimise;
 mod names;

@@ -47,14 +47,8 @@ impl TriggerWatch {
         if now <= then {
             return false;
         }
-        let value = match count.map(|count| count.less(&before)) {
-            None => TermValue::Unknown,
-            Some(since) if since.running == Nanos::ZERO && since.enabled > Nanos::ZERO => TermValue::Unknown,
-            Some(since) => {
-                let seen = u128::from(since.value) * u128::from(self.trigger.per.0);
-                TermValue::from(seen > u128::from(self.trigger.amount) * u128::from(now.since(then).0))
-            }
-        };
+        let since = count.map(|count| count.less(&before));
+        let value = TermValue::of_rate(since, now.since(then), self.trigger.amount, self.trigger.per);
         if let Some(count) = count {
             self.last = Some((now, count));
         }

@@ -2,21 +2,17 @@
 #![no_std]
 #![no_main]
 
-use pmux_kernel_user::abi::{ACCESS, CPU_TIME, ENDS, EXECUTE, FORKS, FRESH, RUN, TOUCH, WATCH};
-use pmux_kernel_user::{call, exec, exec_setuid, exit, fork, next_order};
+use pmux_kernel_user::abi::{ACCESS, CPU_TIME, ENDS, EXECUTE, FORKS, RUN, TOUCH};
+use pmux_kernel_user::{call, exec, exec_setuid, exit, fork, next_order, touch};
 
-/// Comes to so many pages for the first time.
-fn touch(next: &mut u64, pages: u64) {
-    for page in *next..*next + pages {
-        let word = core::ptr::with_exposed_provenance_mut::<u64>((FRESH + page * 4096) as usize);
-        // SAFETY: (1) The kernel maps a page there, which nothing else comes to.
-        unsafe { word.write_volatile(page) };
-    }
+/// Comes to so many more pages.
+fn touch_next(next: &mut u64, pages: u64) {
+    (*next..*next + pages).for_each(touch);
     *next += pages;
 }
 
 fn access(address: u64, writes: bool, times: u64) {
-    let byte = core::ptr::with_exposed_provenance_mut::<u8>((WATCH + address) as usize);
+    let byte = core::ptr::with_exposed_provenance_mut::<u8>(address as usize);
     for _ in 0..times {
         // SAFETY: (1) The kernel has mapped pages there, which nothing else comes to.
         let _byte = unsafe {
@@ -39,7 +35,7 @@ fn run(next: &mut u64, ns: u64, pages: u64) {
     let begin = cpu_time();
     for page in 1..=pages {
         while cpu_time() - begin < ns * page / (pages + 1) {}
-        touch(next, 1);
+        touch_next(next, 1);
     }
     while cpu_time() - begin < ns {}
 }
@@ -50,7 +46,7 @@ pmux_kernel_user::program!(|_| {
         let [order, first, second, third] = next_order(answer);
         answer = 0;
         match order {
-            TOUCH => touch(&mut next, first),
+            TOUCH => touch_next(&mut next, first),
             ACCESS => access(first, second != 0, third),
             RUN => run(&mut next, first, second),
             FORKS => answer = fork().unwrap_or(0),

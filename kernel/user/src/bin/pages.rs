@@ -2,22 +2,19 @@
 #![no_std]
 #![no_main]
 
-use pmux_kernel_user::abi::FRESH;
-use pmux_kernel_user::{exit, fork, increment, wait};
+use pmux_kernel_user::{exit, fork, increment, touch, wait};
 
-fn touch(first: u64, pages: u64) {
+fn touch_all(first: u64, pages: u64) {
     for page in first..first + pages {
         increment();
-        let word = core::ptr::with_exposed_provenance_mut::<u64>((FRESH + page * 4096) as usize);
-        // SAFETY: (1) The kernel maps a page there, which nothing else comes to.
-        unsafe { word.write_volatile(page) };
+        touch(page);
     }
 }
 
 pmux_kernel_user::program!(|pages| {
-    touch(0, pages);
+    touch_all(0, pages);
     if fork().is_none() {
-        touch(pages, pages);
+        touch_all(pages, pages);
         exit(0);
     }
     wait().map_or(1, |(_, status)| status)

@@ -221,30 +221,27 @@ impl State {
         }
     }
 
-    /// Opens and closes gates of a master: no caller waits there.
+    /// Opens and closes gates of a master, when no caller waits any more.
     pub(crate) fn gate_master(&mut self, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) {
         self.gate_place(tags, place, only_on, Which::Both);
-    }
-
-    /// The masters of these events may begin to count anywhere: opens their wide gates, until [`State::gate_master`] says what is so.
-    pub(super) fn open_masters(&mut self, tags: &[Event]) {
-        for master in self.masters_of(tags) {
-            for (place, only_on) in self.places(&[master]) {
-                let Some(site) = self.shelf(place).and_then(|shelf| shelf.find(master.index, only_on)) else {
-                    continue;
-                };
-                let total = self.site_total(site);
-                if let Some(site) = self.ledger.site_mut(site).filter(|site| !site.dead) {
-                    site.most.set(true, total);
-                }
-            }
-        }
     }
 
     /// The same in all its places.
     pub(super) fn gate(&mut self, tags: &[Event], which: Which) {
         for (place, only_on) in self.places(tags) {
             self.gate_place(tags, place, only_on, which);
+        }
+    }
+
+    /// The masters of these events may begin to count anywhere: opens their wide gates, until [`State::gate_master`] says what is so.
+    pub(super) fn open_masters(&mut self, tags: &[Event]) {
+        for master in self.masters_of(tags) {
+            for site in self.ledger.tag(master).map(|tag| tag.sites.clone()).unwrap_or_default() {
+                let total = self.site_total(site);
+                if let Some(site) = self.ledger.site_mut(site).filter(|site| !site.dead) {
+                    site.most.set(true, total);
+                }
+            }
         }
     }
 

@@ -11,7 +11,7 @@ const LARGEST_BYTES: u64 = 16 << 20;
 ///
 /// # Errors
 /// A sentence: something is not there, can't be read, or is a folder without scenarios.
-pub(super) fn find(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+pub fn find(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in named {
         let about = |error: std::io::Error| format!("{}: {}", path.display(), reason(&error));
@@ -38,7 +38,7 @@ pub(super) fn find(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 ///
 /// # Errors
 /// A sentence with the name of the file.
-pub(super) fn read(file: &Path) -> Result<String, String> {
+pub fn read(file: &Path) -> Result<String, String> {
     let about = |what: String| format!("{}: {what}\n", file.display());
     let length = std::fs::metadata(file).map_err(|error| about(reason(&error)))?.len();
     if length > LARGEST_BYTES {
