@@ -15,8 +15,10 @@ use pmux_linux::Errno;
 use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions};
 use serde_json::Value;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -74,13 +76,16 @@ impl Service {
     }
 
     fn await_socket(&self) {
-        eventually("a service that listens", || {
+        let channel = eventually("a service that listens", || {
             assert!(self.lives(), "it ended: {}", self.log());
             // One that was killed leaves its file behind.
             Channel::connect(&self.socket()).ok()
         });
         // It answers only when it has all that it works with.
-        self.client();
+        let mut client = ServiceClient::of(channel);
+        client.greet();
+        // Otherwise it may still count among the clients of a test.
+        client.leave();
     }
 
     fn lives(&self) -> bool {
@@ -387,6 +392,13 @@ impl ServiceClient {
     /// Waits for the end; everything that comes before is returned.
     pub fn until_the_end(&mut self) -> Vec<Reply> {
         std::iter::from_fn(|| self.receive()).map(|answer| answer.reply).collect()
+    }
+
+    /// Closes its end, and waits until the service has closed the other one.
+    pub fn leave(mut self) {
+        let socket = self.channel.as_fd().try_clone_to_owned().unwrap();
+        UnixStream::from(socket).shutdown(Shutdown::Write).unwrap();
+        self.until_the_end();
     }
 }
 
