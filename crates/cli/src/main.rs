@@ -1,7 +1,7 @@
 //! The command `pmux`.
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
-//! [`mod@watch`], [`mod@record`], [`mod@flight`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
+//! [`mod@watch`], [`mod@record`], [`mod@flight`], [`mod@run`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
 //! What draws a recording ([`mod@flame`], [`mod@convert`], [`mod@view`], [`mod@diff`], [`mod@timeline`]) begins with [`picture`];
 //! [`input`] says for all who read one which recording is meant.
 //!
@@ -23,6 +23,7 @@ mod picture;
 mod plan;
 mod record;
 mod report;
+mod run;
 mod sampling;
 mod script;
 mod service;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Plan(options)) => plan::plan(&options),
         Parsed::Run(Invocation::Sim(_)) => sim::sim(std::env::args_os().skip(2)),
         Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
+        Parsed::Run(Invocation::Run(options)) => run::run(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Record(options)) => record::record(&options),
         Parsed::Run(Invocation::Flight(options)) => flight::flight(&options),

@@ -272,10 +272,8 @@ impl Counters {
             return PmuKind::Other;
         }
         // Modules bring PMUs, and only ever new numbers.
-        *self.pmus.entry(kind).or_insert_with(|| match self.session.pmu_named_by(kind) {
-            Some((name, _)) if matches!(&name[..], "kprobe" | "uprobe") => PmuKind::Probe,
-            _ => PmuKind::Other,
-        })
+        let session = &self.session;
+        *self.pmus.entry(kind).or_insert_with(|| if session.is_probe(kind) { PmuKind::Probe } else { PmuKind::Other })
     }
 }
 

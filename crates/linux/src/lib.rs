@@ -8,8 +8,8 @@
 //! **Invariant:** `unsafe` is in the private module `sys` and nowhere else; nothing here decides what is counted. Nothing writes to
 //! sysfs or to a cgroup; only [`probe`] writes to tracefs.
 //!
-//! **Invariant:** every event that counts is opened by a bank of [`host`]. Past the engine, [`lineage`] and [`execs`] open events
-//! that count nothing, and [`raw_perf_event`] opens events that measure the kernel's own price.
+//! **Invariant:** every event that counts is opened by a bank of [`host`]. Past the engine, [`lineage`], [`execs`] and [`seccomp`] open
+//! events that count nothing, and [`raw_perf_event`] opens events that measure the kernel's own price.
 #![deny(unsafe_code)]
 
 pub mod affinity;
@@ -38,6 +38,7 @@ pub mod probe;
 pub mod procfs;
 pub mod raw_perf_event;
 pub mod ring;
+pub mod seccomp;
 pub mod selinux;
 pub mod shared;
 pub mod spawn;

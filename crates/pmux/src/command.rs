@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::session::Session;
 use pmux_engine::engine::Exec;
 use pmux_linux::host::LinuxHost;
+use pmux_linux::seccomp::Listener;
 use pmux_linux::spawn::{Child, ExitedChild, HeldChild, Output, SpawnOptions};
 use std::ffi::OsString;
 
@@ -33,9 +34,16 @@ impl Command {
     /// # Errors
     /// As [`Command::hold`].
     pub fn hold_with<W: Into<OsString>>(words: impl IntoIterator<Item = W>, output: Output) -> Result<Self, Error> {
+        Self::hold_as(words, |options| options.output = output)
+    }
+
+    pub(crate) fn hold_as<W: Into<OsString>>(
+        words: impl IntoIterator<Item = W>,
+        set: impl FnOnce(&mut SpawnOptions),
+    ) -> Result<Self, Error> {
         let words: Vec<_> = words.into_iter().map(Into::into).collect();
         let mut options = SpawnOptions::default();
-        options.output = output;
+        set(&mut options);
         let held = HeldChild::spawn(&words, options).map_err(Error::Spawn)?;
         Ok(Self { held, words })
     }
@@ -121,6 +129,14 @@ impl Running {
     #[must_use]
     pub fn child(&self) -> &Child {
         &self.child
+    }
+
+    pub(crate) fn try_reap(&mut self) -> Result<Option<ExitedChild>, pmux_linux::Errno> {
+        self.child.try_wait()
+    }
+
+    pub(crate) fn take_listener(&mut self) -> Option<Listener> {
+        self.child.take_listener()
     }
 
     /// Sends it a signal.

@@ -133,6 +133,8 @@ mod session;
 #[cfg(feature = "record")]
 mod subscription;
 #[cfg(feature = "record")]
+pub mod supervisor;
+#[cfg(feature = "record")]
 pub mod symbol;
 mod target;
 mod text;

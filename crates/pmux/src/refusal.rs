@@ -120,6 +120,18 @@ impl Refusal {
         Err(Error::Refused(vec![Self { errno: Some(libc_errno::EMFILE), ..refusal }]))
     }
 
+    /// The attribute states a size that none has.
+    pub(crate) fn of_size(bytes: u32) -> Self {
+        let summary = format!("its attribute states {bytes} bytes, and has between 64 and 4096");
+        Self { errno: Some(libc_errno::E2BIG), ..Self::new(summary, ReasonKind::Invalid) }
+    }
+
+    /// The attribute is at no address.
+    pub(crate) fn of_address() -> Self {
+        let refusal = Self::new("there is no memory where its attribute is said to be", ReasonKind::Invalid);
+        Self { errno: Some(libc_errno::EFAULT), ..refusal }
+    }
+
     /// Whether its target has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.errno == Some(libc_errno::ESRCH)
@@ -141,8 +153,10 @@ impl Refusal {
 mod libc_errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const ESRCH: i32 = 3;
+    pub(super) const E2BIG: i32 = 7;
     pub(super) const ENOMEM: i32 = 12;
     pub(super) const EACCES: i32 = 13;
+    pub(super) const EFAULT: i32 = 14;
     pub(super) const ENFILE: i32 = 23;
     pub(super) const EMFILE: i32 = 24;
     pub(super) const ENOSYS: i32 = 38;
@@ -186,6 +200,14 @@ impl Session {
             }
         }
         refusal
+    }
+
+    /// The refusal behind an error of the kernel that did not come through the engine.
+    pub(crate) fn refusal_of(&self, errno: i32, attr: &Attr, target: TargetKind, role: GroupRole) -> Refusal {
+        let facts = self.facts();
+        let request = diagnose::RefusedRequest { errno, attr, target, role, facts };
+        let Reason { summary, help, kind } = diagnose::explain(&request);
+        Refusal { summary, help, kind, errno: Some(errno), cpu: None }
     }
 
     /// Whether this process could count an event of a CPU through the service if its user were in a group of `system_wide`: a

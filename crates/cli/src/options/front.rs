@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Measure", &["stat", "watch", "list", "explain"]),
+    ("Measure", &["stat", "watch", "run", "list", "explain"]),
     ("Record", &["record", "flight"]),
     ("Look", &["report", "script", "flame", "timeline", "diff", "convert", "view"]),
     ("Service", &["serve", "status"]),

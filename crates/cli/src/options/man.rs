@@ -93,6 +93,10 @@ const SCRIPT: Examples = &[
     ("For programs, with the fields of tracepoints:", "pmux script --json-lines"),
 ];
 
+const RUN: Examples = &[
+    ("What an agent opens, and why it gets nothing:", "pmux run --explain -- ./agent --collect perf"),
+    ("The same for a program to read:", "pmux run -j -o opens.jsonl -- perf stat -a sleep 1"),
+];
 const WATCH: Examples = &[
     ("Which threads write the variable `counter`, and where?", "pmux watch counter -- ./server"),
     ("What reads or writes a variable of a running process?", "pmux watch config::LIMIT:rw -p 1234"),
@@ -313,7 +317,7 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record" | "flight");
+    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record" | "flight" | "run");
     let asking = full.starts_with("pmux-flight-");
     let status = match kind {
         _ if asking => STATUS_OTHER,
@@ -378,6 +382,7 @@ fn examples_of(kind: &str) -> Examples {
         "explain" => EXPLAIN,
         "plan" => PLAN,
         "sim" => SIM,
+        "run" => RUN,
         "watch" => WATCH,
         "record" => RECORD,
         "flight" => FLIGHT,

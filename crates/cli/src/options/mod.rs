@@ -23,6 +23,7 @@ pub(crate) mod picture;
 pub(crate) mod plan;
 pub(crate) mod reading;
 pub(crate) mod record;
+pub(crate) mod run;
 pub(crate) mod sampling;
 pub(crate) mod serve;
 pub(crate) mod shared;
@@ -79,6 +80,8 @@ pub(crate) enum Invocation {
     Plan(plan::PlanOptions),
     /// Run scenario files on a simulated machine or on this kernel
     Sim(SimOptions),
+    /// Run a command and explain what becomes of the events that it opens
+    Run(run::RunOptions),
     /// Find what reads, writes or executes a variable, a function or a line of code
     Watch(Box<watch::WatchOptions>),
     /// Record samples into a perf.data file

@@ -33,6 +33,7 @@ mod plan;
 mod record;
 mod report;
 mod report_view;
+mod run;
 mod serve;
 mod serve_hostile;
 mod serve_records;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tracee_exit::{TraceeExit, WaitState};
+use crate::seccomp::Listener;
 use crate::sys::{self, Errno, PollEntry, Reaped, Reaping};
 
 /// A command that was released.
@@ -22,6 +23,7 @@ pub struct Child {
     /// Where it is followed: only its tracer may wait for it then, and says here what came of it.
     tracee_exit: Option<Arc<TraceeExit>>,
     pub(super) before_exec: Option<Usage>,
+    pub(super) listener: Option<Listener>,
 }
 
 /// How a command ended, and what it used.
@@ -56,7 +58,14 @@ impl Child {
     /// Takes over a child that was just forked; no other code may reap it.
     pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
-        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, tracee_exit: None, before_exec: None }
+        Self {
+            pid,
+            pidfd: sys::pidfd_open(pid).ok(),
+            exited: None,
+            tracee_exit: None,
+            before_exec: None,
+            listener: None,
+        }
     }
 
     /// The number of the process.
@@ -69,6 +78,12 @@ impl Child {
     #[must_use]
     pub fn before_exec(&self) -> Option<Usage> {
         self.before_exec
+    }
+
+    /// Where its calls of `perf_event_open` wait, if it was started so ([`super::PerfEvents::Supervised`]). Answered once. Without it,
+    /// once dropped, they fail with `ENOSYS`.
+    pub fn take_listener(&mut self) -> Option<Listener> {
+        self.listener.take()
     }
 
     /// A descriptor that polls as readable when the command has ended, where the kernel has such.

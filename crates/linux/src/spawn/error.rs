@@ -68,6 +68,13 @@ pub enum SpawnError {
         /// The reason.
         errno: Errno,
     },
+    /// The calls of the process made for it couldn't be filtered.
+    Filter {
+        /// The command as given.
+        command: OsString,
+        /// The reason.
+        errno: Errno,
+    },
     /// The process made for it couldn't be prepared or reached.
     Gate {
         /// The command as given.
@@ -90,7 +97,9 @@ impl SpawnError {
             | Self::BadFormat { .. }
             | Self::TooLong { .. }
             | Self::Exec { .. } => 126,
-            Self::NoCommand | Self::ZeroByte { .. } | Self::Fork { .. } | Self::Gate { .. } => 125,
+            Self::NoCommand | Self::ZeroByte { .. } | Self::Fork { .. } | Self::Filter { .. } | Self::Gate { .. } => {
+                125
+            }
         }
     }
 }
@@ -118,6 +127,16 @@ impl fmt::Display for SpawnError {
                 match *errno {
                     Errno::EAGAIN => f.write_str("; the limit of processes is reached (ulimit -u, pids.max)"),
                     Errno::EMFILE => f.write_str("; the limit of open files is reached (ulimit -n)"),
+                    _ => Ok(()),
+                }
+            }
+            Self::Filter { command, errno } => {
+                write!(f, "{}: its system calls can't be supervised: {errno}", command.display())?;
+                match *errno {
+                    Errno::EBUSY => f.write_str(
+                        "; a supervisor is there already, of which the kernel allows one: another `pmux run`, or a container's runtime",
+                    ),
+                    Errno::EINVAL | Errno::ENOSYS => f.write_str("; it needs seccomp filters with listeners, of Linux 5.5 or newer"),
                     _ => Ok(()),
                 }
             }

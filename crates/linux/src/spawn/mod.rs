@@ -20,6 +20,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::limits;
+use crate::seccomp::Listener;
 use crate::sys::{self, AccessMode, Errno, ExecPlan, ExecResult, FailedStep, Gate, Reaping};
 
 /// How a command is started.
@@ -51,6 +52,9 @@ pub enum PerfEvents {
     /// `perf_event_open` fails with this error, in the command and all its descendants: what programs meet in a
     /// container. For tests; a program that means to get round it can.
     Refused(Errno),
+    /// Each call of `perf_event_open`, of the command and all its descendants, waits for what the listener answers
+    /// ([`Child::take_listener`]). Without `CAP_SYS_ADMIN` none of them gains rights by an exec.
+    Supervised,
 }
 
 /// A child that waits at the gate.
@@ -88,8 +92,10 @@ impl HeldChild {
         if let Some(files) = limits::at_start() {
             plan.limit_files(files);
         }
-        if let PerfEvents::Refused(answer) = options.perf_events {
-            plan.refuse_perf_events(answer);
+        match options.perf_events {
+            PerfEvents::AsUsual => {}
+            PerfEvents::Refused(answer) => plan.refuse_perf_events(answer),
+            PerfEvents::Supervised => plan.notify_perf_events(),
         }
         if options.output == Output::StandardError {
             plan.send_output_to_error();
@@ -123,14 +129,15 @@ impl HeldChild {
     ///
     /// Errors: [`SpawnError::NoSuchFile`] and the others about the file, where the kernel finds what the lookup could
     /// not see; [`SpawnError::MissingInterpreter`]; [`SpawnError::BadFormat`]; [`SpawnError::TooLong`];
-    /// [`SpawnError::Exec`] for the rest; [`SpawnError::Gate`].
+    /// [`SpawnError::Exec`] for the rest; [`SpawnError::Filter`]; [`SpawnError::Gate`].
     pub fn release(mut self) -> Result<Child, SpawnError> {
         // Always there: only this call, which takes `self`, and the drop take it.
         let Some((mut child, gate)) = self.waiting.take() else { return Err(SpawnError::NoCommand) };
         let report = sys::open_gate(&gate).and_then(|()| sys::read_report(&gate));
         match report {
-            Ok(ExecResult::Gone(used)) => {
+            Ok(ExecResult::Gone(used, listener)) => {
                 child.before_exec = used.map(Usage::from);
+                child.listener = listener.map(Listener::new);
                 Ok(child)
             }
             Ok(ExecResult::Failed(step, errno)) => {
@@ -138,7 +145,7 @@ impl HeldChild {
                 let _ = child.wait();
                 Err(match step {
                     FailedStep::Exec => error::exec_failed(&self.command, errno),
-                    FailedStep::Filter => SpawnError::Gate { command: self.command.clone(), errno },
+                    FailedStep::Filter => SpawnError::Filter { command: self.command.clone(), errno },
                 })
             }
             Err(errno) => {

@@ -18,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::process::{Reaped, reaped};
 use super::resource::{FileLimits, set_soft_file_limit};
 use super::seccomp::PerfFilter;
-use super::{Errno, check, check_size, pipe, read, signal, uninterrupted};
+use super::socket::{receive_packet, send_packet};
+use super::{Errno, check, check_size, pipe, signal, uninterrupted};
 
 /// What runs a script without a first line that says so, as `execvp(3)` does.
 const SHELL: &CStr = c"/bin/sh";
@@ -35,8 +36,16 @@ pub(crate) struct ExecPlan {
     shell_argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
     files: Option<FileLimits>,
-    filter: Option<PerfFilter>,
+    filter: Option<(PerfFilter, FilterUse)>,
     output_to_error: bool,
+}
+
+/// What is done with the filter of a command's calls of `perf_event_open`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FilterUse {
+    Refuse,
+    /// Its listener is sent to the parent.
+    Notify,
 }
 
 impl ExecPlan {
@@ -77,7 +86,13 @@ impl ExecPlan {
 
     /// Lets the command's `perf_event_open` fail with this error.
     pub(crate) fn refuse_perf_events(&mut self, answer: Errno) {
-        self.filter = Some(PerfFilter::new(answer));
+        self.filter = Some((PerfFilter::refuse(answer), FilterUse::Refuse));
+    }
+
+    /// Lets the command's calls of `perf_event_open`, and those of its descendants, wait for the answers of a listener: that of
+    /// [`ExecResult::Gone`].
+    pub(crate) fn notify_perf_events(&mut self) {
+        self.filter = Some((PerfFilter::notify(), FilterUse::Notify));
     }
 }
 
@@ -145,7 +160,7 @@ pub(crate) fn fork_held(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
 ///
 /// (1) Only in the child of a fork. (2) `gate`, `other` and `usage_writer` are open descriptors that nothing else in the child uses.
 /// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
-/// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `getrusage`, `write`, `execve`, `open`, `send`, `_exit`.
+/// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `seccomp`, `getrusage`, `write`, `execve`, `open`, `sendmsg`, `close`, `_exit`.
 unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_writer: RawFd, mask: &libc::sigset_t) -> ! {
     // SAFETY: (1) The child's copy of the parent's end is used by no code here; while it is open, the parent's death
     // would not be seen.
@@ -176,9 +191,10 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_write
         // SAFETY: (1) Both are numbers; where one isn't open, nothing is changed that anybody uses.
         unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
     }
-    let failed = match plan.filter.as_mut().map(PerfFilter::install) {
-        Some(Err(error)) => (FailedStep::Filter, error),
-        _ => {
+    // SAFETY: (1) `gate` is open until the end of this process.
+    let failed = match put_under_filter(plan, unsafe { BorrowedFd::borrow_raw(gate) }) {
+        Err(error) => (FailedStep::Filter, error),
+        Ok(()) => {
             // SAFETY: (1) `used` is writable, then readable for its size, less than a pipe holds. (2) `usage_writer` is open.
             unsafe {
                 libc::getrusage(libc::RUSAGE_SELF, &raw mut used);
@@ -187,12 +203,44 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_write
             (FailedStep::Exec, execute(plan))
         }
     };
-    let report = [failed.0 as i32, failed.1.raw()];
-    // SAFETY: (1) `report` is readable for its size. (2) `gate` is open; no signal if the parent has gone.
-    // (3) Exiting is always allowed.
+    let report = Report { step: failed.0 as i32, errno: failed.1.raw() };
+    // SAFETY: (1) `gate` is open until the end of this process. (2) Exiting is always allowed.
     unsafe {
-        libc::send(gate, report.as_ptr().cast(), size_of_val(&report), libc::MSG_NOSIGNAL);
+        let _ = send_packet(BorrowedFd::borrow_raw(gate), &report.bytes(), &[]);
         libc::_exit(NOT_STARTED)
+    }
+}
+
+/// Async-signal-safe.
+fn put_under_filter(plan: &mut ExecPlan, gate: BorrowedFd<'_>) -> Result<(), Errno> {
+    match &mut plan.filter {
+        None => Ok(()),
+        Some((filter, FilterUse::Refuse)) => filter.install(),
+        Some((filter, FilterUse::Notify)) => {
+            let listener = filter.listen()?;
+            send_packet(gate, &Report { step: LISTENER, errno: 0 }.bytes(), &[listener.as_fd()])
+        }
+    }
+}
+
+/// What the child says to the parent: which step has failed, or that the listener of its filter is beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Report {
+    step: i32,
+    errno: i32,
+}
+
+/// The step of a report that brings a listener.
+const LISTENER: i32 = 3;
+
+impl Report {
+    fn bytes(self) -> [u8; 8] {
+        (u64::from(self.step.cast_unsigned()) << 32 | u64::from(self.errno.cast_unsigned())).to_ne_bytes()
+    }
+
+    fn of(bytes: [u8; 8]) -> Self {
+        let both = u64::from_ne_bytes(bytes);
+        Self { step: ((both >> 32) as u32).cast_signed(), errno: (both as u32).cast_signed() }
     }
 }
 
@@ -253,10 +301,11 @@ pub(crate) enum FailedStep {
     Filter = 2,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum ExecResult {
-    /// The child is the command now, or was killed before: its status will tell. What it has used before the exec, if it came so far.
-    Gone(Option<Reaped>),
+    /// The child is the command now, or was killed before: its status will tell. What it has used before the exec, if it came so far,
+    /// and the listener of its filter.
+    Gone(Option<Reaped>, Option<OwnedFd>),
     /// It failed and is exiting.
     Failed(FailedStep, Errno),
 }
@@ -276,23 +325,30 @@ pub(crate) fn open_gate(gate: &Gate) -> Result<(), Errno> {
 
 /// Waits until the child has become the command or has failed to.
 pub(crate) fn read_report(gate: &Gate) -> Result<ExecResult, Errno> {
-    let mut report = [0_u8; 8];
-    let mut filled = 0;
-    while filled < report.len() {
-        match read(gate.socket.as_fd(), &mut report[filled..]) {
+    let mut listener = None;
+    let (mut bytes, mut filled) = ([0_u8; 8], 0);
+    loop {
+        let packet = match receive_packet(gate.socket.as_fd(), &mut bytes[filled..], 1) {
+            Ok(packet) if packet.bytes > 0 => packet,
             // Eight bytes go through a socket at once: a part of them is no report.
-            Ok(0) | Err(Errno::ECONNRESET) => return Ok(ExecResult::Gone(used_before(gate.usage.as_fd()))),
-            Ok(more) => filled += more,
+            Ok(_) | Err(Errno::ECONNRESET) => {
+                return Ok(ExecResult::Gone(used_before(gate.usage.as_fd()), listener));
+            }
             Err(error) => return Err(error),
+        };
+        filled += packet.bytes;
+        listener = packet.files.into_iter().next().or(listener);
+        if filled < bytes.len() {
+            continue;
         }
+        let report = Report::of(bytes);
+        filled = 0;
+        if report.step == LISTENER {
+            continue;
+        }
+        let step = if report.step == FailedStep::Filter as i32 { FailedStep::Filter } else { FailedStep::Exec };
+        return Ok(ExecResult::Failed(step, Errno::from_raw(report.errno)));
     }
-    let [a, b, c, d, e, f, g, h] = report;
-    let step = if i32::from_ne_bytes([a, b, c, d]) == FailedStep::Filter as i32 {
-        FailedStep::Filter
-    } else {
-        FailedStep::Exec
-    };
-    Ok(ExecResult::Failed(step, Errno::from_raw(i32::from_ne_bytes([e, f, g, h]))))
 }
 
 /// What the child has written of itself. The pipe does not block.

@@ -28,7 +28,7 @@ mod perf_map;
 mod process;
 pub(crate) mod ptrace;
 mod resource;
-mod seccomp;
+pub(crate) mod seccomp;
 mod signal;
 mod socket;
 mod thread;
@@ -50,8 +50,8 @@ pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
 pub(crate) use perf_map::{PerfMap, PerfView};
 pub(crate) use process::{
-    Reaped, Reaping, current_tid, has_exited, has_thread, kill, pidfd_open, pidfd_send_signal, stop_ignoring_children,
-    wait_child,
+    Reaped, Reaping, current_tid, has_exited, has_thread, kill, pidfd_getfd, pidfd_open, pidfd_send_signal,
+    stop_ignoring_children, wait_child,
 };
 pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit, trim_memory};
 pub(crate) use signal::SignalPipe;

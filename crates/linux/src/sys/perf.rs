@@ -66,6 +66,21 @@ pub(crate) fn open_into(
     }
 }
 
+/// Opens an event as the kernel is asked, with all numbers as they are; the descriptor is close-on-exec.
+///
+/// Errors: as [`open`].
+pub(crate) fn open_raw(
+    attr: &[u8],
+    task: libc::pid_t,
+    cpu: libc::c_int,
+    group: Option<BorrowedFd<'_>>,
+    flags: u64,
+) -> Result<OwnedFd, Errno> {
+    let mut attr = attr.to_vec();
+    check_stated_size(&attr)?;
+    call(&mut attr, task, cpu, group, flags as libc::c_ulong | FD_CLOEXEC)
+}
+
 fn ask(
     attr: &[u8],
     target_task: TargetTask<'_>,
@@ -90,8 +105,19 @@ fn ask(
         None => -1,
         Some(cpu) => cpu.try_into().map_err(|_| Errno::EINVAL)?,
     };
+    call(&mut attr, pid, cpu, group, flags)
+}
+
+/// `attr` states a size that is not larger than itself.
+fn call(
+    attr: &mut [u8],
+    pid: libc::pid_t,
+    cpu: libc::c_int,
+    group: Option<BorrowedFd<'_>>,
+    flags: libc::c_ulong,
+) -> Result<OwnedFd, Errno> {
     let group: RawFd = group.map_or(-1, |fd| fd.as_raw_fd());
-    // SAFETY: (1) `attr` is readable and writable for the size that it states (checked above), and for the first
+    // SAFETY: (1) `attr` is readable and writable for the size that it states (which the callers check), and for the first
     // published size, which the kernel may write its own size into. (2) The borrows keep the descriptors open.
     // (3) Addresses inside the attribute are only read by the kernel, which survives bad ones.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_mut_ptr(), pid, cpu, group, flags) };
@@ -166,7 +192,7 @@ pub(crate) fn modify_attributes(fd: BorrowedFd<'_>, attr: &[u8]) -> Result<(), E
     let mut attr = attr.to_vec();
     check_stated_size(&attr)?;
     let code = libc::_IOW::<*mut u8>(TYPE, 11);
-    // SAFETY: (1) `attr` is readable and writable for the size that it states (checked above), and for the first
+    // SAFETY: (1) `attr` is readable and writable for the size that it states (which the callers check), and for the first
     // published size, which the kernel may write its own size into. (2) The borrow keeps the descriptor open; on a file
     // that isn't an event the kernel answers `ENOTTY`. (3) The code of the request is made with the size of a pointer, as
     // the header has it.

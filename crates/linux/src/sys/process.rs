@@ -135,6 +135,17 @@ pub(crate) fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A descriptor of another process, once more; close-on-exec.
+///
+/// Errors: `EBADF` where it has none of that number; `EPERM` where it may not be looked into; `ESRCH` where it has ended.
+pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
+    let fd = check(RawFd::try_from(fd).map_err(|_| Errno::EBADF)?)?;
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) No other code knows it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Sends a signal to the process of a pidfd, which can't be another one.
 pub(crate) fn pidfd_send_signal(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
     let no_info: *const libc::siginfo_t = ptr::null();

@@ -124,6 +124,14 @@ impl Session {
         Some((pmu.name().to_owned(), core))
     }
 
+    /// Whether a PMU sets probes: its attributes hold addresses in the memory of the process that made them.
+    #[must_use]
+    pub fn is_probe(&self, kind: abi::EventType) -> bool {
+        let named =
+            |kind| matches!(self.pmu_named_by(kind), Some((name, _)) if matches!(&name[..], "kprobe" | "uprobe"));
+        kind >= abi::EventType::FIRST_DYNAMIC && named(kind)
+    }
+
     /// From now on CPUs that come and go are seen. Wait for [`Session::with_hotplug_fd`] and call
     /// [`Session::follow_hotplug`]: nothing else takes in the news.
     pub fn follow_cpus(&self) {

@@ -1,7 +1,9 @@
 //! The roles that only tests of the command have. Those of every crate are in `crates/testkit`.
 
 use super::SyncDir;
-use super::role::touch;
+use super::role::{look_at, touch};
+use pmux::server_api::abi::Attr;
+use pmux_linux::raw_perf_event::{ReadableEvent, can_open};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Barrier;
@@ -59,6 +61,43 @@ pub fn play(name: &str, arguments: &str) {
             let sync_dir = SyncDir::at(sync_dir);
             sync_dir.arrive();
             sync_dir.wait_for("leave");
+        }
+        // opens: opens an event that every machine has, and one that none has
+        "opens" => {
+            let open = |attr: &Attr| can_open(attr).map_or_else(|errno| format!("{errno:?}"), |()| "opened".to_owned());
+            let faults = super::service::faults();
+            println!("page-faults: {}, unknown: {}", open(&faults), open(&Attr { config: 9999, ..faults }));
+        }
+        // opens-later:DOOR: counts, and when told to, goes on counting and opens another event
+        "opens-later" => {
+            let sync_dir = SyncDir::at(arguments);
+            let event = ReadableEvent::open(&super::service::faults()).unwrap();
+            look_at(0, 60);
+            let before = event.read().unwrap();
+            sync_dir.arrive();
+            sync_dir.wait_for("go");
+            let waited = event.read().unwrap();
+            touch(0, 50);
+            let counted = event.read().unwrap() - waited;
+            assert!(waited >= before);
+            let later =
+                can_open(&super::service::faults()).map_or_else(|errno| format!("{errno:?}"), |()| "opened".to_owned());
+            std::fs::write(sync_dir.path("counted"), format!("{counted} more, then {later}\n")).unwrap();
+        }
+        // opens-at-once:THREADS,TIMES
+        "opens-at-once" => {
+            let (threads, times) = arguments.split_once(',').unwrap();
+            let (threads, times): (usize, usize) = (threads.parse().unwrap(), times.parse().unwrap());
+            let together = Barrier::new(threads);
+            let opened = std::thread::scope(|scope| {
+                let open = || {
+                    together.wait();
+                    (0..times).filter(|_| can_open(&super::service::faults()).is_ok()).count()
+                };
+                let all: Vec<_> = (0..threads).map(|_| scope.spawn(open)).collect();
+                all.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+            });
+            println!("{opened} opened");
         }
         // bank:DEED or bank:DEED,FILE
         "bank" => {

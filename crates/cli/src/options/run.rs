@@ -1,0 +1,34 @@
+//! `pmux run`.
+//!
+//! **Invariant:** plain data.
+
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub(crate) struct RunOptions {
+    /// Print each call of perf_event_open by the command and what it starts: the event, the target, and whether the kernel opens
+    /// it or why not, with what would help
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    /// Print each call as a JSON object on a line of its own, and a last one with their numbers
+    #[arg(short, long = "json")]
+    pub(crate) json: bool,
+
+    /// Write the explanations to a file, instead of to standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Command to run, with its own options
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// Whether calls are explained.
+    pub(crate) fn explains(&self) -> bool {
+        self.explain || self.json || self.output.is_some()
+    }
+}

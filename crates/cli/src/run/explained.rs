@@ -1,0 +1,162 @@
+//! The explanations of `pmux run`, a line for each call.
+//!
+//! **Invariant:** a line is whole: what names a process or an event is made harmless first.
+
+use crate::options::run::RunOptions;
+use crate::stderr::visible;
+use pmux::supervisor::{OpenAnswer, OpenAttempt, OpenTarget, Sampling};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+
+/// Where explanations go, and how many there were.
+pub(super) struct Explained {
+    out: Box<dyn Write + Send>,
+    /// What stands before a line among those of others.
+    prefix: &'static str,
+    json: bool,
+    /// The refusals whose remedies were printed.
+    helped: BTreeSet<String>,
+    /// The first failure to write.
+    failed: Option<io::Error>,
+    own: u64,
+    refused: u64,
+    untold: u64,
+    /// Calls that are being explained.
+    pub(super) under_way: usize,
+    /// Those for which there was no time.
+    pub(super) left_out: u64,
+}
+
+impl Explained {
+    /// # Errors
+    /// A text for the user.
+    pub(super) fn open(options: &RunOptions) -> Result<Self, String> {
+        let (out, prefix): (Box<dyn Write + Send>, _) = match &options.output {
+            None => (Box::new(io::stderr()), if options.json { "" } else { "pmux: " }),
+            Some(path) => {
+                let file = File::create(path).map_err(|error| format!("can't write {}: {error}", path.display()))?;
+                (Box::new(file), "")
+            }
+        };
+        let json = options.json;
+        Ok(Self {
+            out,
+            prefix,
+            json,
+            helped: BTreeSet::new(),
+            failed: None,
+            own: 0,
+            refused: 0,
+            untold: 0,
+            under_way: 0,
+            left_out: 0,
+        })
+    }
+
+    pub(super) fn write(&mut self, attempt: &OpenAttempt) {
+        *match attempt.answer {
+            OpenAnswer::Own => &mut self.own,
+            OpenAnswer::Refused(_) => &mut self.refused,
+            OpenAnswer::Untold(_) => &mut self.untold,
+        } += 1;
+        let text = if self.json { format!("{}\n", as_json(attempt)) } else { self.as_text(attempt) };
+        self.put(&text);
+    }
+
+    /// Says how many there were; `status` is that of the command.
+    ///
+    /// # Errors
+    /// The first one of all that was written.
+    pub(super) fn finish(&mut self, status: u8) -> io::Result<()> {
+        let Self { own, refused, untold, left_out, .. } = *self;
+        let opens = own + refused + untold + left_out;
+        let text = if self.json {
+            let calls = json!({ "opens": opens, "own": own, "refused": refused, "untold": untold + left_out });
+            format!("{}\n", json!({ "summary": calls, "status": status }))
+        } else {
+            let calls = if opens == 1 { "call" } else { "calls" };
+            let mut text = format!("{}{opens} {calls} of perf_event_open: {own} own, {refused} refused", self.prefix);
+            if untold > 0 {
+                text.push_str(&format!(", {untold} left to the kernel"));
+            }
+            if left_out > 0 {
+                text.push_str(&format!(", {left_out} not explained: too many at once"));
+            }
+            text + "\n"
+        };
+        self.put(&text);
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// A line; below it what would help, where that was not said before.
+    fn as_text(&mut self, attempt: &OpenAttempt) -> String {
+        let prefix = self.prefix;
+        let OpenAttempt { thread, command, event, target, .. } = attempt;
+        let event = if event.is_empty() { "an event that pmux doesn't know" } else { event };
+        let mut text = format!("{prefix}{}[{thread}]: {} of {target}", visible(command), visible(event));
+        match attempt.sampling {
+            Sampling::None => {}
+            Sampling::Period(period) => text.push_str(&format!(", sampled every {period}")),
+            Sampling::Frequency(hertz) => text.push_str(&format!(", sampled at {hertz} Hz")),
+        }
+        if attempt.is_member {
+            text.push_str(", in a group");
+        }
+        match &attempt.answer {
+            OpenAnswer::Own => text.push_str(": own"),
+            OpenAnswer::Refused(refusal) => {
+                let number = refusal.errno.map(|errno| format!(" ({})", pmux::supervisor::errno_name(errno)));
+                text.push_str(&format!(": refused: {}{}", visible(&refusal.summary), number.unwrap_or_default()));
+                let helps = self.helped.insert(refusal.summary.clone());
+                for help in refusal.help.iter().filter(|_| helps) {
+                    text.push_str(&format!("\n{prefix}  {}", visible(help)));
+                }
+            }
+            OpenAnswer::Untold(why) => text.push_str(&format!(": left to the kernel: {}", visible(why))),
+        }
+        text + "\n"
+    }
+
+    fn put(&mut self, text: &str) {
+        if self.failed.is_none() {
+            self.failed = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).err();
+        }
+    }
+}
+
+fn as_json(attempt: &OpenAttempt) -> Value {
+    let (task, cpu, cgroup) = match attempt.target {
+        OpenTarget::Caller { cpu } => (Some(attempt.thread), cpu, false),
+        OpenTarget::Task { task, cpu } => (Some(task), cpu, false),
+        OpenTarget::Cpu(cpu) => (None, cpu, false),
+        OpenTarget::Cgroup { cpu } => (None, cpu, true),
+    };
+    let (period, frequency) = match attempt.sampling {
+        Sampling::None => (None, None),
+        Sampling::Period(period) => (Some(period), None),
+        Sampling::Frequency(hertz) => (None, Some(hertz)),
+    };
+    let (answer, refusal, why) = match &attempt.answer {
+        OpenAnswer::Own => ("own", None, None),
+        OpenAnswer::Refused(refusal) => ("refused", Some(refusal), Some(&refusal.summary)),
+        OpenAnswer::Untold(why) => ("untold", None, Some(why)),
+    };
+    json!({
+        "pid": attempt.process,
+        "tid": attempt.thread,
+        "command": attempt.command,
+        "event": attempt.event,
+        "task": task,
+        "cpu": cpu,
+        "cgroup": cgroup,
+        "in_group": attempt.is_member,
+        "period": period,
+        "frequency": frequency,
+        "answer": answer,
+        "errno": refusal.and_then(|refusal| refusal.errno),
+        "reason": why,
+        "what_helps": refusal.map(|refusal| refusal.help.clone()).unwrap_or_default(),
+    })
+}

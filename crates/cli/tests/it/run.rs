@@ -1,0 +1,251 @@
+//! `pmux run`: programs that know nothing of pmux.
+
+use crate::common::{SyncDir, kernel, needs, perf, pmux, program, role, root, skip_unless, start};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+/// `pmux run` with these words before the command.
+fn run(options: &[&str], command: Vec<OsString>) -> crate::common::Start {
+    pmux(["run"]).args(options).args(["--"]).args(command)
+}
+
+fn shell(script: &str) -> Vec<OsString> {
+    ["sh", "-c", script].map(OsString::from).into()
+}
+
+#[test]
+fn the_status_is_that_of_the_command() {
+    for (script, status) in [("true", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+        let ran = run(&[], shell(script)).run();
+        assert_eq!((ran.code(), &ran.err[..]), (status, ""), "{script}");
+    }
+    pmux(["run", "no-such-command"]).run().bad(127, &["no-such-command: command not found"]);
+    pmux(["run", "/tmp"]).run().bad(126, &["/tmp: is a directory"]);
+    pmux(["run"]).run().bad(125, &["COMMAND"]);
+}
+
+#[test]
+fn each_call_is_explained() {
+    skip_unless!(kernel());
+    let ran = run(&["--explain"], role::words("opens")).run().good();
+    // As the role says, and as pmux does.
+    assert!(ran.text().contains("page-faults: opened, unknown: ENOENT"), "{}", ran.text());
+    ran.says(&[
+        "]: page-faults:u of task ",
+        ": own\n",
+        "]: PMU 1 config=0x270f:u of task ",
+        ": refused: ",
+        " (ENOENT)",
+        "pmux: 2 calls of perf_event_open: 1 own, 1 refused",
+    ]);
+}
+
+#[test]
+fn programs_read_it_as_json() {
+    skip_unless!(kernel());
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.text("opens");
+    let ran = run(&["-j", "-o", &file], role::words("opens")).run().good();
+    assert_eq!(ran.err, "");
+    let text = fs::read_to_string(file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [opened, unknown, summary] = &lines[..] else { panic!("{text}") };
+    assert_eq!((&opened["event"], &opened["answer"]), (&"page-faults:u".into(), &"own".into()));
+    assert_eq!(opened["task"], opened["tid"]);
+    assert_eq!((&unknown["answer"], &unknown["errno"]), (&"refused".into(), &2.into()));
+    assert!(unknown["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{unknown}");
+    assert_eq!(summary["summary"]["opens"], 2);
+    assert_eq!(summary["status"], 0);
+}
+
+#[test]
+fn explanations_that_can_not_be_written_are_no_success() {
+    let ran = run(&["-o", "/nowhere/opens"], shell("echo started")).run().bad(125, &["can't write /nowhere/opens"]);
+    assert_eq!(ran.text(), "");
+    run(&["-o", "/dev/full"], shell("true")).run().bad(125, &["can't write the explanations"]);
+}
+
+#[test]
+fn there_is_one_supervisor() {
+    let inner = [crate::common::PMUX, "run", "true"].map(OsString::from);
+    run(&[], inner.into()).run().bad(125, &["a supervisor is there already"]);
+}
+
+/// What is open counts on without the supervisor; what is asked afterwards fails as if the kernel had no such call.
+#[test]
+fn a_supervisor_may_be_killed() {
+    skip_unless!(kernel());
+    let sync_dir = SyncDir::new();
+    let role = role::quiet_line(&format!("opens-later:{}", sync_dir.text("")));
+    // It holds none of the pipes of which the test awaits the end.
+    let supervisor = run(&[], shell(&format!("exec {role} 2>/dev/null"))).spawn();
+    let caller = sync_dir.arrived_pid();
+    supervisor.signal("KILL");
+    supervisor.wait();
+    sync_dir.post("go");
+    assert_eq!(sync_dir.read("counted"), "50 more, then ENOSYS");
+    crate::common::eventually("it has ended", || (!crate::common::lives(caller)).then_some(()));
+}
+
+#[test]
+fn what_the_command_leaves_running_is_waited_for() {
+    skip_unless!(kernel());
+    let sync_dir = SyncDir::new();
+    let child = format!("while ! [ -e '{}' ]; do sleep 0.01; done; {}", sync_dir.text("go"), role::quiet_line("opens"));
+    let running = run(&["--explain"], shell(&format!("({child}) & : >'{}'; exit 3", sync_dir.text("here")))).spawn();
+    sync_dir.wait_for("here");
+    sync_dir.post("go");
+    running.wait().bad(3, &["2 calls of perf_event_open: 1 own, 1 refused"]);
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let sync_dir = SyncDir::new();
+    let script = format!("echo $$ >'{}'; exec sleep 1000", sync_dir.text("here"));
+    let running = run(&["--explain"], shell(&script)).group().spawn();
+    sync_dir.read("here");
+    running.signal("TERM");
+    running.wait().bad(143, &["0 calls of perf_event_open"]);
+    // Once it has ended, the signal ends what waits for the rest.
+    let script = format!("sleep 1000 >/dev/null 2>&1 & echo $! >'{}'; exit 4", sync_dir.text("left"));
+    let running = run(&[], shell(&script)).spawn();
+    let left = sync_dir.read("left");
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    crate::common::eventually("the command is reaped", || fs::read_to_string(&children).ok()?.is_empty().then_some(()));
+    running.signal("TERM");
+    let ran = running.wait();
+    crate::common::signal(&left, "KILL");
+    ran.bad(4, &["can't open events any more (ENOSYS)"]);
+}
+
+/// Users have no new privileges under a filter, root has.
+#[test]
+fn rights_are_those_of_the_caller() {
+    skip_unless!(root() && program("setpriv"));
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let copy = |name: &str, from: &str, mode: u32| {
+        let path = folder.path().join(name);
+        crate::common::copy_of(from, &path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let (own, caller) = (copy("pmux", crate::common::PMUX, 0o755), folder.path().join("caller"));
+    role::copy(&caller);
+    let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let user = || start(unprivileged[0], &unprivileged[1..]).args([&own]).args(["run", "--explain", "--"]);
+    user().args(role::of(&caller, "opens")).run().good().says(&["page-faults:u of task ", ": own", "1 refused"]);
+    assert_eq!(user().args([copy("id", "id", 0o4755)]).args(["-u"]).run().good().text(), "65534\n");
+    // A supervisor that may do more than the caller does not lend it that.
+    let words = unprivileged.iter().map(OsString::from).chain(role::of(&caller, "opens")).collect();
+    let ran = run(&["--explain"], words).run().good();
+    let ran = ran.says(&["left to the kernel: it runs as user 65534", "0 own, 0 refused, 2 left to the kernel"]);
+    assert!(ran.text().contains("page-faults: opened, unknown: ENOENT"), "{}", ran.text());
+}
+
+#[test]
+fn many_call_at_once() {
+    skip_unless!(kernel());
+    let ran = run(&["--explain"], role::words("opens-at-once:100,20")).run().good();
+    assert!(ran.text().contains("2000 opened"), "{}", ran.text());
+    ran.says(&["2000 calls of perf_event_open"]);
+    run(&[], role::words("opens-at-once:100,20")).run().good();
+}
+
+/// perf counts what it counts without, in the same form.
+#[test]
+fn perf_works_as_ever() {
+    skip_unless!(kernel() && perf());
+    let count = |ran: crate::common::CommandResult| -> u64 {
+        let line = ran.err.lines().find(|line| line.contains("page-faults")).unwrap_or_else(|| panic!("{}", ran.err));
+        line.split(',').next().unwrap().parse().unwrap()
+    };
+    let perf = |more: &[&str], command: Vec<OsString>| {
+        let words = ["perf", "stat", "-x,", "-e", "page-faults:u"].iter().chain(more).map(OsString::from);
+        run(&[], words.chain(command).collect()).run().good()
+    };
+    assert!(count(perf(&[], role::words("touch:500"))) >= 500);
+    assert!(count(perf(&["-p", &std::process::id().to_string()], shell("true"))) < 1_000_000);
+    if root() {
+        count(perf(&["-a"], shell("true")));
+    }
+    let sync_dir = SyncDir::new();
+    let data = sync_dir.text("data");
+    let record = ["perf", "record", "-q", "-e", "page-faults:u", "-c", "1", "-o", &data, "--"].map(OsString::from);
+    run(&[], record.into_iter().chain(role::words("touch:500")).collect()).run().good();
+    let lines = pmux(["script", "-i", &data]).run().good().text().lines().count();
+    assert!(lines >= 500, "{lines}");
+}
+
+/// Calls with whatever arguments fail or succeed as they do without a supervisor.
+const RAW: &str = r#"
+import ctypes, mmap, os, random, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.mmap(-1, 8192)
+base = ctypes.addressof(ctypes.c_char.from_buffer(page))
+number = {'x86_64': 298, 'aarch64': 241}[os.uname().machine]
+chance = random.Random(int(sys.argv[1]))
+for _ in range(300):
+    size = chance.choice([0, 8, 63, 64, 72, 112, 136, 4096, 5000, 2**32 - 1])
+    kind, config = chance.choice([0, 1, 1, 1, 3, 4, 99]), chance.choice([0, 2, 3, 9999])
+    flags = chance.getrandbits(38) if chance.random() < 0.2 else chance.choice([1, 1 | 1 << 5, 1 | 1 << 1])
+    attr = struct.pack('<IIQQQQQ', kind, size, config, 0, 0, chance.choice([0, 3, 1 << 40]), flags).ljust(8192, b'\0')
+    page[:] = attr
+    at = base if chance.random() < 0.9 else chance.choice([0, 1, 2**63, 2**64 - 8])
+    pid, cpu = chance.choice([0, 0, 0, -1, -5, os.getpid(), 2**22 + 5]), chance.choice([-1, -1, 0, 99999, -2])
+    group, of = chance.choice([-1, -1, -1, 0, 77]), chance.choice([8, 8, 8, 9, 12, 1 << 20, 2**64 - 1])
+    ctypes.set_errno(0)
+    fd = libc.syscall(ctypes.c_long(number), ctypes.c_ulong(at), pid, cpu, group, ctypes.c_ulong(of))
+    print('opened' if fd >= 0 else ctypes.get_errno(), kind, size, config, hex(flags), pid == 0, cpu, group, of)
+    if fd >= 0:
+        os.close(fd)
+"#;
+
+#[test]
+fn whatever_is_asked_the_answer_is_the_kernels() {
+    skip_unless!(kernel() && program("python3"));
+    for seed in 1..=4 {
+        let words = ["python3", "-c", RAW, &seed.to_string()].map(OsString::from);
+        let plain = start(&words[0], &words[1..]).run().good();
+        for options in [&[][..], &["-o", "/dev/null"]] {
+            let supervised = run(options, words.clone().into()).run().good();
+            let (plain, supervised) = (plain.text(), supervised.text());
+            assert_eq!(plain.lines().count(), 300);
+            assert_eq!(plain.lines().zip(supervised.lines()).find(|(one, other)| one != other), None, "seed {seed}");
+        }
+    }
+}
+
+/// A caller whose attribute is in memory that is never filled waits for ever, alone; once it is killed, nothing is left.
+const STUCK: &str = r#"
+import ctypes, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+calls = {'x86_64': (323, 298), 'aarch64': (282, 241)}[os.uname().machine]
+fault = libc.syscall(ctypes.c_long(calls[0]), 0)
+page = mmap.mmap(-1, 4096)
+base = ctypes.addressof(ctypes.c_char.from_buffer(page))
+api = ctypes.create_string_buffer(struct.pack('<QQQ', 0xaa, 0, 0))
+where = ctypes.create_string_buffer(struct.pack('<QQQQ', base, 4096, 1, 0))
+if fault < 0 or libc.ioctl(fault, ctypes.c_ulong(0xc018aa3f), api) or libc.ioctl(fault, ctypes.c_ulong(0xc020aa00), where):
+    print('skipped: needs userfaultfd(2)')
+    sys.exit(0)
+open(sys.argv[1], 'w').write(f'{os.getpid()}\n')
+libc.syscall(ctypes.c_long(calls[1]), ctypes.c_ulong(base), 0, -1, -1, ctypes.c_ulong(8))
+"#;
+
+#[test]
+fn a_caller_that_is_stuck_delays_no_other() {
+    skip_unless!(root() && program("python3"));
+    let sync_dir = SyncDir::new();
+    let stuck = sync_dir.text("stuck");
+    let script = format!(
+        "python3 -c \"$0\" '{stuck}' & while [ -e /proc/$! ] && ! [ -s '{stuck}' ]; do sleep 0.01; done; {}; kill -9 $!",
+        role::quiet_line("opens")
+    );
+    let words = shell(&script).into_iter().chain([STUCK.into()]).collect();
+    let ran = run(&["--explain"], words).run();
+    if needs("root", "userfaultfd(2)", !ran.text().contains("skipped")) {
+        ran.says(&["page-faults:u of task ", "1 own, "]);
+    }
+}

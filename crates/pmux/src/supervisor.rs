@@ -1,0 +1,251 @@
+//! Commands whose `perf_event_open(2)` is supervised, though they know nothing of pmux.
+//!
+//! What it is: [`Supervisor`], at which the calls of a command and its descendants wait; [`OpenAttempt`], one of them explained: what is
+//! to be counted, where, and what the kernel says to it.
+//! Read first: [`Supervisor::explain`].
+//!
+//! **Invariant:** what is read of a caller is for people only. A call goes on in the caller, where the kernel reads it anew and decides
+//! with the caller's rights, so that no caller gains anything by lying.
+
+use crate::command::{Command, Running};
+use crate::error::Error;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use pmux_abi::attr::Attr;
+pub use pmux_abi::attr::Sampling;
+use pmux_linux::Errno;
+use pmux_linux::diagnose::{GroupRole, TargetKind, Whose};
+use pmux_linux::procfs::{Proc, ProcError, Status};
+use pmux_linux::seccomp::{Listener, NoAttr, OpenCall, OpenFlags, decode};
+use pmux_linux::spawn::{ExitedChild, PerfEvents};
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// What answers the calls of a command. Dropped, or with its process killed, it leaves running events as they are; later calls fail
+/// with `ENOSYS`.
+///
+/// It polls as readable when a call waits, and as hung up when the command and all its descendants have ended.
+#[derive(Debug)]
+pub struct Supervisor {
+    listener: Listener,
+    proc: Proc,
+}
+
+/// A call that was explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenAttempt {
+    /// The process that called.
+    pub process: i32,
+    /// Its thread that did.
+    pub thread: i32,
+    /// The thread's name.
+    pub command: String,
+    /// The event, as it would be written on a command line; empty where it could not be read.
+    pub event: String,
+    /// What its samples are taken by.
+    pub sampling: Sampling,
+    /// Where it is to count.
+    pub target: OpenTarget,
+    /// Whether it is to join a group.
+    pub is_member: bool,
+    /// What becomes of it.
+    pub answer: OpenAnswer,
+}
+
+/// Where an event is to count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenTarget {
+    /// The thread that calls.
+    Caller {
+        /// Only there.
+        cpu: Option<u32>,
+    },
+    /// A task, by the number that the caller has given.
+    Task {
+        /// The number.
+        task: i32,
+        /// Only there.
+        cpu: Option<u32>,
+    },
+    /// All that runs on a CPU; none where the caller has named none, which the kernel refuses.
+    Cpu(Option<u32>),
+    /// The tasks of a cgroup on a CPU.
+    Cgroup {
+        /// Only there.
+        cpu: Option<u32>,
+    },
+}
+
+/// What becomes of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OpenAnswer {
+    /// The caller gets an event of its own, opened by the kernel.
+    Own,
+    /// The kernel refuses it, for this reason.
+    Refused(Refusal),
+    /// The kernel decides, and what it says is not known here, for this reason.
+    Untold(String),
+}
+
+impl fmt::Display for OpenTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpu = match *self {
+            Self::Caller { cpu } => f.write_str("itself").map(|()| cpu),
+            Self::Task { task, cpu } => write!(f, "task {task}").map(|()| cpu),
+            Self::Cgroup { cpu } => f.write_str("a cgroup").map(|()| cpu),
+            Self::Cpu(Some(cpu)) => return write!(f, "CPU {cpu}"),
+            Self::Cpu(None) => return f.write_str("no task and no CPU"),
+        }?;
+        cpu.map_or(Ok(()), |cpu| write!(f, " on CPU {cpu}"))
+    }
+}
+
+impl Command {
+    /// As [`Command::hold`], for a command whose calls of `perf_event_open(2)` are answered by [`Running::take_supervisor`]. Without
+    /// `CAP_SYS_ADMIN` neither it nor a descendant gains rights by an exec.
+    ///
+    /// # Errors
+    /// As [`Command::hold`]. [`Command::release`] fails with [`Error::Spawn`] where it can't be supervised.
+    pub fn hold_supervised<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
+        Self::hold_as(words, |options| options.perf_events = PerfEvents::Supervised)
+    }
+}
+
+impl Running {
+    /// What has to answer the calls of a command that was started by [`Command::hold_supervised`]; `None` for others, the second time,
+    /// and where the command was killed before it began.
+    pub fn take_supervisor(&mut self) -> Option<Supervisor> {
+        Some(Supervisor { listener: self.take_listener()?, proc: Proc::system() })
+    }
+
+    /// Whether a command that no session counts has ended, and how; `None` while it runs.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] where other code has reaped it.
+    pub fn try_end(&mut self) -> Result<Option<ExitedChild>, Error> {
+        self.try_reap().map_err(Error::Wait)
+    }
+}
+
+/// The name of an error number, or the number.
+#[must_use]
+pub fn errno_name(errno: i32) -> String {
+    format!("{:?}", Errno::from_raw(errno))
+}
+
+impl AsFd for Supervisor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Supervisor {
+    /// The next call that waits; `None` where none does. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Wait`].
+    pub fn receive(&self) -> Result<Option<OpenCall>, Error> {
+        self.listener.receive().map_err(Error::Wait)
+    }
+
+    /// Lets a call go on in its caller, where the kernel carries it out.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] before Linux 5.5.
+    pub fn go_on(&self, call: &OpenCall) -> Result<(), Error> {
+        self.listener.go_on(call).map_err(Error::Wait)
+    }
+
+    /// What a call asks for and what the kernel will say, which is tried by opening the same event and closing it again. Answers
+    /// nothing: the call still waits. `None` where it doesn't wait any more.
+    ///
+    /// It takes as long as the caller's memory takes to be read, which is not bounded: call it from a thread on which nothing else
+    /// depends.
+    #[must_use]
+    pub fn explain(&self, session: &Session, call: &OpenCall) -> Option<OpenAttempt> {
+        let bytes = call.attr_bytes(&self.proc);
+        let status = self.proc.status(call.thread);
+        let command = self.proc.comm(call.thread).unwrap_or_default();
+        let own_rights = self.has_our_rights(call.thread, status.as_ref().ok());
+        // All of that is about the caller, if it waits until now.
+        if !self.listener.still_waits(call) {
+            return None;
+        }
+        let process = status.as_ref().map_or(call.thread, |status| status.process);
+        let attr = bytes.as_ref().ok().and_then(|bytes| decode(bytes));
+        let answer = match (own_rights, &bytes) {
+            (_, Err(NoAttr::Size(size))) => OpenAnswer::Refused(Refusal::of_size(*size)),
+            (_, Err(NoAttr::Memory(ProcError::Io { .. }))) => OpenAnswer::Refused(Refusal::of_address()),
+            (_, Err(NoAttr::Memory(error))) => OpenAnswer::Untold(error.to_string()),
+            (Err(why), _) => OpenAnswer::Untold(why),
+            (Ok(()), Ok(_)) if attr.is_some_and(|attr| session.is_probe(attr.kind)) => {
+                OpenAnswer::Untold("it names its probe in its own memory".to_owned())
+            }
+            (Ok(()), Ok(bytes)) => match call.attempt(bytes, &self.proc) {
+                Ok(()) => OpenAnswer::Own,
+                Err(errno) => OpenAnswer::Refused(self.refusal(session, call, process, attr, errno)),
+            },
+        };
+        Some(OpenAttempt {
+            process,
+            thread: call.thread,
+            command,
+            event: attr.map(|attr| session.describe(&attr)).unwrap_or_default(),
+            sampling: attr.map_or(Sampling::None, |attr| attr.sampling),
+            target: target_of(call),
+            is_member: is_member(call),
+            answer,
+        })
+    }
+
+    /// Whether the kernel decides about this process as about a caller; the reason why not.
+    fn has_our_rights(&self, thread: i32, status: Option<&Status>) -> Result<(), String> {
+        let (Some(theirs), Ok(ours)) = (status, self.proc.own_status()) else {
+            return Err("its rights can't be read".to_owned());
+        };
+        let own = std::process::id().cast_signed();
+        let namespace = pmux_linux::peer::user_namespace_of;
+        if theirs.pid_namespaces != ours.pid_namespaces {
+            Err("it is in another PID namespace".to_owned())
+        } else if namespace(thread).is_none() || namespace(thread) != namespace(own) {
+            Err("it is in another user namespace".to_owned())
+        } else if (theirs.users, theirs.groups) != (ours.users, ours.groups) {
+            Err(format!("it runs as user {}", theirs.users.effective))
+        } else if (theirs.permitted_capabilities, theirs.effective_capabilities)
+            != (ours.permitted_capabilities, ours.effective_capabilities)
+        {
+            Err("it has other capabilities".to_owned())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn refusal(&self, session: &Session, call: &OpenCall, process: i32, attr: Option<Attr>, errno: Errno) -> Refusal {
+        let target = match target_of(call) {
+            OpenTarget::Caller { .. } => TargetKind::Task(Whose::Own),
+            OpenTarget::Task { task, .. } if self.proc.process_of(task).is_ok_and(|of| of == process) => {
+                TargetKind::Task(Whose::Own)
+            }
+            OpenTarget::Task { .. } => TargetKind::Task(Whose::Other),
+            OpenTarget::Cpu(cpu) => TargetKind::Cpu(cpu.unwrap_or(0)),
+            OpenTarget::Cgroup { .. } => TargetKind::Cgroup,
+        };
+        let role = if is_member(call) { GroupRole::Member } else { GroupRole::Leader };
+        session.refusal_of(errno.raw(), &attr.unwrap_or_default(), target, role)
+    }
+}
+
+fn target_of(call: &OpenCall) -> OpenTarget {
+    let cpu = u32::try_from(call.cpu).ok();
+    match call.pid {
+        _ if call.flags.has(OpenFlags::CGROUP) => OpenTarget::Cgroup { cpu },
+        0 => OpenTarget::Caller { cpu },
+        -1 => OpenTarget::Cpu(cpu),
+        task => OpenTarget::Task { task, cpu },
+    }
+}
+
+fn is_member(call: &OpenCall) -> bool {
+    call.group_fd != -1 && !call.flags.has(OpenFlags::NO_GROUP)
+}
