@@ -2,26 +2,93 @@
 //!
 //! What it is: [`Listener`], which receives the calls of a command that was started so
 //! ([`crate::spawn::PerfEvents::Supervised`]) and of its descendants; [`OpenCall`], what one of them asks; [`OpenCall::attempt`], what
-//! the kernel would say to it.
+//! the kernel would say to it; [`FdCall`], what is done to a virtual event, whose descriptor was given to the caller by
+//! [`Listener::give`].
 //! Read first: [`Listener::receive`], then [`Listener::go_on`].
 //!
-//! **Invariant:** what a call points to is memory of its caller, who may change it at any time. What is read there says what to tell
-//! people; the kernel decides about a call with the caller's own rights, and reads for itself.
+//! **Invariant:** what a call points to is memory of its caller, who may change it at any time: a reader decides by that copy
+//! alone, or lets the call go on, which the kernel then reads and judges for itself.
 //!
 //! Source: `seccomp_unotify(2)`, `kernel/seccomp.c`.
 
 use crate::procfs::{Proc, ProcError};
-use crate::sys::seccomp::{self, Notification};
+use crate::sys::seccomp::{self, Notification, VIRTUAL_FDS, is_about_fd};
 use crate::sys::{self, Errno, PollEntry, perf};
 use pmux_abi::attr::Attr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 /// Where calls wait. Once it is dropped, they fail with `ENOSYS`.
 ///
 /// It polls as readable when a call waits, and as hung up when the last task that is under its filter has ended.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    fd: OwnedFd,
+    /// Held while a number is chosen for a file, and the caller's limit is not what it was.
+    giving: Mutex<()>,
+}
+
+/// A call that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Of `perf_event_open(2)`.
+    Open(OpenCall),
+    /// About a descriptor among those of virtual events.
+    Fd(FdCall),
+}
+
+/// A call about a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FdCall {
+    id: u64,
+    /// The thread that calls, as of [`OpenCall::thread`].
+    pub thread: i32,
+    /// The descriptor.
+    pub fd: i32,
+    /// What is done to it.
+    pub action: FdAction,
+}
+
+/// What a call does to a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FdAction {
+    /// `read(2)` of at most so many bytes to this address.
+    Read {
+        /// Where to.
+        address: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// `ioctl(2)`.
+    Ioctl {
+        /// The request.
+        request: u32,
+        /// Its argument.
+        argument: u64,
+    },
+    /// `fcntl(2)` that makes no other descriptor of it.
+    Fcntl,
+    /// Anything else, which needs an event of the kernel: it is mapped, read in another way, or gets another number.
+    Other,
+}
+
+/// A call by its number, for its answer.
+pub trait Waiting {
+    /// The number.
+    fn id(&self) -> u64;
+}
+
+impl Waiting for OpenCall {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Waiting for FdCall {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
 
 /// A call of `perf_event_open(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +118,8 @@ impl OpenFlags {
     pub const NO_GROUP: Self = Self(1);
     /// `PERF_FLAG_FD_OUTPUT`: it is the event whose ring the new one writes into.
     pub const OUTPUT: Self = Self(1 << 1);
+    /// `PERF_FLAG_FD_CLOEXEC`.
+    pub const CLOSE_ON_EXEC: Self = Self(1 << 3);
     /// `PERF_FLAG_PID_CGROUP`: the number of the task is a descriptor of a cgroup's folder.
     pub const CGROUP: Self = Self(1 << 2);
 
@@ -64,33 +133,36 @@ impl OpenFlags {
 impl Listener {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         seccomp::take_turns(fd.as_fd());
-        Self(fd)
+        Self { fd, giving: Mutex::new(()) }
     }
 
-    /// The next call that waits; `None` where none does, which is known at once.
+    /// Waits for the next call; `None` when the last task under the filter has ended. One thread at a time.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn receive(&self) -> Result<Option<OpenCall>, Errno> {
-        let mut entries = [PollEntry::new(self.0.as_raw_fd())];
-        match sys::ppoll(&mut entries, Some(Duration::ZERO)) {
-            Ok(_) if entries[0].readable => {}
-            Ok(_) | Err(Errno::EINTR) => return Ok(None),
-            Err(errno) => return Err(errno),
-        }
-        match seccomp::receive(self.0.as_fd()) {
-            Ok(call) => Ok(Some(OpenCall::of(&call))),
-            // Its caller was killed, or a signal has interrupted one of the two.
-            Err(Errno::ENOENT | Errno::EINTR) => Ok(None),
-            Err(errno) => Err(errno),
+    pub fn receive(&self) -> Result<Option<Call>, Errno> {
+        let mut entries = [PollEntry::new(self.fd.as_raw_fd())];
+        loop {
+            match sys::ppoll(&mut entries, None) {
+                Ok(_) if entries[0].readable => {}
+                Ok(_) if entries[0].hangup => return Ok(None),
+                Ok(_) | Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno),
+            }
+            match seccomp::receive(self.fd.as_fd()) {
+                Ok(call) => return Ok(Some(Call::of(&call))),
+                // Its caller was killed, or a signal has interrupted one of the two.
+                Err(Errno::ENOENT | Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
         }
     }
 
     /// Whether a call still waits: then what was read of its thread until now is that thread's, and not that of a later one which
     /// has its number.
     #[must_use]
-    pub fn still_waits(&self, call: &OpenCall) -> bool {
-        seccomp::still_waits(self.0.as_fd(), call.id)
+    pub fn still_waits(&self, call: &impl Waiting) -> bool {
+        seccomp::still_waits(self.fd.as_fd(), call.id())
     }
 
     /// Lets the kernel carry out a call, with the caller's rights, as if it were not supervised. Nothing happens where it doesn't wait
@@ -98,17 +170,74 @@ impl Listener {
     ///
     /// # Errors
     /// `EINVAL` before Linux 5.5.
-    pub fn go_on(&self, call: &OpenCall) -> Result<(), Errno> {
-        match seccomp::go_on(self.0.as_fd(), call.id) {
+    pub fn go_on(&self, call: &impl Waiting) -> Result<(), Errno> {
+        match seccomp::go_on(self.fd.as_fd(), call.id()) {
             Err(Errno::ENOENT) => Ok(()),
             other => other,
         }
+    }
+
+    /// Ends a call with what it returns. Nothing happens where it doesn't wait any more.
+    pub fn answer(&self, call: &impl Waiting, value: Result<i64, Errno>) {
+        // Nothing can be done about any error.
+        let _ = seccomp::answer(self.fd.as_fd(), call.id(), value);
+    }
+
+    /// Gives the caller of an open a file, by a number of virtual events that it has not in use, and answers the number. The call still
+    /// waits.
+    ///
+    /// # Errors
+    /// `EMFILE` where the caller may not have such a number, or has so many files open that one of its own might come to have it;
+    /// `EPERM`, `ESRCH` where it may not be looked into, or has ended; `ENOENT` where the call doesn't wait any more.
+    pub fn give(&self, call: &OpenCall, proc: &Proc, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = proc.open_files(call.thread).map_err(|_| Errno::ESRCH)?;
+        let own = open.iter().filter(|number| !VIRTUAL_FDS.contains(number)).count();
+        // Numbers are given from the lowest on: with few files open it will be long before one of the caller's own is as high.
+        if own > VIRTUAL_FDS.start as usize / 2 {
+            return Err(Errno::EMFILE);
+        }
+        let number = VIRTUAL_FDS.into_iter().find(|number| !open.contains(number)).ok_or(Errno::EMFILE)?;
+        let closes = call.flags.has(OpenFlags::CLOSE_ON_EXEC);
+        self.put(call.id, call.thread, file, number, closes).map(|()| number.cast_signed())
+    }
+
+    /// Puts a file under a number of a caller, which may be above its limit: that is about the numbers that it chooses itself.
+    fn put(&self, id: u64, thread: i32, file: BorrowedFd<'_>, number: u32, closes: bool) -> Result<(), Errno> {
+        let limits = sys::file_limits_of(thread, None)?;
+        let needed = u64::from(number) + 1;
+        if limits.hard < needed {
+            return Err(Errno::EMFILE);
+        }
+        if limits.soft >= needed {
+            return seccomp::add_fd(self.fd.as_fd(), id, file, number, closes);
+        }
+        sys::file_limits_of(thread, Some(sys::FileLimits { soft: needed, ..limits }))?;
+        let added = seccomp::add_fd(self.fd.as_fd(), id, file, number, closes);
+        sys::file_limits_of(thread, Some(limits))?;
+        added
+    }
+
+    /// Puts another file in the place of a descriptor of a thread, during a call of it.
+    ///
+    /// # Errors
+    /// As [`Listener::give`].
+    pub fn replace(
+        &self,
+        call: &impl Waiting,
+        (thread, fd): (i32, i32),
+        proc: &Proc,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+        self.put(call.id(), thread, file, number, proc.closes_on_exec(thread, number))
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -119,6 +248,29 @@ pub enum NoAttr {
     Size(u32),
     /// The caller's memory can't be read.
     Memory(ProcError),
+}
+
+impl Call {
+    fn of(call: &Notification) -> Self {
+        let (id, thread) = (call.id, call.thread.cast_signed());
+        let [first, second, third, _, fifth, _] = call.args;
+        let (fd, action) = match i64::from(call.number) {
+            libc::SYS_read => (first, FdAction::Read { address: second, bytes: third }),
+            libc::SYS_ioctl => (first, FdAction::Ioctl { request: second as u32, argument: third }),
+            libc::SYS_fcntl if !matches!(second as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+                (first, FdAction::Fcntl)
+            }
+            libc::SYS_mmap => (fifth, FdAction::Other),
+            number if is_about_fd(number) => (first, FdAction::Other),
+            _ => return Self::Open(OpenCall::of(call)),
+        };
+        // By another ABI only an open is reported.
+        if call.is_own_abi() {
+            Self::Fd(FdCall { id, thread, fd: fd as i32, action })
+        } else {
+            Self::Open(OpenCall::of(call))
+        }
+    }
 }
 
 impl OpenCall {
@@ -157,10 +309,18 @@ impl OpenCall {
     /// # Errors
     /// Those of `perf_event_open(2)`; of `pidfd_getfd(2)` for the caller's descriptors.
     pub fn attempt(&self, attr: &[u8], proc: &Proc) -> Result<(), Errno> {
+        // Disabled: it would count at once.
+        self.open_real(attr, false, proc).map(drop)
+    }
+
+    /// Opens the event with this process's rights, enabled or not; `attr` is [`OpenCall::attr_bytes`].
+    ///
+    /// # Errors
+    /// As [`OpenCall::attempt`].
+    pub fn open_real(&self, attr: &[u8], is_enabled: bool, proc: &Proc) -> Result<OwnedFd, Errno> {
         let mut attr = attr.to_vec();
         if let Some(flags) = attr.get_mut(FLAGS_AT) {
-            // Disabled: it would count at once.
-            *flags |= 1;
+            *flags = *flags & !1 | u8::from(!is_enabled);
         }
         let caller = CallerFiles { call: self, proc };
         let cgroup = self.flags.has(OpenFlags::CGROUP).then(|| caller.file(self.pid)).transpose()?;
@@ -172,8 +332,16 @@ impl OpenCall {
             None => self.pid,
         };
         let flags = self.flags.0 & !OpenFlags::OUTPUT.0;
-        perf::open_raw(&attr, task, self.cpu, group.as_ref().map(AsFd::as_fd), flags).map(drop)
+        perf::open_raw(&attr, task, self.cpu, group.as_ref().map(AsFd::as_fd), flags)
     }
+}
+
+/// Writes to the memory of the caller of a call that waits.
+///
+/// # Errors
+/// `EFAULT` where it can't be written to.
+pub fn write_memory(proc: &Proc, thread: i32, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+    proc.write_memory(thread, address, bytes).map_err(|_| Errno::EFAULT)
 }
 
 /// Bytes of the first published attribute, of a size of 0, and of the longest that the kernel takes; where its flags begin.

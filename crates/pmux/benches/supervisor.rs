@@ -1,4 +1,5 @@
-//! What supervision costs a program: any system call, and the opening of an event, with a supervisor and without.
+//! What supervision costs a program: any system call, the opening of an event, and reading an event of a CPU, which is virtual under a
+//! supervisor and needs the right to count CPUs.
 //!
 //! `cargo bench -p pmux --bench supervisor` prints a table; both columns come from the same run, in turn. With `--test`, with
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
@@ -6,7 +7,7 @@
 
 use pmux::Command;
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::wait::{Token, Waiter, Wake};
+use pmux::supervisor::{Answers, Call, OpenAnswer};
 use pmux_linux::raw_perf_event::can_open;
 use std::ffi::OsString;
 use std::hint::black_box;
@@ -23,18 +24,28 @@ fn measured(calls: u32, opens: u32) {
     let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
     let faults = Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() };
     let open = each(opens, &|| can_open(&faults).unwrap());
-    std::fs::write(std::env::var_os("PMUX_BENCH_OUT").unwrap(), format!("{call} {open}")).unwrap();
+    let session = pmux::Session::with_shared(pmux::SharedChoice::Never).unwrap();
+    let event = pmux::Event::parse("page-faults:u").unwrap();
+    let last = session.online().iter().last().unwrap();
+    let cpu = pmux::Target::Cpus(pmux::CpuChoice::Only(pmux::CpuList::from_iter([last])));
+    let read = pmux::Counter::open(&session, event, &cpu)
+        .map_or(0, |counter| each(opens, &|| _ = black_box(counter.read().unwrap())));
+    std::fs::write(std::env::var_os("PMUX_BENCH_OUT").unwrap(), format!("{call} {open} {read}")).unwrap();
 }
 
 /// Runs this program under a supervisor, to its end.
 fn supervise(words: &[OsString]) {
+    let session = pmux::Session::new().unwrap();
     let mut command = Command::hold_supervised(words.iter().cloned()).unwrap().release(&[]).unwrap();
-    let supervisor = command.take_supervisor().unwrap();
-    let mut waiter = Waiter::new();
-    waiter.watch(&supervisor, Token(0));
-    while waiter.wait(None).unwrap() != [Wake::Hangup(Token(0))] {
-        while let Some(call) = supervisor.receive().unwrap() {
-            supervisor.go_on(&call).unwrap();
+    let supervisor = command.take_supervisor(&session, Answers::Virtual).unwrap().unwrap();
+    while let Some(call) = supervisor.receive().unwrap() {
+        match call {
+            Call::Open(call) => {
+                if supervisor.open(&call, false).is_none_or(|attempt| attempt.answer != OpenAnswer::Virtual) {
+                    supervisor.go_on(&call).unwrap();
+                }
+            }
+            Call::Fd(call) => supervisor.carry_out(&call),
         }
     }
     assert!(command.try_end().unwrap().is_none_or(|exited| exited.status.success()));
@@ -56,7 +67,7 @@ fn main() {
     let mode = if small { "--test" } else { "--bench" };
     let variable = format!("PMUX_BENCH_OUT={}", file.path().display());
     let words: Vec<OsString> = vec!["env".into(), variable.into(), program.into(), mode.into()];
-    let mut all: [[Vec<u64>; 2]; 2] = std::array::from_fn(|_| std::array::from_fn(|_| Vec::new()));
+    let mut all: [[Vec<u64>; 2]; 3] = std::array::from_fn(|_| std::array::from_fn(|_| Vec::new()));
     for _ in 0..runs {
         for supervised in [false, true] {
             if supervised {
@@ -71,7 +82,8 @@ fn main() {
         }
     }
     println!("{:<24}  {:>8}  {:>10}  {:>6}", "ns, median", "without", "supervised", "ratio");
-    for (name, times) in ["a call that passes", "perf_event_open + close"].iter().zip(&mut all) {
+    for (name, times) in ["a call that passes", "perf_event_open + close", "read of a CPU's event"].iter().zip(&mut all)
+    {
         let [without, with] = times.each_mut().map(|times| {
             times.sort_unstable();
             times[times.len() / 2]

@@ -78,6 +78,16 @@ impl ReadLayout {
         Some(ReadValues { time_enabled, time_running, members })
     }
 
+    /// Writes values into `out` and returns how many bytes they take; `None` where they don't fit the format, or `out` is shorter
+    /// than [`ReadLayout::size`].
+    #[must_use]
+    pub fn encode(self, values: &ReadValues<'_>, out: &mut [u8]) -> Option<usize> {
+        let room = out.len();
+        let mut writer = Writer::new(out);
+        self.write(values, &mut writer)?;
+        Some(writer.len()).filter(|&bytes| bytes <= room)
+    }
+
     /// Writes values; `None` where they lack a field that the format has, or have one that it lacks, or are not exactly one where an event
     /// is read alone.
     pub(crate) fn write(self, values: &ReadValues<'_>, writer: &mut Writer<'_>) -> Option<()> {

@@ -95,7 +95,11 @@ const SCRIPT: Examples = &[
 
 const RUN: Examples = &[
     ("What an agent opens, and why it gets nothing:", "pmux run --explain -- ./agent --collect perf"),
-    ("The same for a program to read:", "pmux run -j -o opens.jsonl -- perf stat -a sleep 1"),
+    (
+        "Two programs that count the same, with one counter:",
+        "pmux run -- sh -c './agent & perf stat -a -e cycles sleep 10'",
+    ),
+    ("What programs open, for a program to read:", "pmux run -j -o opens.jsonl -- perf stat -a sleep 1"),
 ];
 const WATCH: Examples = &[
     ("Which threads write the variable `counter`, and where?", "pmux watch counter -- ./server"),

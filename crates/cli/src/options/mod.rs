@@ -80,7 +80,7 @@ pub(crate) enum Invocation {
     Plan(plan::PlanOptions),
     /// Run scenario files on a simulated machine or on this kernel
     Sim(SimOptions),
-    /// Run a command and explain what becomes of the events that it opens
+    /// Run a command whose events share counters, and explain what becomes of them
     Run(run::RunOptions),
     /// Find what reads, writes or executes a variable, a function or a line of code
     Watch(Box<watch::WatchOptions>),

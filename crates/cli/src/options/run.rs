@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data.
 
+use super::shared::SharedOptions;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +21,14 @@ pub(crate) struct RunOptions {
     /// Write the explanations to a file, instead of to standard error
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Give each program events of its own, instead of counters that equal events share
+    #[arg(long)]
+    pub(crate) own: bool,
+
+    /// Whether counters are shared with other processes through pmux serve
+    #[command(flatten)]
+    pub(crate) shared: SharedOptions,
 
     /// Command to run, with its own options
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]

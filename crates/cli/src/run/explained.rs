@@ -21,12 +21,11 @@ pub(super) struct Explained {
     /// The first failure to write.
     failed: Option<io::Error>,
     own: u64,
+    shared: u64,
+    /// The most events of the kernel that sharing has saved at a time.
+    saved: usize,
     refused: u64,
     untold: u64,
-    /// Calls that are being explained.
-    pub(super) under_way: usize,
-    /// Those for which there was no time.
-    pub(super) left_out: u64,
 }
 
 impl Explained {
@@ -40,24 +39,19 @@ impl Explained {
                 (Box::new(file), "")
             }
         };
-        let json = options.json;
-        Ok(Self {
-            out,
-            prefix,
-            json,
-            helped: BTreeSet::new(),
-            failed: None,
-            own: 0,
-            refused: 0,
-            untold: 0,
-            under_way: 0,
-            left_out: 0,
-        })
+        let (json, helped) = (options.json, BTreeSet::new());
+        Ok(Self { out, prefix, json, helped, failed: None, own: 0, shared: 0, saved: 0, refused: 0, untold: 0 })
+    }
+
+    /// So many events of the kernel there would be more now without sharing.
+    pub(super) fn note_saved(&mut self, saved: usize) {
+        self.saved = self.saved.max(saved);
     }
 
     pub(super) fn write(&mut self, attempt: &OpenAttempt) {
         *match attempt.answer {
             OpenAnswer::Own => &mut self.own,
+            OpenAnswer::Virtual => &mut self.shared,
             OpenAnswer::Refused(_) => &mut self.refused,
             OpenAnswer::Untold(_) => &mut self.untold,
         } += 1;
@@ -70,19 +64,20 @@ impl Explained {
     /// # Errors
     /// The first one of all that was written.
     pub(super) fn finish(&mut self, status: u8) -> io::Result<()> {
-        let Self { own, refused, untold, left_out, .. } = *self;
-        let opens = own + refused + untold + left_out;
+        let Self { own, shared, saved, refused, untold, .. } = *self;
+        let opens = own + shared + refused + untold;
         let text = if self.json {
-            let calls = json!({ "opens": opens, "own": own, "refused": refused, "untold": untold + left_out });
+            let calls = json!({ "opens": opens, "own": own, "virtual": shared, "saved": saved, "refused": refused, "untold": untold });
             format!("{}\n", json!({ "summary": calls, "status": status }))
         } else {
             let calls = if opens == 1 { "call" } else { "calls" };
-            let mut text = format!("{}{opens} {calls} of perf_event_open: {own} own, {refused} refused", self.prefix);
+            let mut text = format!("{}{opens} {calls} of perf_event_open: {own} own", self.prefix);
+            if shared > 0 {
+                text.push_str(&format!(", {shared} virtual (at most {saved} events of the kernel saved at a time)"));
+            }
+            text.push_str(&format!(", {refused} refused"));
             if untold > 0 {
                 text.push_str(&format!(", {untold} left to the kernel"));
-            }
-            if left_out > 0 {
-                text.push_str(&format!(", {left_out} not explained: too many at once"));
             }
             text + "\n"
         };
@@ -106,6 +101,7 @@ impl Explained {
         }
         match &attempt.answer {
             OpenAnswer::Own => text.push_str(": own"),
+            OpenAnswer::Virtual => text.push_str(": virtual"),
             OpenAnswer::Refused(refusal) => {
                 let number = refusal.errno.map(|errno| format!(" ({})", pmux::supervisor::errno_name(errno)));
                 text.push_str(&format!(": refused: {}{}", visible(&refusal.summary), number.unwrap_or_default()));
@@ -140,6 +136,7 @@ fn as_json(attempt: &OpenAttempt) -> Value {
     };
     let (answer, refusal, why) = match &attempt.answer {
         OpenAnswer::Own => ("own", None, None),
+        OpenAnswer::Virtual => ("virtual", None, None),
         OpenAnswer::Refused(refusal) => ("refused", Some(refusal), Some(&refusal.summary)),
         OpenAnswer::Untold(why) => ("untold", None, Some(why)),
     };

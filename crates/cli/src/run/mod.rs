@@ -1,9 +1,8 @@
 //! `pmux run`: a command whose calls of `perf_event_open(2)` are supervised.
 //!
-//! Read first: [`run`], then [`Explainer`].
+//! Read first: [`run`], then [`Receivers`].
 //!
-//! **Invariant:** no call waits for another one: each is explained on a thread of its own, and what can't be explained in time goes
-//! on without.
+//! **Invariant:** no call waits for another one: a thread answers one call at a time, and another thread takes the next one.
 
 mod explained;
 
@@ -13,14 +12,16 @@ use crate::options::exit_status;
 use crate::options::run::RunOptions;
 use crate::stderr::{report_error, write_stderr};
 use explained::Explained;
-use pmux::supervisor::Supervisor;
+use pmux::supervisor::{Answers, Call, OpenAnswer, OpenCall, Supervisor};
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, Running, Session, SharedChoice};
+use pmux::{Command, Running, Session};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const CALLS: Token = Token(0);
-/// So many calls are explained at a time.
+const CLOSED: Token = Token(1);
+/// So many calls are answered at a time. More than that are waiting only where memory of callers can't be read.
 const AT_ONCE: usize = 64;
 /// When all callers have ended, what they asked is waited for so long: memory that is never read may have been among it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -32,29 +33,32 @@ pub(crate) fn run(options: &RunOptions) -> u8 {
 
 fn try_run(options: &RunOptions) -> Result<u8, Failure> {
     let mut waiter = Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))?;
-    let explainer = options.explains().then(|| Explainer::new(options)).transpose()?.map(Arc::new);
+    let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
+    let explained = options.explains().then(|| Explained::open(options)).transpose().map_err(failed)?;
     let held = Command::hold_supervised(&options.command).map_err(|error| failure(&error))?;
     let mut command = held.release(&[]).map_err(|error| failure(&error))?;
     let watched = waiter.watch_child(command.child());
     watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
-    let supervisor = command.take_supervisor().map(Arc::new);
-    supervisor.iter().for_each(|supervisor| waiter.watch(supervisor.as_ref(), CALLS));
-    let status = await_end(&mut waiter, &mut command, supervisor.as_ref(), explainer.as_ref())?;
-    match explainer.map(|explainer| explainer.finish(status)) {
+    let answers = if options.own { Answers::Own } else { Answers::Virtual };
+    let supervisor = command.take_supervisor(&session, answers).map_err(|error| failure(&error))?;
+    let receivers = supervisor.map(|supervisor| Receivers::new(supervisor, session, explained)).map(Arc::new);
+    if let Some(receivers) = &receivers {
+        // What there is to be read of it is the receivers' affair.
+        waiter.watch_urgent(&receivers.supervisor, CALLS);
+        waiter.watch(receivers.supervisor.closed(), CLOSED);
+        receivers.add().map_err(|error| failed(format!("can't start a thread: {error}")))?;
+    }
+    let status = await_end(&mut waiter, &mut command, receivers.as_deref())?;
+    match receivers.map(|receivers| receivers.finish(status)) {
         Some(Err(error)) => Ok(report_error(&format!("can't write the explanations: {error}"), exit_status::FAILED)),
         _ => Ok(status),
     }
 }
 
-/// Lets calls go on until the command and all that it has left running have ended; answers the status of the command.
-fn await_end(
-    waiter: &mut Waiter,
-    command: &mut Running,
-    supervisor: Option<&Arc<Supervisor>>,
-    explainer: Option<&Arc<Explainer>>,
-) -> Result<u8, Failure> {
+/// Waits until the command and all that it has left running have ended; answers the status of the command.
+fn await_end(waiter: &mut Waiter, command: &mut Running, receivers: Option<&Receivers>) -> Result<u8, Failure> {
     // A command that was killed before it began has no supervisor.
-    let mut are_supervised = supervisor.is_some();
+    let mut are_supervised = receivers.is_some();
     let mut status = None;
     loop {
         if let (Some(status), false) = (status, are_supervised) {
@@ -73,10 +77,8 @@ fn await_end(
                         return Ok(status);
                     }
                 },
-                Wake::Fd(CALLS) => {
-                    if let Some(supervisor) = supervisor {
-                        answer(supervisor, explainer)?;
-                    }
+                Wake::Fd(CLOSED) => {
+                    receivers.into_iter().for_each(|receivers| receivers.supervisor.close_unused());
                 }
                 Wake::Hangup(CALLS) => are_supervised = false,
                 Wake::Fd(_) | Wake::Hangup(_) | Wake::Deadline => {}
@@ -85,69 +87,82 @@ fn await_end(
     }
 }
 
-/// Answers all calls that wait.
-fn answer(supervisor: &Arc<Supervisor>, explainer: Option<&Arc<Explainer>>) -> Result<(), Failure> {
-    while let Some(call) = supervisor.receive().map_err(|error| failure(&error))? {
-        let explained = explainer.is_some_and(|explainer| {
-            let (explainer, supervisor) = (Arc::clone(explainer), Arc::clone(supervisor));
-            explainer.begin()
-                && std::thread::Builder::new()
-                    .spawn(move || {
-                        let attempt = supervisor.explain(&explainer.session, &call);
-                        explainer.end(attempt.as_ref());
-                        // Nothing is left to be done where it fails: the caller has gone, or the kernel is too old, which the first
-                        // call of all has shown.
-                        let _ = supervisor.go_on(&call);
-                    })
-                    .is_ok()
-        });
-        if !explained {
-            supervisor.go_on(&call).map_err(|error| failure(&error))?;
-        }
-    }
-    Ok(())
-}
-
-/// What explains calls, from any thread.
-struct Explainer {
+/// Threads that answer calls.
+struct Receivers {
+    supervisor: Supervisor,
+    /// Held by the thread that waits for the next call.
+    turn: Mutex<()>,
+    /// Threads, and those of them that answer a call.
+    threads: AtomicUsize,
+    busy: AtomicUsize,
     session: Session,
-    explained: Mutex<Explained>,
-    ended: Condvar,
+    explained: Option<Mutex<Explained>>,
+    answered: Condvar,
 }
 
-impl Explainer {
-    fn new(options: &RunOptions) -> Result<Self, Failure> {
-        let session = Session::with_shared(SharedChoice::Never).map_err(|error| failure(&error))?;
-        let explained = Explained::open(options).map_err(failed)?;
-        Ok(Self { session, explained: Mutex::new(explained), ended: Condvar::new() })
+impl Receivers {
+    fn new(supervisor: Supervisor, session: Session, explained: Option<Explained>) -> Self {
+        let (turn, threads, busy) = (Mutex::new(()), AtomicUsize::new(0), AtomicUsize::new(0));
+        let explained = explained.map(Mutex::new);
+        Self { supervisor, turn, threads, busy, session, explained, answered: Condvar::new() }
     }
 
-    fn explained(&self) -> MutexGuard<'_, Explained> {
-        self.explained.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Starts one more thread.
+    fn add(self: &Arc<Self>) -> std::io::Result<()> {
+        let receivers = Arc::clone(self);
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        let started = std::thread::Builder::new().spawn(move || receivers.work());
+        started.map(drop).inspect_err(|_| _ = self.threads.fetch_sub(1, Ordering::Relaxed))
     }
 
-    /// Whether one more call can be explained now.
-    fn begin(&self) -> bool {
-        let mut explained = self.explained();
-        let begins = explained.under_way < AT_ONCE;
-        if begins {
-            explained.under_way += 1;
-        } else {
-            explained.left_out += 1;
+    /// Answers calls until the last caller has ended.
+    fn work(self: &Arc<Self>) {
+        loop {
+            let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(Some(call)) = self.supervisor.receive() else { return };
+            let busy = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
+            drop(turn);
+            let threads = self.threads.load(Ordering::Relaxed);
+            if busy == threads && threads < AT_ONCE {
+                // Without one, the next call waits for this one.
+                let _ = self.add();
+            }
+            match call {
+                Call::Open(call) => self.open(&call),
+                Call::Fd(call) => {
+                    self.supervisor.carry_out(&call);
+                    if let Some(mut explained) = self.explained() {
+                        explained.note_saved(self.session.saved_by_sharing());
+                    }
+                }
+            }
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            // Not between a look at the number and the wait for a change.
+            drop(self.explained());
+            self.answered.notify_all();
         }
-        begins
     }
 
-    fn end(&self, attempt: Option<&pmux::supervisor::OpenAttempt>) {
-        let mut explained = self.explained();
-        explained.under_way -= 1;
-        attempt.into_iter().for_each(|attempt| explained.write(attempt));
-        self.ended.notify_all();
+    fn open(&self, call: &OpenCall) {
+        let attempt = self.supervisor.open(call, self.explained.is_some());
+        if let (Some(attempt), Some(mut explained)) = (&attempt, self.explained()) {
+            explained.write(attempt);
+        }
+        if attempt.is_none_or(|attempt| attempt.answer != OpenAnswer::Virtual) {
+            // Nothing is left to be done where it fails: the caller has gone, or the kernel is too old.
+            let _ = self.supervisor.go_on(call);
+        }
     }
 
+    fn explained(&self) -> Option<MutexGuard<'_, Explained>> {
+        self.explained.as_ref().map(|explained| explained.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The last line, when all has been explained.
     fn finish(&self, status: u8) -> std::io::Result<()> {
-        let explained = self.explained();
-        let late = self.ended.wait_timeout_while(explained, LAST_WORDS, |explained| explained.under_way > 0);
+        let Some(explained) = self.explained() else { return Ok(()) };
+        let is_at_work = |_: &mut Explained| self.busy.load(Ordering::Relaxed) > 0;
+        let late = self.answered.wait_timeout_while(explained, LAST_WORDS, is_at_work);
         let (mut explained, _) = late.unwrap_or_else(PoisonError::into_inner);
         explained.finish(status)
     }

@@ -249,3 +249,195 @@ fn a_caller_that_is_stuck_delays_no_other() {
         ran.says(&["page-faults:u of task ", "1 own, "]);
     }
 }
+
+/// What both scripts below begin with.
+const CALLS: &str = r#"
+import ctypes, mmap, os, random, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+number = {'x86_64': 298, 'aarch64': 241}[os.uname().machine]
+def call(made):
+    return made if made >= 0 else -ctypes.get_errno()
+def opened(cpu=0, flags=1, form=3, group=-1, config=2):
+    attr = struct.pack('<IIQQQQQ', 1, 64, config, 0, 0, form, flags | 1 << 5).ljust(64, b'\0')
+    return call(libc.syscall(ctypes.c_long(number), attr, -1, cpu, group, ctypes.c_ulong(8)))
+def control(fd, request, argument=0):
+    return call(libc.ioctl(fd, ctypes.c_ulong(request), ctypes.c_ulong(argument)))
+room = ctypes.create_string_buffer(4096)
+def value(fd):
+    return struct.unpack_from('<Q', room)[0] if libc.read(fd, room, ctypes.c_size_t(4096)) >= 8 else None
+"#;
+
+/// Events of a CPU, with whatever is done to them, are as those of the kernel, but for what they have counted.
+const VIRTUAL: &str = r#"
+chance = random.Random(int(sys.argv[1]))
+fds, zero, on = [], {}, {}
+for step in range(300):
+    what = chance.choice(['open'] * 3 + ['read'] * 6 + ['control'] * 6 + ['id', 'dup', 'fork', 'close', 'map', 'member', 'flag'])
+    fd = chance.choice(fds) if fds and what != 'open' else None
+    if what == 'open' and len(fds) < 8:
+        form, flags = chance.choice([0, 1, 2, 3, 4, 7, 8, 11]), chance.choice([1, 1, 0, 1 | 1 << 1])
+        fd = opened(chance.choice([0, 0, 0, 99999]), flags, form, config=chance.choice([2, 2, 3, 9999]))
+        print(what, 'opened' if fd >= 0 else fd, form, flags)
+        if fd >= 0:
+            fds.append(fd)
+            on[fd], zero[fd] = flags & 1 == 0, flags & 1 == 1
+    elif fd is None:
+        continue
+    elif what == 'read':
+        size = chance.choice([0, 7, 8, 16, 24, 32, 40, 4096])
+        count = call(libc.read(fd, chance.choice([room, room, room, None]) if size >= 40 else room, ctypes.c_size_t(size)))
+        print(what, size, count, zero[fd] and count >= 8 and struct.unpack_from('<Q', room)[0])
+    elif what == 'control':
+        request = chance.choice([0x2400, 0x2400, 0x2401, 0x2401, 0x2402, 0x2403, 0x2403, 0x40082404, 0x2499])
+        print(what, hex(request), control(fd, request, chance.choice([0, 1]) if request < 0x2404 else chance.choice([0, ctypes.addressof(room)])))
+        if request in (0x2400, 0x2401):
+            on[fd] = request == 0x2400
+            zero[fd] = zero[fd] and not on[fd]
+        elif request == 0x2403:
+            zero[fd] = not on[fd]
+    elif what == 'id':
+        bad = chance.random() < 0.3
+        print(what, bad, control(fd, 0x80082407, 8 if bad else ctypes.addressof(room)), bad or struct.unpack_from('<Q', room)[0] > 0)
+    elif what == 'dup':
+        other = os.dup(fd)
+        print(what, call(libc.read(other, room, ctypes.c_size_t(4096))) >= 8)
+        os.close(other)
+    elif what == 'fork':
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            print(what, value(fd) is not None, control(fd, 0x2407), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+    elif what == 'close':
+        fds.remove(fd)
+        print(what, call(libc.close(fd)), call(libc.read(fd, room, ctypes.c_size_t(4096))))
+    elif what == 'map' and chance.random() < 0.3:
+        try:
+            mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ).close()
+            print(what, 'mapped')
+        except OSError as error:
+            print(what, error.errno)
+    elif what == 'member' and chance.random() < 0.5:
+        member = opened(0, 1, 3, fd, 3)
+        print(what, member >= 0 or member)
+        if member >= 0:
+            os.close(member)
+    elif what == 'flag':
+        import fcntl
+        print(what, fcntl.fcntl(fd, fcntl.F_GETFD))
+"#;
+
+#[test]
+fn virtual_events_are_as_those_of_the_kernel() {
+    skip_unless!(root() && program("python3"));
+    for seed in 1..=8 {
+        let words = ["python3", "-c", &format!("{CALLS}{VIRTUAL}"), &seed.to_string()].map(OsString::from);
+        let plain = start(&words[0], &words[1..]).run().good().text();
+        let supervised = run(&[], words.clone().into()).run().good().text();
+        assert!(plain.lines().count() > 100, "{plain}");
+        let differ = plain.lines().zip(supervised.lines()).position(|(one, other)| one != other);
+        let around = |text: &str, at: usize| text.lines().take(at + 1).collect::<Vec<_>>().join("\n");
+        assert!(
+            differ.is_none(),
+            "seed {seed}:\n{}\n\n{}",
+            around(&plain, differ.unwrap()),
+            around(&supervised, differ.unwrap())
+        );
+    }
+}
+
+/// Counts on CPU 0 until it is told to end.
+const AGENT: &str = r#"
+fd = opened()
+if fd < 0:
+    print('refused', -fd)
+    sys.exit(0)
+control(fd, 0x2400)
+open(sys.argv[1], 'w').write(f'{os.getpid()}\n')
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.005)
+print('counted' if value(fd) is not None else 'nothing')
+"#;
+
+/// A shell line that starts such an agent.
+fn agent(sync_dir: &SyncDir, name: &str) -> String {
+    format!("python3 -c \"$0\" '{}' '{}'", sync_dir.text(name), sync_dir.text("end"))
+}
+
+fn with_agents(script: &str) -> Vec<OsString> {
+    shell(script).into_iter().chain([format!("{CALLS}{AGENT}").into()]).collect()
+}
+
+/// How many events of the kernel a process has open.
+fn kernel_events(process: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
+
+#[test]
+fn equal_events_of_a_cpu_are_one_of_the_kernel() {
+    skip_unless!(root() && program("python3"));
+    let sync_dir = SyncDir::new();
+    let [one, other, third] = ["one", "other", "third"].map(|name| agent(&sync_dir, name));
+    let running = run(&["--explain"], with_agents(&format!("{one} & {other} & {third} & wait"))).spawn();
+    let processes = ["one", "other", "third"].map(|name| sync_dir.read(name));
+    assert_eq!(kernel_events(running.pid()), 1);
+    // One that is killed takes nothing with it, and leaves nothing behind.
+    crate::common::signal(&processes[0], "KILL");
+    crate::common::signal(&processes[1], "KILL");
+    assert_eq!(kernel_events(running.pid()), 1);
+    crate::common::signal(&processes[2], "KILL");
+    let ran = running.wait().good();
+    ran.says(&[": page-faults:u of CPU 0: virtual", "3 virtual (at most 2 events of the kernel saved at a time)"]);
+    // Nor does one that ends while others go on.
+    let sync_dir = SyncDir::new();
+    let line = format!("{}; echo ended >'{}'; exec sleep 1000", agent(&sync_dir, "one"), sync_dir.text("ended"));
+    let running = run(&[], with_agents(&line)).group().spawn();
+    sync_dir.read("one");
+    assert_eq!(kernel_events(running.pid()), 1);
+    sync_dir.post("end");
+    sync_dir.read("ended");
+    crate::common::eventually("it is closed", || (kernel_events(running.pid()) == 0).then_some(()));
+    running.signal("TERM");
+    running.wait().bad(143, &[]);
+    // Each gets its own where that is asked for.
+    let sync_dir = SyncDir::new();
+    sync_dir.post("end");
+    run(&["--own", "--explain"], with_agents(&agent(&sync_dir, "one"))).run().good().says(&["of CPU 0: own"]);
+}
+
+#[test]
+fn programs_share_through_the_service() {
+    let Some(service) = crate::common::service::Service::of_root("") else { return };
+    skip_unless!(program("python3"));
+    let sync_dir = SyncDir::new();
+    let start = |name: &str| {
+        let run = run(&["--shared=always"], with_agents(&agent(&sync_dir, name)));
+        run.env("PMUX_SOCKET", service.socket()).spawn()
+    };
+    let agents = ["one", "other"].map(start);
+    ["one", "other"].iter().for_each(|name| _ = sync_dir.read(name));
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&2.into(), &1.into()), "{status}");
+    sync_dir.post("end");
+    agents.into_iter().for_each(|agent| assert_eq!(agent.wait().good().text(), "counted\n"));
+    service.is_empty();
+}
+
+#[test]
+fn a_supervisor_with_more_rights_lends_none() {
+    skip_unless!(root() && program("setpriv"));
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let caller = folder.path().join("caller");
+    role::copy(&caller);
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"].map(OsString::from);
+    let words: Vec<OsString> = user.into_iter().chain(role::of(&caller, "opens-cpu")).collect();
+    let without = start(&words[0], &words[1..]).run().good().text();
+    // `kernel.perf_event_paranoid` says which.
+    assert!(without.contains("CPU 0: refused") || without.contains("CPU 0: opened"), "{without}");
+    let ran = run(&["--explain"], words).run().good();
+    assert_eq!(ran.text(), without);
+    ran.says(&["of CPU 0: left to the kernel: it runs as user 65534"]).never_says(&["virtual"]);
+}

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a task that ends while a list is made is left out; only the one asked about can be [`ProcError::Gone`].
 
+use std::collections::BTreeSet;
 use std::fs::ReadDir;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -29,6 +30,32 @@ impl Proc {
         }
         threads.sort_unstable();
         Ok(threads)
+    }
+
+    /// The numbers of the files that a task has open.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`], [`ProcError::Denied`].
+    pub fn open_files(&self, tid: i32) -> Result<BTreeSet<u32>, ProcError> {
+        let path = self.task_path(tid, "fd");
+        match std::fs::read_dir(&path) {
+            Ok(entries) => Ok(numbers(entries).into_iter().filter_map(|number| number.try_into().ok()).collect()),
+            Err(error) => Err(self.task_error(tid, path, &error)),
+        }
+    }
+
+    /// The device and the inode of a file that a task has open; `None` where it has none of that number.
+    #[must_use]
+    pub fn open_file(&self, tid: i32, number: i32) -> Option<(u64, u64)> {
+        std::fs::metadata(self.task_path(tid, &format!("fd/{number}"))).ok().map(|file| (file.dev(), file.ino()))
+    }
+
+    /// Whether a task loses a file when it executes a program; `false` where it has none of that number.
+    #[must_use]
+    pub fn closes_on_exec(&self, tid: i32, number: u32) -> bool {
+        let text = self.read_task(tid, &format!("fdinfo/{number}")).unwrap_or_default();
+        let flags = text.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0)
     }
 
     /// How many threads a process has now, without a look at each. Any thread of it may be given.

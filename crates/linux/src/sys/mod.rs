@@ -53,7 +53,7 @@ pub(crate) use process::{
     Reaped, Reaping, current_tid, has_exited, has_thread, kill, pidfd_getfd, pidfd_open, pidfd_send_signal,
     stop_ignoring_children, wait_child,
 };
-pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit, trim_memory};
+pub(crate) use resource::{FileLimits, file_limits, file_limits_of, set_soft_file_limit, trim_memory};
 pub(crate) use signal::SignalPipe;
 pub(crate) use socket::{
     accept, bind, connect, enlarge_send_buffer, handed_over, has_files, is_packet_listener, listen, packet_socket,

@@ -25,6 +25,25 @@ const ABIS: &[(u32, &[u32])] = &[
     (0xc000_00f3, &[241]),
 ];
 
+/// The descriptors of virtual events: calls about them are reported, too. They begin behind those that most programs may open.
+pub(crate) const VIRTUAL_FDS: std::ops::Range<u32> = 4096..65536;
+
+/// The calls that may be about a virtual event, those with the descriptor first; `mmap` has it as its fifth argument. What only
+/// takes a descriptor to close, wait for or send it needs no answer.
+const FD_CALLS: [libc::c_long; 8] = [
+    libc::SYS_read,
+    libc::SYS_ioctl,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_dup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+    #[cfg(not(target_arch = "x86_64"))]
+    libc::SYS_dup3,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+];
+
 /// The program of a filter.
 #[derive(Clone, Debug)]
 pub(crate) struct PerfFilter(Vec<libc::sock_filter>);
@@ -42,17 +61,20 @@ impl PerfFilter {
         Self(steps)
     }
 
-    /// A filter that reports `perf_event_open` to its listener, by whichever ABI it is called, and lets all else pass.
-    ///
-    /// It looks at the ABI and the number only, so that the kernel knows without running it which calls pass.
+    /// A filter that reports `perf_event_open` to its listener, by whichever ABI it is called, and what is done to [`VIRTUAL_FDS`]; it
+    /// lets all else pass.
     pub(crate) fn notify() -> Self {
         let mut steps = vec![load(offset_of!(libc::seccomp_data, arch))];
-        for (abi, numbers) in ABIS {
+        for (index, (abi, numbers)) in ABIS.iter().enumerate() {
             let mut calls = vec![load(offset_of!(libc::seccomp_data, nr))];
             for number in *numbers {
                 calls.extend(answer_if(*number, libc::SECCOMP_RET_USER_NOTIF));
             }
-            calls.push(answer_with(libc::SECCOMP_RET_ALLOW));
+            // The first ABI is the machine's own. Elsewhere no virtual event is given out.
+            match index {
+                0 => calls.extend(about_fds()),
+                _ => calls.push(answer_with(libc::SECCOMP_RET_ALLOW)),
+            }
             steps.push(skip_unless(*abi, calls.len() as u8));
             steps.append(&mut calls);
         }
@@ -100,6 +122,36 @@ impl PerfFilter {
     }
 }
 
+/// What comes behind the other numbers of a call: reports those that are about [`VIRTUAL_FDS`], and lets the others pass.
+fn about_fds() -> Vec<libc::sock_filter> {
+    let by_first = FD_CALLS.len();
+    let mut steps = Vec::new();
+    for (at, number) in FD_CALLS.iter().enumerate() {
+        // Over the calls behind it, the one with the fifth argument, and the answer for all others.
+        steps.push(jump_if(*number as u32, (by_first - at - 1 + 2) as u8));
+    }
+    steps.push(jump_if(libc::SYS_mmap as u32, 3));
+    steps.push(answer_with(libc::SECCOMP_RET_ALLOW));
+    steps.push(load(low_half(0)));
+    steps.push(step(libc::BPF_JMP | libc::BPF_JA, 0, 1));
+    steps.push(load(low_half(4)));
+    let at_least = |value, then: u8, otherwise: u8| libc::sock_filter {
+        jt: then,
+        ..step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, otherwise, value)
+    };
+    steps.push(at_least(VIRTUAL_FDS.start, 0, 2));
+    steps.push(at_least(VIRTUAL_FDS.end, 1, 0));
+    steps.push(answer_with(libc::SECCOMP_RET_USER_NOTIF));
+    steps.push(answer_with(libc::SECCOMP_RET_ALLOW));
+    steps
+}
+
+/// Where the lower half of an argument stands: descriptors are 32 bits wide.
+const fn low_half(argument: usize) -> usize {
+    let upper_first = cfg!(target_endian = "big") as usize;
+    offset_of!(libc::seccomp_data, args) + 8 * argument + 4 * upper_first
+}
+
 fn no_new_privileges() -> Result<(), Errno> {
     // SAFETY: (1) This request takes numbers only.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(drop)
@@ -112,6 +164,11 @@ const fn load(offset: usize) -> libc::sock_filter {
 /// Passes over so many steps, unless what was loaded is this value.
 const fn skip_unless(value: u32, steps: u8) -> libc::sock_filter {
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, steps, value)
+}
+
+/// Passes over so many steps if what was loaded is this value.
+const fn jump_if(value: u32, steps: u8) -> libc::sock_filter {
+    libc::sock_filter { jt: steps, ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, value) }
 }
 
 const fn answer_with(answer: u32) -> libc::sock_filter {
@@ -139,7 +196,17 @@ pub(crate) struct Notification {
     pub(crate) args: [u64; 6],
 }
 
+/// Whether it is a call that is reported because of its descriptor.
+pub(crate) fn is_about_fd(number: libc::c_long) -> bool {
+    FD_CALLS.contains(&number)
+}
+
 impl Notification {
+    /// Whether the call was made by the ABI of this machine's programs.
+    pub(crate) fn is_own_abi(&self) -> bool {
+        ABIS.first().is_some_and(|(abi, _)| self.abi == *abi) && self.number & 0x4000_0000 == 0
+    }
+
     /// Whether the caller has pointers of 64 bits.
     pub(crate) const fn is_64_bit(&self) -> bool {
         // `__AUDIT_ARCH_64BIT`, and not x32.
@@ -180,7 +247,39 @@ pub(crate) fn still_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
 /// Errors: `ENOENT` where it doesn't wait any more.
 pub(crate) fn go_on(listener: BorrowedFd<'_>, id: u64) -> Result<(), Errno> {
     let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
-    let mut answer = libc::seccomp_notif_resp { id, val: 0, error: 0, flags };
+    send(listener, libc::seccomp_notif_resp { id, val: 0, error: 0, flags })
+}
+
+/// Ends a call with a value, or an error.
+///
+/// Errors: `ENOENT` where it doesn't wait any more.
+pub(crate) fn answer(listener: BorrowedFd<'_>, id: u64, value: Result<i64, Errno>) -> Result<(), Errno> {
+    let (val, error) = value.map_or_else(|errno| (0, -errno.raw()), |value| (value, 0));
+    send(listener, libc::seccomp_notif_resp { id, val, error, flags: 0 })
+}
+
+/// Gives a caller a file, by a number that it may have open already.
+///
+/// Errors: `ENOENT` where the call doesn't wait any more; `EBADF` where the number is not below the caller's limit.
+pub(crate) fn add_fd(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    file: BorrowedFd<'_>,
+    number: u32,
+    close_on_exec: bool,
+) -> Result<(), Errno> {
+    let newfd_flags = if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 };
+    let flags = libc::SECCOMP_ADDFD_FLAG_SETFD as u32;
+    let srcfd = file.as_raw_fd().cast_unsigned();
+    let mut added = libc::seccomp_notif_addfd { id, flags, srcfd, newfd: number, newfd_flags };
+    uninterrupted(|| {
+        // SAFETY: (1) `added` is readable and of the type that the request reads. (2) The borrows keep both descriptors open.
+        check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut added) })
+    })
+    .map(drop)
+}
+
+fn send(listener: BorrowedFd<'_>, mut answer: libc::seccomp_notif_resp) -> Result<(), Errno> {
     uninterrupted(|| {
         // SAFETY: (1) `answer` is readable and of the type that the request reads. (2) The borrow keeps the descriptor open.
         check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) })

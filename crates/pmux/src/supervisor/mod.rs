@@ -1,11 +1,13 @@
 //! Commands whose `perf_event_open(2)` is supervised, though they know nothing of pmux.
 //!
-//! What it is: [`Supervisor`], at which the calls of a command and its descendants wait; [`OpenAttempt`], one of them explained: what is
-//! to be counted, where, and what the kernel says to it.
-//! Read first: [`Supervisor::explain`].
+//! What it is: [`Supervisor`], at which the calls of a command and its descendants wait; [`OpenAttempt`], an open explained: what is to be
+//! counted, where, and what becomes of it; [`Answers`], whether events are shared.
+//! Read first: [`Supervisor::open`].
 //!
-//! **Invariant:** what is read of a caller is for people only. A call goes on in the caller, where the kernel reads it anew and decides
-//! with the caller's rights, so that no caller gains anything by lying.
+//! **Invariant:** no caller gains anything by lying. What it has this process do is done with rights that it has itself; all else goes
+//! on in the caller, where the kernel reads it anew and decides.
+
+mod virtual_event;
 
 use crate::command::{Command, Running};
 use crate::error::Error;
@@ -16,20 +18,33 @@ pub use pmux_abi::attr::Sampling;
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{GroupRole, TargetKind, Whose};
 use pmux_linux::procfs::{Proc, ProcError, Status};
-use pmux_linux::seccomp::{Listener, NoAttr, OpenCall, OpenFlags, decode};
+pub use pmux_linux::seccomp::{Call, FdCall, OpenCall};
+use pmux_linux::seccomp::{Listener, NoAttr, OpenFlags, decode};
 use pmux_linux::spawn::{ExitedChild, PerfEvents};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use virtual_event::VirtualEvents;
 
 /// What answers the calls of a command. Dropped, or with its process killed, it leaves running events as they are; later calls fail
 /// with `ENOSYS`.
 ///
 /// It polls as readable when a call waits, and as hung up when the command and all its descendants have ended.
-#[derive(Debug)]
 pub struct Supervisor {
     listener: Listener,
     proc: Proc,
+    session: Session,
+    answers: Answers,
+    virtual_events: VirtualEvents,
+}
+
+/// By what opens are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answers {
+    /// Events that only count, of all that runs on a CPU, are virtual: equal ones are one event of the kernel. All others are own.
+    Virtual,
+    /// Each event is one of the kernel for its caller alone.
+    Own,
 }
 
 /// A call that was explained.
@@ -82,6 +97,8 @@ pub enum OpenTarget {
 pub enum OpenAnswer {
     /// The caller gets an event of its own, opened by the kernel.
     Own,
+    /// The caller gets a descriptor by which it reads and switches a counter that equal events share.
+    Virtual,
     /// The kernel refuses it, for this reason.
     Refused(Refusal),
     /// The kernel decides, and what it says is not known here, for this reason.
@@ -113,10 +130,16 @@ impl Command {
 }
 
 impl Running {
-    /// What has to answer the calls of a command that was started by [`Command::hold_supervised`]; `None` for others, the second time,
-    /// and where the command was killed before it began.
-    pub fn take_supervisor(&mut self) -> Option<Supervisor> {
-        Some(Supervisor { listener: self.take_listener()?, proc: Proc::system() })
+    /// What has to answer the calls of a command that was started by [`Command::hold_supervised`], by events of this session; `None` for
+    /// others, the second time, and where the command was killed before it began.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] where no file is left.
+    pub fn take_supervisor(&mut self, session: &Session, answers: Answers) -> Result<Option<Supervisor>, Error> {
+        let Some(listener) = self.take_listener() else { return Ok(None) };
+        let virtual_events = VirtualEvents::new().map_err(Error::Wait)?;
+        let (session, proc) = (session.clone(), Proc::system());
+        Ok(Some(Supervisor { listener, proc, session, answers, virtual_events }))
     }
 
     /// Whether a command that no session counts has ended, and how; `None` while it runs.
@@ -141,11 +164,11 @@ impl AsFd for Supervisor {
 }
 
 impl Supervisor {
-    /// The next call that waits; `None` where none does. Does not block.
+    /// Waits for the next call; `None` when the command and all its descendants have ended. For one thread at a time.
     ///
     /// # Errors
     /// [`Error::Wait`].
-    pub fn receive(&self) -> Result<Option<OpenCall>, Error> {
+    pub fn receive(&self) -> Result<Option<Call>, Error> {
         self.listener.receive().map_err(Error::Wait)
     }
 
@@ -157,13 +180,30 @@ impl Supervisor {
         self.listener.go_on(call).map_err(Error::Wait)
     }
 
-    /// What a call asks for and what the kernel will say, which is tried by opening the same event and closing it again. Answers
-    /// nothing: the call still waits. `None` where it doesn't wait any more.
+    /// Answers a call about a descriptor of a virtual event; any other one goes on.
+    pub fn carry_out(&self, call: &FdCall) {
+        self.virtual_events.carry_out((&self.listener, &self.proc), call);
+    }
+
+    /// Readable when [`Supervisor::close_unused`] has something to do.
+    #[must_use]
+    pub fn closed(&self) -> BorrowedFd<'_> {
+        self.virtual_events.closed()
+    }
+
+    /// Closes virtual events that no program has any more.
+    pub fn close_unused(&self) {
+        self.virtual_events.close_unused();
+    }
+
+    /// What a call asks for, and what becomes of it. A virtual event is given at once; every other call still waits, and
+    /// [`Supervisor::go_on`] has to follow. With `explains`, what the kernel will say is tried by opening the same event and
+    /// closing it again. `None` where the call doesn't wait any more.
     ///
     /// It takes as long as the caller's memory takes to be read, which is not bounded: call it from a thread on which nothing else
     /// depends.
     #[must_use]
-    pub fn explain(&self, session: &Session, call: &OpenCall) -> Option<OpenAttempt> {
+    pub fn open(&self, call: &OpenCall, explains: bool) -> Option<OpenAttempt> {
         let bytes = call.attr_bytes(&self.proc);
         let status = self.proc.status(call.thread);
         let command = self.proc.comm(call.thread).unwrap_or_default();
@@ -174,29 +214,48 @@ impl Supervisor {
         }
         let process = status.as_ref().map_or(call.thread, |status| status.process);
         let attr = bytes.as_ref().ok().and_then(|bytes| decode(bytes));
+        let beside = (&self.listener, &self.proc);
         let answer = match (own_rights, &bytes) {
             (_, Err(NoAttr::Size(size))) => OpenAnswer::Refused(Refusal::of_size(*size)),
             (_, Err(NoAttr::Memory(ProcError::Io { .. }))) => OpenAnswer::Refused(Refusal::of_address()),
             (_, Err(NoAttr::Memory(error))) => OpenAnswer::Untold(error.to_string()),
             (Err(why), _) => OpenAnswer::Untold(why),
-            (Ok(()), Ok(_)) if attr.is_some_and(|attr| session.is_probe(attr.kind)) => {
-                OpenAnswer::Untold("it names its probe in its own memory".to_owned())
+            (Ok(()), Ok(bytes)) => {
+                let shared = attr.filter(|_| self.answers == Answers::Virtual);
+                let given =
+                    shared.and_then(|attr| self.virtual_events.open(&self.session, beside, call, (bytes, &attr)));
+                if given.is_some() {
+                    OpenAnswer::Virtual
+                } else {
+                    self.virtual_events.make_room_for_member(beside, call);
+                    self.own(call, process, (bytes, attr), explains)
+                }
             }
-            (Ok(()), Ok(bytes)) => match call.attempt(bytes, &self.proc) {
-                Ok(()) => OpenAnswer::Own,
-                Err(errno) => OpenAnswer::Refused(self.refusal(session, call, process, attr, errno)),
-            },
         };
         Some(OpenAttempt {
             process,
             thread: call.thread,
             command,
-            event: attr.map(|attr| session.describe(&attr)).unwrap_or_default(),
+            event: attr.map(|attr| self.session.describe(&attr)).unwrap_or_default(),
             sampling: attr.map_or(Sampling::None, |attr| attr.sampling),
             target: target_of(call),
             is_member: is_member(call),
             answer,
         })
+    }
+
+    /// What the kernel will say.
+    fn own(&self, call: &OpenCall, process: i32, (bytes, attr): (&[u8], Option<Attr>), explains: bool) -> OpenAnswer {
+        if !explains {
+            return OpenAnswer::Untold("it was not asked".to_owned());
+        }
+        if attr.is_some_and(|attr| self.session.is_probe(attr.kind)) {
+            return OpenAnswer::Untold("it names its probe in its own memory".to_owned());
+        }
+        match call.attempt(bytes, &self.proc) {
+            Ok(()) => OpenAnswer::Own,
+            Err(errno) => OpenAnswer::Refused(self.refusal(call, process, attr, errno)),
+        }
     }
 
     /// Whether the kernel decides about this process as about a caller; the reason why not.
@@ -221,7 +280,7 @@ impl Supervisor {
         }
     }
 
-    fn refusal(&self, session: &Session, call: &OpenCall, process: i32, attr: Option<Attr>, errno: Errno) -> Refusal {
+    fn refusal(&self, call: &OpenCall, process: i32, attr: Option<Attr>, errno: Errno) -> Refusal {
         let target = match target_of(call) {
             OpenTarget::Caller { .. } => TargetKind::Task(Whose::Own),
             OpenTarget::Task { task, .. } if self.proc.process_of(task).is_ok_and(|of| of == process) => {
@@ -232,7 +291,7 @@ impl Supervisor {
             OpenTarget::Cgroup { .. } => TargetKind::Cgroup,
         };
         let role = if is_member(call) { GroupRole::Member } else { GroupRole::Leader };
-        session.refusal_of(errno.raw(), &attr.unwrap_or_default(), target, role)
+        self.session.refusal_of(errno.raw(), &attr.unwrap_or_default(), target, role)
     }
 }
 

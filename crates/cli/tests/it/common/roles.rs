@@ -68,6 +68,14 @@ pub fn play(name: &str, arguments: &str) {
             let faults = super::service::faults();
             println!("page-faults: {}, unknown: {}", open(&faults), open(&Attr { config: 9999, ..faults }));
         }
+        // opens-cpu: opens an event of a CPU
+        "opens-cpu" => {
+            let session = pmux::Session::with_shared(pmux::SharedChoice::Never).unwrap();
+            let event = pmux::Event::parse("page-faults:u").unwrap();
+            let cpu = pmux::Target::Cpus(pmux::CpuChoice::Only(pmux::CpuList::from_iter([0])));
+            let opened = pmux::Counter::open(&session, event, &cpu).is_ok();
+            println!("CPU 0: {}", if opened { "opened" } else { "refused" });
+        }
         // opens-later:DOOR: counts, and when told to, goes on counting and opens another event
         "opens-later" => {
             let sync_dir = SyncDir::at(arguments);

@@ -1,0 +1,287 @@
+//! Events that programs believe to have, and that they share.
+//!
+//! What it is: a *virtual* event is a descriptor by which a program reads and switches what a [`ServedGroup`] counts, of which equal ones
+//! share one event of the kernel. Each begins at 0 and is switched, reset and read as if it were alone.
+//! Read first: [`VirtualEvents::open`], then [`VirtualEvents::carry_out`].
+//!
+//! The descriptor is one end of a pair of sockets, which says two things by itself: its inode, whose number no other file has, is the event
+//! that is meant, however often the descriptor was inherited or passed on; and the other end hangs up when the last copy is closed.
+//!
+//! **Invariant:** what a program sees of an event is what `perf_event_open(2)` says of an event of the kernel; what can't be answered so is
+//! not made virtual, or is replaced by an event of the kernel.
+
+use crate::server_api::{Acting, EventAction, ServeRequest, ServedGroup, ServedTarget};
+use crate::session::Session;
+use crate::{Count, Multiplexing};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, sw};
+use pmux_abi::read::{ReadLayout, ReadMember, ReadValues};
+use pmux_engine::pmu::share_key::canonical;
+use pmux_linux::Errno;
+use pmux_linux::procfs::Proc;
+use pmux_linux::seccomp::{FdAction, FdCall, Listener, OpenCall, OpenFlags, Waiting, write_memory};
+use pmux_linux::shared::poll::{Interest, Poll, Token};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The requests of `ioctl(2)`. Source: `include/uapi/linux/perf_event.h`.
+mod request {
+    pub(super) const ENABLE: u32 = 0x2400;
+    pub(super) const DISABLE: u32 = 0x2401;
+    pub(super) const REFRESH: u32 = 0x2402;
+    pub(super) const RESET: u32 = 0x2403;
+    pub(super) const PERIOD: u32 = 0x4008_2404;
+    pub(super) const ID: u32 = 0x8008_2407;
+}
+
+/// All virtual events of a command.
+pub(super) struct VirtualEvents {
+    by_inode: Mutex<HashMap<u64, Arc<VirtualEvent>>>,
+    /// Readable when the last copy of a descriptor was closed.
+    closed: Poll,
+    ids: AtomicU64,
+}
+
+struct VirtualEvent {
+    group: Mutex<ServedGroup>,
+    layout: ReadLayout,
+    id: u64,
+    is_enabled: AtomicBool,
+    /// To open an event of the kernel in its place.
+    call: OpenCall,
+    attr: Vec<u8>,
+    /// Of the descriptor's inode.
+    device: u64,
+    /// The other end of the descriptor.
+    _ours: UnixStream,
+}
+
+impl VirtualEvents {
+    pub(super) fn new() -> Result<Self, Errno> {
+        Ok(Self { by_inode: Mutex::default(), closed: Poll::new()?, ids: AtomicU64::new(1) })
+    }
+
+    /// Readable when [`VirtualEvents::close_unused`] has something to do.
+    pub(super) fn closed(&self) -> BorrowedFd<'_> {
+        self.closed.as_fd()
+    }
+
+    /// Closes the events of which no program has a descriptor any more.
+    pub(super) fn close_unused(&self) {
+        let mut gone = Vec::new();
+        // Where it fails, they are closed later.
+        let _ = self.closed.wait(Some(Duration::ZERO), |ready| {
+            if ready.hangup {
+                gone.push(ready.token.0);
+            }
+        });
+        let mut by_inode = self.by_inode();
+        let gone: Vec<_> = gone.iter().filter_map(|inode| by_inode.remove(inode)).collect();
+        drop(by_inode);
+        // The kernel takes its time to close an event.
+        drop(gone);
+    }
+
+    /// Answers an open by a virtual event; `None` where it has to be one of the kernel's.
+    pub(super) fn open(
+        &self,
+        session: &Session,
+        (listener, proc): (&Listener, &Proc),
+        call: &OpenCall,
+        (bytes, attr): (&[u8], &Attr),
+    ) -> Option<()> {
+        let target = ServedTarget::Cpu(cpu_of(session, call, attr)?);
+        let mut asked = canonical(attr)?;
+        // Nothing of a CPU is inherited, or bound to a program.
+        asked.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD | AttrFlags::REMOVE_ON_EXEC);
+        let question = ServeRequest { target, attrs: vec![asked] };
+        let group = session.serve(&Acting::default(), question, Multiplexing::Kernel).ok()?;
+        let is_enabled = !attr.flags.contains(AttrFlags::DISABLED);
+        if is_enabled {
+            group.control(0, EventAction::Enable).ok()?;
+        }
+        let (ours, theirs) = UnixStream::pair().ok()?;
+        let theirs = File::from(OwnedFd::from(theirs));
+        let file = theirs.metadata().ok()?;
+        let inode = file.ino();
+        // The other end is told of its loss, and of nothing else.
+        self.closed.add(&ours, Token(inode), Interest::Read).ok()?;
+        let event = VirtualEvent {
+            group: Mutex::new(group),
+            layout: ReadLayout::new(attr.read_format),
+            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            is_enabled: AtomicBool::new(is_enabled),
+            call: *call,
+            attr: bytes.to_vec(),
+            device: file.dev(),
+            _ours: ours,
+        };
+        self.by_inode().insert(inode, Arc::new(event));
+        match listener.give(call, proc, theirs.as_fd()) {
+            Ok(number) => {
+                listener.answer(call, Ok(i64::from(number)));
+                Some(())
+            }
+            Err(_) => {
+                self.by_inode().remove(&inode);
+                None
+            }
+        }
+    }
+
+    /// Answers a call about a descriptor that may be a virtual event's.
+    pub(super) fn carry_out(&self, (listener, proc): (&Listener, &Proc), call: &FdCall) {
+        let event = match call.action {
+            FdAction::Fcntl => None,
+            _ => self.event(proc, call.thread, call.fd),
+        };
+        let Some(event) = event else {
+            // The caller's own file.
+            let _ = listener.go_on(call);
+            return;
+        };
+        let answer = match call.action {
+            FdAction::Read { address, bytes } => event.read((listener, proc), call, address, bytes),
+            FdAction::Ioctl { request, argument } => match event.control((listener, proc), call, request, argument) {
+                Some(answer) => answer,
+                None => return replace((listener, proc), call, (call.thread, call.fd), &event),
+            },
+            FdAction::Fcntl | FdAction::Other => {
+                return replace((listener, proc), call, (call.thread, call.fd), &event);
+            }
+        };
+        listener.answer(call, answer);
+    }
+
+    /// Puts an event of the kernel in the place of the leader of the group that an open is to join, if that is virtual.
+    pub(super) fn make_room_for_member(&self, (listener, proc): (&Listener, &Proc), call: &OpenCall) {
+        if let Some(leader) = self.event(proc, call.thread, call.group_fd) {
+            // Where it fails, the kernel refuses the open.
+            let _ = put_real((listener, proc), call, (call.thread, call.group_fd), &leader);
+        }
+    }
+
+    fn event(&self, proc: &Proc, thread: i32, fd: i32) -> Option<Arc<VirtualEvent>> {
+        let (device, inode) = proc.open_file(thread, fd)?;
+        self.by_inode().get(&inode).filter(|event| event.device == device).cloned()
+    }
+
+    fn by_inode(&self) -> MutexGuard<'_, HashMap<u64, Arc<VirtualEvent>>> {
+        self.by_inode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl VirtualEvent {
+    fn group(&self) -> MutexGuard<'_, ServedGroup> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `read(2)` returns; the values are written to the caller's memory.
+    fn read(
+        &self,
+        (listener, proc): (&Listener, &Proc),
+        call: &FdCall,
+        address: u64,
+        bytes: u64,
+    ) -> Result<i64, Errno> {
+        let size = self.layout.size(1);
+        if bytes < size as u64 {
+            return Err(Errno::ENOSPC);
+        }
+        // An event that is in error has nothing to be read, as in the kernel.
+        let Ok(Count { value, enabled, running }) = self.group().read(0) else { return Ok(0) };
+        let has = |bit| self.layout.format().contains(bit);
+        let member =
+            ReadMember { value, id: has(ReadFormat::ID).then_some(self.id), lost: has(ReadFormat::LOST).then_some(0) };
+        let mut values = ReadValues::of(std::slice::from_ref(&member));
+        values.time_enabled = has(ReadFormat::TOTAL_TIME_ENABLED).then_some(enabled.0);
+        values.time_running = has(ReadFormat::TOTAL_TIME_RUNNING).then_some(running.0);
+        let mut room = [0; 64];
+        let written = self.layout.encode(&values, &mut room).and_then(|bytes| room.get(..bytes));
+        let written = written.ok_or(Errno::EIO)?;
+        self.write((listener, proc), call, address, written).map(|()| written.len() as i64)
+    }
+
+    /// What `ioctl(2)` returns; `None` where only an event of the kernel can do it.
+    fn control(
+        &self,
+        (listener, proc): (&Listener, &Proc),
+        call: &FdCall,
+        request: u32,
+        argument: u64,
+    ) -> Option<Result<i64, Errno>> {
+        let (action, is_enabled) = match request {
+            request::ENABLE => (EventAction::Enable, true),
+            request::DISABLE => (EventAction::Disable, false),
+            request::RESET => (EventAction::Reset, self.is_enabled.load(Ordering::Relaxed)),
+            request::ID => {
+                let written = self.write((listener, proc), call, argument, &self.id.to_ne_bytes());
+                return Some(written.map(|()| 0));
+            }
+            // They are about samples, of which it takes none.
+            request::REFRESH => return Some(Err(Errno::EINVAL)),
+            request::PERIOD => {
+                let is_there = proc.memory(call.thread, argument, 8).is_ok_and(|bytes| bytes.len() == 8);
+                return Some(Err(if is_there { Errno::EINVAL } else { Errno::EFAULT }));
+            }
+            _ => return None,
+        };
+        let done = self.group().control(0, action);
+        self.is_enabled.store(is_enabled, Ordering::Relaxed);
+        Some(done.map(|()| 0).map_err(|error| Errno::from_raw(error.errno)))
+    }
+
+    fn write(
+        &self,
+        (listener, proc): (&Listener, &Proc),
+        call: &FdCall,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        // The memory is that of the thread of this number, which is the caller as long as the call waits.
+        match listener.still_waits(call) {
+            true => write_memory(proc, call.thread, address, bytes),
+            false => Err(Errno::ENOENT),
+        }
+    }
+}
+
+/// Replaces a virtual event by one of the kernel, and lets the call go on with that. What it had counted is lost with it.
+fn replace(beside: (&Listener, &Proc), call: &FdCall, at: (i32, i32), event: &VirtualEvent) {
+    match put_real(beside, call, at, event) {
+        Ok(()) => _ = beside.0.go_on(call),
+        Err(errno) => beside.0.answer(call, Err(errno)),
+    }
+}
+
+fn put_real(
+    (listener, proc): (&Listener, &Proc),
+    call: &impl Waiting,
+    (thread, fd): (i32, i32),
+    event: &VirtualEvent,
+) -> Result<(), Errno> {
+    let real = event.call.open_real(&event.attr, event.is_enabled.load(Ordering::Relaxed), proc)?;
+    listener.replace(call, (thread, fd), proc, real.as_fd())
+}
+
+/// The CPU on which a virtual event counts; `None` where an event has to be the kernel's own.
+fn cpu_of(session: &Session, call: &OpenCall, attr: &Attr) -> Option<u32> {
+    let plain = call.flags.0 & !(OpenFlags::CLOSE_ON_EXEC.0 | OpenFlags::NO_GROUP.0) == 0;
+    let alone = call.group_fd == -1 || call.flags.has(OpenFlags::NO_GROUP);
+    // One that demands a counter for itself, or that a program attaches other things to.
+    let demands = AttrFlags::PINNED | AttrFlags::EXCLUSIVE;
+    let other_use = match attr.kind {
+        EventType::TRACEPOINT | EventType::BREAKPOINT => true,
+        EventType::SOFTWARE => matches!(attr.config, sw::DUMMY | sw::BPF_OUTPUT),
+        kind if kind < EventType::FIRST_DYNAMIC => false,
+        kind => session.is_probe(kind) || session.pmu_named_by(kind).is_none(),
+    };
+    let is_virtual =
+        call.is_64_bit && call.pid == -1 && plain && alone && !other_use && !attr.flags.intersects(demands);
+    u32::try_from(call.cpu).ok().filter(|_| is_virtual)
+}
