@@ -24,6 +24,8 @@ pub enum Interest {
     ReadAndWrite,
     /// That there is room to write, or that the other end has gone.
     Write,
+    /// That the other end has gone, and nothing else.
+    Hangup,
 }
 
 /// What happened to a descriptor.
@@ -124,5 +126,6 @@ fn events(interest: Interest) -> libc::c_int {
         Interest::ReadAndWrite => libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLOUT,
         // That no process is at the other end is said in any case.
         Interest::Write => libc::EPOLLOUT,
+        Interest::Hangup => 0,
     }
 }

@@ -56,7 +56,7 @@ pub struct OpenAttempt {
     pub thread: i32,
     /// The thread's name.
     pub command: String,
-    /// The event, as it would be written on a command line; empty where it could not be read.
+    /// The event, as it would be written on a command line; empty where it could not be read, or is not to be explained.
     pub event: String,
     /// What its samples are taken by.
     pub sampling: Sampling,
@@ -236,7 +236,8 @@ impl Supervisor {
             process,
             thread: call.thread,
             command,
-            event: attr.map(|attr| self.session.describe(&attr)).unwrap_or_default(),
+            // The names of tracepoints are many files.
+            event: attr.filter(|_| explains).map(|attr| self.session.describe(&attr)).unwrap_or_default(),
             sampling: attr.map_or(Sampling::None, |attr| attr.sampling),
             target: target_of(call),
             is_member: is_member(call),

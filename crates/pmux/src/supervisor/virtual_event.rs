@@ -83,7 +83,6 @@ impl VirtualEvents {
         let mut by_inode = self.by_inode();
         let gone: Vec<_> = gone.iter().filter_map(|inode| by_inode.remove(inode)).collect();
         drop(by_inode);
-        // The kernel takes its time to close an event.
         drop(gone);
     }
 
@@ -109,8 +108,8 @@ impl VirtualEvents {
         let theirs = File::from(OwnedFd::from(theirs));
         let file = theirs.metadata().ok()?;
         let inode = file.ino();
-        // The other end is told of its loss, and of nothing else.
-        self.closed.add(&ours, Token(inode), Interest::Read).ok()?;
+        // What a program writes into its end is not looked at.
+        self.closed.add(&ours, Token(inode), Interest::Hangup).ok()?;
         let event = VirtualEvent {
             group: Mutex::new(group),
             layout: ReadLayout::new(attr.read_format),
@@ -128,7 +127,9 @@ impl VirtualEvents {
                 Some(())
             }
             Err(_) => {
-                self.by_inode().remove(&inode);
+                let gone = self.by_inode().remove(&inode);
+                // The kernel takes its time to close an event, and others wait for the list.
+                drop(gone);
                 None
             }
         }
