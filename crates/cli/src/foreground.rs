@@ -2,8 +2,10 @@
 //!
 //! **Invariant:** the command is told of a signal once, by the terminal or by us.
 
+use crate::failure::{Failure, failed};
 use crate::stderr::visible;
 use pmux::Running;
+use pmux::wait::Waiter;
 pub(crate) use signal_hook::consts::SIGTERM;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::iterator::Signals;
@@ -16,6 +18,14 @@ pub(crate) fn end_by_signals() -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let end = move || signals.forever().for_each(|signal| drop(emulate_default_handler(signal)));
     std::thread::Builder::new().spawn(end).map(drop)
+}
+
+/// What waits for all that a command measures, and for the signals that end it. Those that come between two waits are not lost.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(crate) fn waiter() -> Result<Waiter, Failure> {
+    Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))
 }
 
 /// A signal asks for the end: the command is told, unless the terminal has told it already.

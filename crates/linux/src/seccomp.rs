@@ -14,7 +14,6 @@
 use crate::procfs::{Proc, ProcError};
 use crate::sys::seccomp::{self, Notification, VIRTUAL_FDS, is_about_fd};
 use crate::sys::{self, Errno, PollEntry, perf};
-use pmux_abi::attr::Attr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -252,6 +251,10 @@ pub enum NoAttr {
 
 impl Call {
     fn of(call: &Notification) -> Self {
+        // By another ABI only an open is reported.
+        if !call.is_64_bit() {
+            return Self::Open(OpenCall::of(call));
+        }
         let (id, thread) = (call.id, call.thread.cast_signed());
         let [first, second, third, _, fifth, _] = call.args;
         let (fd, action) = match i64::from(call.number) {
@@ -264,12 +267,7 @@ impl Call {
             number if is_about_fd(number) => (first, FdAction::Other),
             _ => return Self::Open(OpenCall::of(call)),
         };
-        // By another ABI only an open is reported.
-        if call.is_own_abi() {
-            Self::Fd(FdCall { id, thread, fd: fd as i32, action })
-        } else {
-            Self::Open(OpenCall::of(call))
-        }
+        Self::Fd(FdCall { id, thread, fd: fd as i32, action })
     }
 }
 
@@ -336,24 +334,10 @@ impl OpenCall {
     }
 }
 
-/// Writes to the memory of the caller of a call that waits.
-///
-/// # Errors
-/// `EFAULT` where it can't be written to.
-pub fn write_memory(proc: &Proc, thread: i32, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-    proc.write_memory(thread, address, bytes).map_err(|_| Errno::EFAULT)
-}
-
 /// Bytes of the first published attribute, of a size of 0, and of the longest that the kernel takes; where its flags begin.
 const FIRST_ATTR_BYTES: u32 = 64;
 const MOST_ATTR_BYTES: u32 = 4096;
 const FLAGS_AT: usize = if cfg!(target_endian = "little") { 40 } else { 47 };
-
-/// The attribute of bytes that a caller has given, where every bit of it is known here.
-#[must_use]
-pub fn decode(bytes: &[u8]) -> Option<Attr> {
-    Attr::decode(bytes).ok()
-}
 
 struct CallerFiles<'c> {
     call: &'c OpenCall,

@@ -7,14 +7,14 @@
 mod explained;
 
 use crate::failure::{Failure, failed, failure};
-use crate::foreground::pass_on;
+use crate::foreground::{pass_on, waiter};
 use crate::options::exit_status;
 use crate::options::run::RunOptions;
 use crate::stderr::{report_error, write_stderr};
 use explained::Explained;
 use pmux::supervisor::{Answers, Call, OpenAnswer, OpenCall, Supervisor};
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, Running, Session};
+use pmux::{Command, Running};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn run(options: &RunOptions) -> u8 {
 }
 
 fn try_run(options: &RunOptions) -> Result<u8, Failure> {
-    let mut waiter = Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))?;
+    let mut waiter = waiter()?;
     let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
     let explained = options.explains().then(|| Explained::open(options)).transpose().map_err(failed)?;
     let held = Command::hold_supervised(&options.command).map_err(|error| failure(&error))?;
@@ -41,7 +41,7 @@ fn try_run(options: &RunOptions) -> Result<u8, Failure> {
     watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
     let answers = if options.own { Answers::Own } else { Answers::Virtual };
     let supervisor = command.take_supervisor(&session, answers).map_err(|error| failure(&error))?;
-    let receivers = supervisor.map(|supervisor| Receivers::new(supervisor, session, explained)).map(Arc::new);
+    let receivers = supervisor.map(|supervisor| Receivers::new(supervisor, explained)).map(Arc::new);
     if let Some(receivers) = &receivers {
         // What there is to be read of it is the receivers' affair.
         waiter.watch_urgent(&receivers.supervisor, CALLS);
@@ -95,16 +95,15 @@ struct Receivers {
     /// Threads, and those of them that answer a call.
     threads: AtomicUsize,
     busy: AtomicUsize,
-    session: Session,
     explained: Option<Mutex<Explained>>,
     answered: Condvar,
 }
 
 impl Receivers {
-    fn new(supervisor: Supervisor, session: Session, explained: Option<Explained>) -> Self {
+    fn new(supervisor: Supervisor, explained: Option<Explained>) -> Self {
         let (turn, threads, busy) = (Mutex::new(()), AtomicUsize::new(0), AtomicUsize::new(0));
         let explained = explained.map(Mutex::new);
-        Self { supervisor, turn, threads, busy, session, explained, answered: Condvar::new() }
+        Self { supervisor, turn, threads, busy, explained, answered: Condvar::new() }
     }
 
     /// Starts one more thread.
@@ -132,7 +131,7 @@ impl Receivers {
                 Call::Fd(call) => {
                     self.supervisor.carry_out(&call);
                     if let Some(mut explained) = self.explained() {
-                        explained.note_saved(self.session.saved_by_sharing());
+                        explained.note_saved(self.supervisor.session().saved_by_sharing());
                     }
                 }
             }

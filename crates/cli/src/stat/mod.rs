@@ -22,6 +22,7 @@ pub(crate) mod spread;
 mod windows;
 
 use crate::failure::Failure;
+use crate::foreground::waiter;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
 use crate::options::timec::TimecOptions;
@@ -56,7 +57,7 @@ fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
         return Err(failed(format!("--tree needs performance events; without it, the totals are counted: {why}")));
     }
     let plan = Plan::new(&session, options).map_err(failed)?;
-    let mut waiter = run::waiter()?;
+    let mut waiter = waiter()?;
     let mut output = StatOutput::open(options).map_err(failed)?;
     if let Some(line) = backend_line(&session).filter(|_| !plan.columns.is_empty()) {
         output.announce(line);
@@ -143,7 +144,7 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         let mut output = StatOutput::open(&options).map_err(failed)?;
         backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
         let run = StatRun { session: &session, options: &options, plan: &plan, counters_announced: OnceCell::new() };
-        let outcome = run.measure(&mut run::waiter()?, &mut output)?;
+        let outcome = run.measure(&mut waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         if options.json {
             outcome.report.iter().for_each(|report| run.write(&mut output, report));

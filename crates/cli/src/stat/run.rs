@@ -60,14 +60,6 @@ pub(crate) struct StatRun<'a> {
     pub(crate) counters_announced: OnceCell<()>,
 }
 
-/// The waiter of all runs: signals that come between two runs are not lost.
-///
-/// # Errors
-/// A text for the user and the exit status.
-pub(crate) fn waiter() -> Result<Waiter, Failure> {
-    Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))
-}
-
 impl StatRun<'_> {
     /// Measures once; `output` gets the intervals.
     ///

@@ -87,7 +87,7 @@ impl<'a> WatchRun<'a> {
         args: Vec<TargetArg>,
         output: WatchOutput,
     ) -> Result<Self, Failure> {
-        let waiter = Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))?;
+        let waiter = crate::foreground::waiter()?;
         Ok(Self {
             options,
             session,

@@ -192,7 +192,7 @@ pub(crate) fn modify_attributes(fd: BorrowedFd<'_>, attr: &[u8]) -> Result<(), E
     let mut attr = attr.to_vec();
     check_stated_size(&attr)?;
     let code = libc::_IOW::<*mut u8>(TYPE, 11);
-    // SAFETY: (1) `attr` is readable and writable for the size that it states (which the callers check), and for the first
+    // SAFETY: (1) `attr` is readable and writable for the size that it states (checked above), and for the first
     // published size, which the kernel may write its own size into. (2) The borrow keeps the descriptor open; on a file
     // that isn't an event the kernel answers `ENOTTY`. (3) The code of the request is made with the size of a pointer, as
     // the header has it.

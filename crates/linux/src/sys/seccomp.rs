@@ -202,12 +202,7 @@ pub(crate) fn is_about_fd(number: libc::c_long) -> bool {
 }
 
 impl Notification {
-    /// Whether the call was made by the ABI of this machine's programs.
-    pub(crate) fn is_own_abi(&self) -> bool {
-        ABIS.first().is_some_and(|(abi, _)| self.abi == *abi) && self.number & 0x4000_0000 == 0
-    }
-
-    /// Whether the caller has pointers of 64 bits.
+    /// Whether the call was made by the ABI of this machine's programs, the one of all that has pointers of 64 bits.
     pub(crate) const fn is_64_bit(&self) -> bool {
         // `__AUDIT_ARCH_64BIT`, and not x32.
         self.abi & 0x8000_0000 != 0 && self.number & 0x4000_0000 == 0

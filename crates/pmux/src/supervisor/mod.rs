@@ -19,12 +19,12 @@ use pmux_linux::Errno;
 use pmux_linux::diagnose::{GroupRole, TargetKind, Whose};
 use pmux_linux::procfs::{Proc, ProcError, Status};
 pub use pmux_linux::seccomp::{Call, FdCall, OpenCall};
-use pmux_linux::seccomp::{Listener, NoAttr, OpenFlags, decode};
+use pmux_linux::seccomp::{Listener, NoAttr, OpenFlags};
 use pmux_linux::spawn::{ExitedChild, PerfEvents};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use virtual_event::VirtualEvents;
+use virtual_event::{VirtualEvents, cpu_of};
 
 /// What answers the calls of a command. Dropped, or with its process killed, it leaves running events as they are; later calls fail
 /// with `ENOSYS`.
@@ -180,6 +180,12 @@ impl Supervisor {
         self.listener.go_on(call).map_err(Error::Wait)
     }
 
+    /// By what its virtual events count.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// Answers a call about a descriptor of a virtual event; any other one goes on.
     pub fn carry_out(&self, call: &FdCall) {
         self.virtual_events.carry_out((&self.listener, &self.proc), call);
@@ -198,12 +204,19 @@ impl Supervisor {
 
     /// What a call asks for, and what becomes of it. A virtual event is given at once; every other call still waits, and
     /// [`Supervisor::go_on`] has to follow. With `explains`, what the kernel will say is tried by opening the same event and
-    /// closing it again. `None` where the call doesn't wait any more.
+    /// closing it again. `None` where the call doesn't wait any more, or its arguments alone show that it is the kernel's and nothing is to
+    /// be explained.
     ///
     /// It takes as long as the caller's memory takes to be read, which is not bounded: call it from a thread on which nothing else
     /// depends.
     #[must_use]
     pub fn open(&self, call: &OpenCall, explains: bool) -> Option<OpenAttempt> {
+        let beside = (&self.listener, &self.proc);
+        let shares = self.answers == Answers::Virtual && cpu_of(call).is_some();
+        if !shares && !explains {
+            self.virtual_events.make_room_for_member(beside, call);
+            return None;
+        }
         let bytes = call.attr_bytes(&self.proc);
         let status = self.proc.status(call.thread);
         let command = self.proc.comm(call.thread).unwrap_or_default();
@@ -213,15 +226,14 @@ impl Supervisor {
             return None;
         }
         let process = status.as_ref().map_or(call.thread, |status| status.process);
-        let attr = bytes.as_ref().ok().and_then(|bytes| decode(bytes));
-        let beside = (&self.listener, &self.proc);
+        let attr = bytes.as_ref().ok().and_then(|bytes| Attr::decode(bytes).ok());
         let answer = match (own_rights, &bytes) {
             (_, Err(NoAttr::Size(size))) => OpenAnswer::Refused(Refusal::of_size(*size)),
             (_, Err(NoAttr::Memory(ProcError::Io { .. }))) => OpenAnswer::Refused(Refusal::of_address()),
             (_, Err(NoAttr::Memory(error))) => OpenAnswer::Untold(error.to_string()),
             (Err(why), _) => OpenAnswer::Untold(why),
             (Ok(()), Ok(bytes)) => {
-                let shared = attr.filter(|_| self.answers == Answers::Virtual);
+                let shared = attr.filter(|_| shares);
                 let given =
                     shared.and_then(|attr| self.virtual_events.open(&self.session, beside, call, (bytes, &attr)));
                 if given.is_some() {

@@ -18,7 +18,7 @@ use pmux_abi::read::{ReadLayout, ReadMember, ReadValues};
 use pmux_engine::pmu::share_key::canonical;
 use pmux_linux::Errno;
 use pmux_linux::procfs::Proc;
-use pmux_linux::seccomp::{FdAction, FdCall, Listener, OpenCall, OpenFlags, Waiting, write_memory};
+use pmux_linux::seccomp::{FdAction, FdCall, Listener, OpenCall, OpenFlags, Waiting};
 use pmux_linux::shared::poll::{Interest, Poll, Token};
 use std::collections::HashMap;
 use std::fs::File;
@@ -94,7 +94,7 @@ impl VirtualEvents {
         call: &OpenCall,
         (bytes, attr): (&[u8], &Attr),
     ) -> Option<()> {
-        let target = ServedTarget::Cpu(cpu_of(session, call, attr)?);
+        let target = ServedTarget::Cpu(cpu_of(call).filter(|_| may_be_virtual(session, attr))?);
         let mut asked = canonical(attr)?;
         // Nothing of a CPU is inherited, or bound to a program.
         asked.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD | AttrFlags::REMOVE_ON_EXEC);
@@ -161,7 +161,9 @@ impl VirtualEvents {
 
     /// Puts an event of the kernel in the place of the leader of the group that an open is to join, if that is virtual.
     pub(super) fn make_room_for_member(&self, (listener, proc): (&Listener, &Proc), call: &OpenCall) {
-        if let Some(leader) = self.event(proc, call.thread, call.group_fd) {
+        if call.group_fd >= 0
+            && let Some(leader) = self.event(proc, call.thread, call.group_fd)
+        {
             // Where it fails, the kernel refuses the open.
             let _ = put_real((listener, proc), call, (call.thread, call.group_fd), &leader);
         }
@@ -246,7 +248,7 @@ impl VirtualEvent {
     ) -> Result<(), Errno> {
         // The memory is that of the thread of this number, which is the caller as long as the call waits.
         match listener.still_waits(call) {
-            true => write_memory(proc, call.thread, address, bytes),
+            true => proc.write_memory(call.thread, address, bytes).map_err(|_| Errno::EFAULT),
             false => Err(Errno::ENOENT),
         }
     }
@@ -270,10 +272,15 @@ fn put_real(
     listener.replace(call, (thread, fd), proc, real.as_fd())
 }
 
-/// The CPU on which a virtual event counts; `None` where an event has to be the kernel's own.
-fn cpu_of(session: &Session, call: &OpenCall, attr: &Attr) -> Option<u32> {
+/// The CPU on which a virtual event counts; `None` where the arguments of the call say already that it has to be the kernel's own.
+pub(super) fn cpu_of(call: &OpenCall) -> Option<u32> {
     let plain = call.flags.0 & !(OpenFlags::CLOSE_ON_EXEC.0 | OpenFlags::NO_GROUP.0) == 0;
     let alone = call.group_fd == -1 || call.flags.has(OpenFlags::NO_GROUP);
+    u32::try_from(call.cpu).ok().filter(|_| call.is_64_bit && call.pid == -1 && plain && alone)
+}
+
+/// Whether its attribute lets an event of a CPU be virtual, as far as it only counts.
+fn may_be_virtual(session: &Session, attr: &Attr) -> bool {
     // One that demands a counter for itself, or that a program attaches other things to.
     let demands = AttrFlags::PINNED | AttrFlags::EXCLUSIVE;
     let other_use = match attr.kind {
@@ -282,7 +289,5 @@ fn cpu_of(session: &Session, call: &OpenCall, attr: &Attr) -> Option<u32> {
         kind if kind < EventType::FIRST_DYNAMIC => false,
         kind => session.is_probe(kind) || session.pmu_named_by(kind).is_none(),
     };
-    let is_virtual =
-        call.is_64_bit && call.pid == -1 && plain && alone && !other_use && !attr.flags.intersects(demands);
-    u32::try_from(call.cpu).ok().filter(|_| is_virtual)
+    !other_use && !attr.flags.intersects(demands)
 }
