@@ -8,6 +8,7 @@
 //! client sends, leaves out or does too slowly shows to another client.
 #![forbid(unsafe_code)]
 
+mod agent;
 pub mod config;
 pub mod counters;
 pub mod flight;

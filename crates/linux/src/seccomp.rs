@@ -4,7 +4,7 @@
 //! ([`crate::spawn::PerfEvents::Supervised`]) and of its descendants; [`OpenCall`], what one of them asks; [`OpenCall::attempt`], what
 //! the kernel would say to it; [`FdCall`], what is done to a virtual event, whose descriptor was given to the caller by
 //! [`Listener::give`].
-//! Read first: [`Listener::receive`], then [`Listener::go_on`].
+//! Read first: [`Listener::receive`], then [`Listener::go_on`]. [`Handover`] is how the runtime of a container passes its listener.
 //!
 //! **Invariant:** what a call points to is memory of its caller, who may change it at any time: a reader decides by that copy
 //! alone, or lets the call go on, which the kernel then reads and judges for itself.
@@ -16,6 +16,7 @@ use crate::sys::seccomp::{self, Notification, VIRTUAL_FDS, is_about_fd};
 use crate::sys::{self, Errno, PollEntry, perf};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Where calls wait. Once it is dropped, they fail with `ENOSYS`.
 ///
@@ -237,6 +238,63 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// What the runtime of a container sends to the socket that a seccomp profile names (`listenerPath`).
+///
+/// Source: the runtime specification of the Open Container Initiative, `config-linux.md`, "The Container Process State".
+#[derive(Debug)]
+pub struct Handover {
+    /// The state of the container, in JSON; it names the files.
+    pub state: Vec<u8>,
+    files: Vec<OwnedFd>,
+}
+
+/// Bytes of a state, and files beside it, that are taken at most.
+const MOST_STATE: usize = 1 << 20;
+const MOST_HANDED_OVER: usize = 8;
+
+impl Handover {
+    /// Receives what a runtime sends, until that is whole or the runtime has closed its end of the stream, which it need not do.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` where that takes longer than `patience`; `EMSGSIZE` for more than can be a state; those of `recvmsg(2)`.
+    pub fn receive(
+        stream: BorrowedFd<'_>,
+        patience: Duration,
+        is_whole: impl Fn(&[u8]) -> bool,
+    ) -> Result<Self, Errno> {
+        let until = Instant::now() + patience;
+        let mut handover = Self { state: Vec::new(), files: Vec::new() };
+        let mut room = vec![0; 64 * 1024];
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match sys::ppoll(&mut [PollEntry::new(stream.as_raw_fd())], Some(left)) {
+                Ok(0) => return Err(Errno::ETIMEDOUT),
+                Err(Errno::EINTR) => continue,
+                Ok(_) => {}
+                Err(errno) => return Err(errno),
+            }
+            let mut packet = sys::receive_packet(stream, &mut room, MOST_HANDED_OVER)?;
+            handover.state.extend_from_slice(room.get(..packet.bytes).unwrap_or_default());
+            handover.files.append(&mut packet.files);
+            if packet.cut || handover.state.len() > MOST_STATE || handover.files.len() > MOST_HANDED_OVER {
+                return Err(Errno::EMSGSIZE);
+            }
+            if packet.bytes == 0 || is_whole(&handover.state) {
+                return Ok(handover);
+            }
+        }
+    }
+
+    /// The listener, by its place among the files.
+    ///
+    /// # Errors
+    /// `ENOENT` where there are not so many files; `EINVAL` where that file is no listener.
+    pub fn listener(self, at: usize) -> Result<Listener, Errno> {
+        let fd = self.files.into_iter().nth(at).ok_or(Errno::ENOENT)?;
+        if seccomp::is_listener(fd.as_fd()) { Ok(Listener::new(fd)) } else { Err(Errno::EINVAL) }
     }
 }
 

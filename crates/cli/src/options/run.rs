@@ -26,12 +26,17 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     pub(crate) own: bool,
 
+    /// Instead of running a command, answer for a container: its runtime is at the other end of the socket at standard input, and
+    /// passes the listener of its seccomp profile
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) container: bool,
+
     /// Whether counters are shared with other processes through pmux serve
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 
     /// Command to run, with its own options
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required_unless_present = "container", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 

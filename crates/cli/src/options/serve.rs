@@ -50,6 +50,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| Listen::try_from(text.to_owned()))]
     pub(crate) metrics: Option<Listen>,
 
+    /// Take in containers here, whatever the configuration says: the socket that their seccomp profile names as its listenerPath
+    #[arg(long, value_name = "PATH")]
+    pub(crate) containers: Option<PathBuf>,
+
     /// Check the configuration, print what is wrong with it, and end
     #[arg(long)]
     pub(crate) check: bool,

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 pub(super) struct Explained {
     out: Box<dyn Write + Send>,
     /// What stands before a line among those of others.
-    prefix: &'static str,
+    prefix: String,
     json: bool,
     /// The refusals whose remedies were printed.
     helped: BTreeSet<String>,
@@ -29,14 +29,17 @@ pub(super) struct Explained {
 }
 
 impl Explained {
+    /// With the name of the container for which it is, if that is it.
+    ///
     /// # Errors
     /// A text for the user.
-    pub(super) fn open(options: &RunOptions) -> Result<Self, String> {
+    pub(super) fn open(options: &RunOptions, container: Option<&str>) -> Result<Self, String> {
+        let name = container.map(|name| format!("container {}: ", visible(name))).unwrap_or_default();
         let (out, prefix): (Box<dyn Write + Send>, _) = match &options.output {
-            None => (Box::new(io::stderr()), if options.json { "" } else { "pmux: " }),
+            None => (Box::new(io::stderr()), if options.json { String::new() } else { format!("pmux: {name}") }),
             Some(path) => {
                 let file = File::create(path).map_err(|error| format!("can't write {}: {error}", path.display()))?;
-                (Box::new(file), "")
+                (Box::new(file), String::new())
             }
         };
         let (json, helped) = (options.json, BTreeSet::new());
@@ -87,7 +90,7 @@ impl Explained {
 
     /// A line; below it what would help, where that was not said before.
     fn as_text(&mut self, attempt: &OpenAttempt) -> String {
-        let prefix = self.prefix;
+        let prefix = &self.prefix;
         let OpenAttempt { thread, command, event, target, .. } = attempt;
         let event = if event.is_empty() { "an event that pmux doesn't know" } else { event };
         let mut text = format!("{prefix}{}[{thread}]: {} of {target}", visible(command), visible(event));

@@ -1,9 +1,10 @@
-//! `pmux run`: a command whose calls of `perf_event_open(2)` are supervised.
+//! `pmux run`: a command, or a container, whose calls of `perf_event_open(2)` are supervised.
 //!
 //! Read first: [`run`], then [`Receivers`].
 //!
 //! **Invariant:** no call waits for another one: a thread answers one call at a time, and another thread takes the next one.
 
+mod container;
 mod explained;
 
 use crate::failure::{Failure, failed, failure};
@@ -11,10 +12,12 @@ use crate::foreground::{pass_on, waiter};
 use crate::options::exit_status;
 use crate::options::run::RunOptions;
 use crate::stderr::{report_error, write_stderr};
+use container::answer_for_container;
 use explained::Explained;
 use pmux::supervisor::{Answers, Call, OpenAnswer, OpenCall, Supervisor};
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, Running};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,38 +31,45 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs `pmux run` and returns the exit status.
 pub(crate) fn run(options: &RunOptions) -> u8 {
-    try_run(options).unwrap_or_else(|(text, status)| report_error(&text, status))
+    let ran = if options.container { answer_for_container(options) } else { run_command(options) };
+    ran.unwrap_or_else(|(text, status)| report_error(&text, status))
 }
 
-fn try_run(options: &RunOptions) -> Result<u8, Failure> {
+fn run_command(options: &RunOptions) -> Result<u8, Failure> {
     let mut waiter = waiter()?;
+    let program = options.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
+    call_oneself(&program.unwrap_or_default().to_string_lossy());
     let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
-    let explained = options.explains().then(|| Explained::open(options)).transpose().map_err(failed)?;
+    let explained = options.explains().then(|| Explained::open(options, None)).transpose().map_err(failed)?;
     let held = Command::hold_supervised(&options.command).map_err(|error| failure(&error))?;
     let mut command = held.release(&[]).map_err(|error| failure(&error))?;
     let watched = waiter.watch_child(command.child());
     watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
     let answers = if options.own { Answers::Own } else { Answers::Virtual };
     let supervisor = command.take_supervisor(&session, answers).map_err(|error| failure(&error))?;
-    let receivers = supervisor.map(|supervisor| Receivers::new(supervisor, explained)).map(Arc::new);
-    if let Some(receivers) = &receivers {
-        // What there is to be read of it is the receivers' affair.
-        waiter.watch_urgent(&receivers.supervisor, CALLS);
-        waiter.watch(receivers.supervisor.closed(), CLOSED);
-        receivers.add().map_err(|error| failed(format!("can't start a thread: {error}")))?;
-    }
-    let status = await_end(&mut waiter, &mut command, receivers.as_deref())?;
+    // A command that was killed before it began has no supervisor.
+    let receivers = supervisor.map(|supervisor| Receivers::start(supervisor, explained, &mut waiter)).transpose()?;
+    let status = await_end(&mut waiter, Some(&mut command), receivers.as_deref())?;
     match receivers.map(|receivers| receivers.finish(status)) {
         Some(Err(error)) => Ok(report_error(&format!("can't write the explanations: {error}"), exit_status::FAILED)),
         _ => Ok(status),
     }
 }
 
-/// Waits until the command and all that it has left running have ended; answers the status of the command.
-fn await_end(waiter: &mut Waiter, command: &mut Running, receivers: Option<&Receivers>) -> Result<u8, Failure> {
-    // A command that was killed before it began has no supervisor.
+/// Says in the list of processes, and so to `pmux status`, for whom it is.
+fn call_oneself(program: &str) {
+    // The kernel cuts it off at 15 bytes. It is no more than a name.
+    let _ = std::fs::write("/proc/self/comm", format!("run:{program}"));
+}
+
+/// Waits until the command and all that it has left running have ended, or all of a container; answers the status of the command.
+fn await_end(
+    waiter: &mut Waiter,
+    mut command: Option<&mut Running>,
+    receivers: Option<&Receivers>,
+) -> Result<u8, Failure> {
     let mut are_supervised = receivers.is_some();
-    let mut status = None;
+    let mut status = command.is_none().then_some(exit_status::SUCCESS);
     loop {
         if let (Some(status), false) = (status, are_supervised) {
             return Ok(status);
@@ -67,13 +77,14 @@ fn await_end(waiter: &mut Waiter, command: &mut Running, receivers: Option<&Rece
         for wake in waiter.wait(None).map_err(|errno| failed(format!("waiting failed: {errno}")))? {
             match wake {
                 Wake::Child => {
-                    let exited = command.try_end().map_err(|error| failure(&error))?;
+                    let exited = command.as_mut().map(|command| command.try_end()).transpose();
+                    let exited = exited.map_err(|error| failure(&error))?.flatten();
                     status = exited.map(|exited| exit_status::of_command(exited.status));
                 }
                 Wake::Signal(signal) => match status {
-                    None => pass_on(signal, Some(command)),
+                    None => pass_on(signal, command.as_deref_mut()),
                     Some(status) => {
-                        write_stderr("pmux: what the command left running can't open events any more (ENOSYS)");
+                        write_stderr("pmux: what still runs can't open events any more (ENOSYS)");
                         return Ok(status);
                     }
                 },
@@ -100,10 +111,20 @@ struct Receivers {
 }
 
 impl Receivers {
-    fn new(supervisor: Supervisor, explained: Option<Explained>) -> Self {
+    /// The first thread begins, and `waiter` wakes for what there is besides.
+    fn start(
+        supervisor: Supervisor,
+        explained: Option<Explained>,
+        waiter: &mut Waiter,
+    ) -> Result<Arc<Self>, Failure> {
         let (turn, threads, busy) = (Mutex::new(()), AtomicUsize::new(0), AtomicUsize::new(0));
         let explained = explained.map(Mutex::new);
-        Self { supervisor, turn, threads, busy, explained, answered: Condvar::new() }
+        let receivers = Arc::new(Self { supervisor, turn, threads, busy, explained, answered: Condvar::new() });
+        // What there is to be read of it is the threads' affair.
+        waiter.watch_urgent(&receivers.supervisor, CALLS);
+        waiter.watch(receivers.supervisor.closed(), CLOSED);
+        receivers.add().map_err(|error| failed(format!("can't start a thread: {error}")))?;
+        Ok(receivers)
     }
 
     /// Starts one more thread.

@@ -19,8 +19,8 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
     if options.check {
         return check(options);
     }
-    let start =
-        Start { config: options.config.clone(), socket: options.socket.clone(), metrics: options.metrics.clone() };
+    let ServeOptions { config, socket, metrics, containers, .. } = options.clone();
+    let start = Start { config, socket, metrics, containers };
     match Server::start(start) {
         Ok(server) => match server.run() {
             ServerExit::Stopped => exit_status::SUCCESS,

@@ -118,6 +118,9 @@ impl StatusPage {
             let way = metrics["cgroups_are_counted"].as_str().map(|way| format!("; cgroups are counted {way}"));
             self.line("metrics", &visible(&format!("{place}{}", way.unwrap_or_default())));
         }
+        if let Some(place) = status["containers"]["at"].as_str() {
+            self.line("containers", &visible(&format!("are taken in at {place}")));
+        }
         let events = &status["events"];
         let (asked, kernel) = (number(&events["asked"]), number(&events["kernel"]));
         self.line("events", &format!("{asked} asked for, {kernel} open in the kernel"));

@@ -146,8 +146,10 @@ impl Config {
                 return Err(Wrong::of("recorder.directory", nth, text));
             }
         }
-        if self.socket.path.as_ref().is_some_and(|path| !path.is_absolute()) {
-            return Err(Wrong::new("socket.path", "`socket.path` must begin with a /".to_owned()));
+        for (key, path) in [("socket.path", &self.socket.path), ("containers.listen", &self.containers.listen)] {
+            if path.as_ref().is_some_and(|path| !path.is_absolute()) {
+                return Err(Wrong::new(key, format!("`{key}` must begin with a /")));
+            }
         }
         Ok(())
     }

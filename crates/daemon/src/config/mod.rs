@@ -36,6 +36,8 @@ pub struct Config {
     pub records: RecordsConfig,
     /// Numbers for Prometheus.
     pub metrics: MetricsConfig,
+    /// Programs in containers, which know nothing of pmux.
+    pub containers: ContainersConfig,
     /// What is written to standard error.
     pub log: LogConfig,
     /// Recorders that are always on: `[[recorder]]` for each.
@@ -242,6 +244,14 @@ impl Default for MetricsConfig {
         let (hosts, events, cgroups, cgroup_events) = Default::default();
         Self { listen: None, hosts, events, cgroups, cgroup_events, most_cgroups: 1000, cpus: CpuLabels::default() }
     }
+}
+
+/// Programs in containers, which know nothing of pmux.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
+pub struct ContainersConfig {
+    /// The socket that seccomp profiles name (`listenerPath`); `None`: no container is taken in.
+    pub listen: Option<PathBuf>,
 }
 
 /// Names of cgroups.

@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,13 +56,6 @@ impl HttpListener {
             }
             Listen::Unix(path) => {
                 let failed = |error| format!("metrics can't be served at {}: {error}", path.display());
-                // One that is dead answers no client; a live one is left alone.
-                let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-                if is_socket
-                    && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-                {
-                    std::fs::remove_file(path).map_err(failed)?;
-                }
                 // As open as a port of the loopback.
                 let listener = bind_stream(path, 0o666).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;

@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::flight::{Recorders, SocketDir};
 use crate::log::Log;
 use crate::log_limiter::LogLimiter;
+use crate::agent::SeccompAgent;
 use crate::metrics::{Health, Metrics};
 use crate::notify::Manager;
 use crate::payer::Payers;
@@ -36,7 +37,7 @@ use pmux::{CpuList, Session};
 use queue::RunQueue;
 use reserve::Reserve;
 pub use start::{Start, StartError};
-use start::{epoch, listen, membership, metrics_config, rules, turns};
+use start::{agent, epoch, listen, membership, metrics_config, rules, turns};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -127,6 +128,7 @@ pub struct Server {
     started_ns: u64,
     path: Option<PathBuf>,
     metrics: Option<Metrics>,
+    agent: Option<SeccompAgent>,
     recorders: Recorders,
 }
 
@@ -160,6 +162,7 @@ impl Server {
             Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes).map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
+        let agent = agent(&config, &start, path.as_deref(), &log).map_err(StartError::Machine)?;
         let recorders = Recorders::new(SocketDir::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::server_api::now_ns();
@@ -196,6 +199,7 @@ impl Server {
             started_ns: now,
             path,
             metrics,
+            agent,
             recorders,
         };
         let watch = || {
@@ -474,6 +478,15 @@ impl Server {
                     None
                 }
             };
+        }
+        let is_wanted = self.start.containers.is_some() || config.containers.listen.is_some();
+        if config.containers != self.config.containers || self.agent.is_some() != is_wanted {
+            // The path may be the same one.
+            self.agent = None;
+            self.agent = agent(&config, &self.start, self.path.as_deref(), &self.log).unwrap_or_else(|error| {
+                self.log.write(Level::Error, format_args!("{error}"));
+                None
+            });
         }
         self.recorders.apply(&config.recorder, &self.system_wide);
         self.config = config;

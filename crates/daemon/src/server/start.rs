@@ -2,7 +2,9 @@
 //!
 //! **Invariant:** nothing here changes a server that runs.
 
+use crate::agent::SeccompAgent;
 use crate::config::{Config, ConfigError, Listen, MetricsConfig, Turns};
+use crate::log::Log;
 use crate::payer::own_user;
 use crate::rights::Membership;
 use crate::service::Rules;
@@ -10,7 +12,7 @@ use pmux::Multiplexing;
 use pmux::server_api::Peer;
 use pmux::server_api::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the service listens and what it goes by.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,6 +23,8 @@ pub struct Start {
     pub socket: Option<PathBuf>,
     /// Where `/metrics` is served, if that was said; it goes before the configuration's.
     pub metrics: Option<Listen>,
+    /// Where containers are taken in, if that was said; it goes before the configuration's.
+    pub containers: Option<PathBuf>,
 }
 
 /// Why there is no service.
@@ -80,6 +84,17 @@ pub(super) fn metrics_config(config: &Config, start: &Start) -> MetricsConfig {
     let mut metrics = config.metrics.clone();
     metrics.listen = start.metrics.clone().or(metrics.listen);
     metrics
+}
+
+/// Takes in containers, if that is wanted; `service` is where their clients find it.
+pub(super) fn agent(
+    config: &Config,
+    start: &Start,
+    service: Option<&Path>,
+    log: &Log,
+) -> Result<Option<SeccompAgent>, String> {
+    let listen = start.containers.as_ref().or(config.containers.listen.as_ref());
+    listen.map(|listen| SeccompAgent::start(listen, service, log)).transpose()
 }
 
 /// Another number at each start: the time of day, or, where the clock is wrong, that since boot.

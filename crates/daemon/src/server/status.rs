@@ -5,6 +5,7 @@
 use super::Server;
 use crate::config::Turns;
 use crate::counters::Counters;
+use crate::agent::SeccompAgent;
 use crate::metrics::Metrics;
 use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, Counting as _, HeldStream, Usage, place};
@@ -280,6 +281,7 @@ impl Server {
         if let Some((place, way)) = self.metrics.as_ref().and_then(Metrics::known) {
             status["metrics"] = json!({ "at": place, "cgroups_are_counted": way });
         }
+        status["containers"] = json!({ "at": self.agent.as_ref().map(SeccompAgent::path) });
         status["budget"] = self.budget();
         let may_see = |user: &u32| job.everything || Some(*user) == job.own;
         let user = |(user, Usage { clients, held, closing, waits, bound }): (u32, Usage)| {

@@ -12,11 +12,11 @@ use crate::sys::{self, Errno};
 use std::ffi::{CString, OsString};
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// Where the service of the machine is.
@@ -190,11 +190,16 @@ impl Made {
     }
 }
 
-/// Makes a socket for streams at a path, with these permission bits from its first moment.
+/// Makes a socket for streams at a path, with these permission bits from its first moment; in the place of one that has gone, at which no
+/// process listens any more.
 ///
 /// # Errors
 /// Those of `bind(2)` and of making a thread.
 pub fn bind_stream(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        fs::remove_file(path)?;
+    }
     let failed = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw());
     sys::with_file_mode(mode, || UnixListener::bind(path)).map_err(failed)?
 }
@@ -296,7 +301,7 @@ fn lock_once(path: &Path, lock: &Path) -> Result<File, ListenError> {
 /// Takes the socket away that a dead service has left. The caller holds the lock.
 fn remove_dead_socket(path: &Path) -> Result<(), ListenError> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(ListenError::File(path.to_owned(), Errno::from(&error))),
         Ok(seen) if !seen.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
         Ok(_) => {}

@@ -25,8 +25,9 @@ const ABIS: &[(u32, &[u32])] = &[
     (0xc000_00f3, &[241]),
 ];
 
-/// The descriptors of virtual events: calls about them are reported, too. They begin behind those that most programs may open.
-pub(crate) const VIRTUAL_FDS: std::ops::Range<u32> = 4096..65536;
+/// The descriptors of virtual events: calls about them are reported, too. They begin behind those that most programs may open, and are
+/// those with one value of the bits above: a profile of a container can say no more about an argument.
+pub(crate) const VIRTUAL_FDS: std::ops::Range<u32> = 4096..8192;
 
 /// The calls that may be about a virtual event, those with the descriptor first; `mmap` has it as its fifth argument. What only
 /// takes a descriptor to close, wait for or send it needs no answer.
@@ -235,6 +236,16 @@ pub(crate) fn take_turns(listener: BorrowedFd<'_>) {
 pub(crate) fn still_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: (1) The number is readable. (2) The borrow keeps the descriptor open.
     unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+}
+
+/// Whether a file is a listener.
+pub(crate) fn is_listener(file: BorrowedFd<'_>) -> bool {
+    let none = 0_u64;
+    // SAFETY: (1) The number is readable; no listener writes to it. (2) The borrow keeps the descriptor open.
+    let answer =
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const none) });
+    // Numbers of calls have 64 bits, and the first one is random.
+    answer == Err(Errno::ENOENT)
 }
 
 /// Lets the kernel carry out a call, as if there were no filter.

@@ -18,13 +18,17 @@ pub use pmux_abi::attr::Sampling;
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{GroupRole, TargetKind, Whose};
 use pmux_linux::procfs::{Proc, ProcError, Status};
-pub use pmux_linux::seccomp::{Call, FdCall, OpenCall};
+pub use pmux_linux::seccomp::{Call, FdCall, Handover, OpenCall};
 use pmux_linux::seccomp::{Listener, NoAttr, OpenFlags};
 use pmux_linux::spawn::{ExitedChild, PerfEvents};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use virtual_event::{VirtualEvents, cpu_of};
+
+/// Capabilities by their numbers. Source: `capabilities(7)`.
+const SYS_ADMIN: u64 = 1 << 21;
+const PERFMON: u64 = 1 << 38;
 
 /// What answers the calls of a command. Dropped, or with its process killed, it leaves running events as they are; later calls fail
 /// with `ENOSYS`.
@@ -136,10 +140,7 @@ impl Running {
     /// # Errors
     /// [`Error::Wait`] where no file is left.
     pub fn take_supervisor(&mut self, session: &Session, answers: Answers) -> Result<Option<Supervisor>, Error> {
-        let Some(listener) = self.take_listener() else { return Ok(None) };
-        let virtual_events = VirtualEvents::new().map_err(Error::Wait)?;
-        let (session, proc) = (session.clone(), Proc::system());
-        Ok(Some(Supervisor { listener, proc, session, answers, virtual_events }))
+        self.take_listener().map(|listener| Supervisor::new(listener, session, answers)).transpose()
     }
 
     /// Whether a command that no session counts has ended, and how; `None` while it runs.
@@ -164,6 +165,20 @@ impl AsFd for Supervisor {
 }
 
 impl Supervisor {
+    fn new(listener: Listener, session: &Session, answers: Answers) -> Result<Self, Error> {
+        let virtual_events = VirtualEvents::new().map_err(Error::Wait)?;
+        Ok(Self { listener, proc: Proc::system(), session: session.clone(), answers, virtual_events })
+    }
+
+    /// What has to answer the calls of a container, whose runtime has passed the listener at this place among its files. With
+    /// [`Answers::Virtual`] its profile has to report what is done to descriptors of virtual events, too.
+    ///
+    /// # Errors
+    /// [`Error::Wait`]: `ENOENT` without such a file, `EINVAL` where it is no listener, `EMFILE`.
+    pub fn of_container(handover: Handover, at: usize, session: &Session, answers: Answers) -> Result<Self, Error> {
+        handover.listener(at).map_err(Error::Wait).and_then(|listener| Self::new(listener, session, answers))
+    }
+
     /// Waits for the next call; `None` when the command and all its descendants have ended. For one thread at a time.
     ///
     /// # Errors
@@ -221,6 +236,8 @@ impl Supervisor {
         let status = self.proc.status(call.thread);
         let command = self.proc.comm(call.thread).unwrap_or_default();
         let own_rights = self.has_our_rights(call.thread, status.as_ref().ok());
+        // The rights of a thread are changed by that thread only, and it waits.
+        let may_share = shares && (own_rights.is_ok() || self.may_count_cpus(call.thread, status.as_ref().ok()));
         // All of that is about the caller, if it waits until now.
         if !self.listener.still_waits(call) {
             return None;
@@ -231,16 +248,18 @@ impl Supervisor {
             (_, Err(NoAttr::Size(size))) => OpenAnswer::Refused(Refusal::of_size(*size)),
             (_, Err(NoAttr::Memory(ProcError::Io { .. }))) => OpenAnswer::Refused(Refusal::of_address()),
             (_, Err(NoAttr::Memory(error))) => OpenAnswer::Untold(error.to_string()),
-            (Err(why), _) => OpenAnswer::Untold(why),
-            (Ok(()), Ok(bytes)) => {
-                let shared = attr.filter(|_| shares);
+            (own_rights, Ok(bytes)) => {
+                let shared = attr.filter(|_| may_share);
                 let given =
                     shared.and_then(|attr| self.virtual_events.open(&self.session, beside, call, (bytes, &attr)));
                 if given.is_some() {
                     OpenAnswer::Virtual
                 } else {
                     self.virtual_events.make_room_for_member(beside, call);
-                    self.own(call, process, (bytes, attr), explains)
+                    match own_rights {
+                        Ok(()) => self.own(call, process, (bytes, attr), explains),
+                        Err(why) => OpenAnswer::Untold(why),
+                    }
                 }
             }
         };
@@ -291,6 +310,17 @@ impl Supervisor {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether the kernel lets a caller without our rights count whole CPUs: by a capability of its own, where no security module is asked
+    /// about its label besides.
+    fn may_count_cpus(&self, thread: i32, status: Option<&Status>) -> bool {
+        let namespace = pmux_linux::peer::user_namespace_of;
+        let ours = namespace(std::process::id().cast_signed());
+        status.is_some_and(|status| status.effective_capabilities & (SYS_ADMIN | PERFMON) != 0)
+            && ours.is_some()
+            && namespace(thread) == ours
+            && !std::path::Path::new("/sys/fs/selinux/enforce").exists()
     }
 
     fn refusal(&self, call: &OpenCall, process: i32, attr: Option<Attr>, errno: Errno) -> Refusal {
