@@ -147,7 +147,7 @@ fn await_end(mut child: Child, log: &Log) {
         Ok(status) if status.success() => {}
         Ok(status) => log.write(
             Level::Error,
-            format_args!("the process {process} that answered for a container has ended: {status}; its programs can't open events any more (ENOSYS)"),
+            format_args!("the process {process} that answered for a container has ended: {status}; if that still runs, it can't open events any more (ENOSYS)"),
         ),
         Err(error) => log.write(Level::Error, format_args!("the process {process} of a container: {error}")),
     }

@@ -34,6 +34,7 @@ mod record;
 mod report;
 mod report_view;
 mod run;
+mod run_container;
 mod serve;
 mod serve_hostile;
 mod serve_records;

@@ -76,6 +76,18 @@ pub fn play(name: &str, arguments: &str) {
             let opened = pmux::Counter::open(&session, event, &cpu).is_ok();
             println!("CPU 0: {}", if opened { "opened" } else { "refused" });
         }
+        // counts-cpu:DOOR: counts on a CPU until it is told to end
+        "counts-cpu" => {
+            let sync_dir = SyncDir::at(arguments);
+            let session = pmux::Session::with_shared(pmux::SharedChoice::Never).unwrap();
+            let event = pmux::Event::parse("page-faults").unwrap();
+            let cpu = pmux::Target::Cpus(pmux::CpuChoice::Only(pmux::CpuList::from_iter([0])));
+            let counter = pmux::Counter::open(&session, event, &cpu).unwrap();
+            counter.enable().unwrap();
+            sync_dir.arrive();
+            sync_dir.wait_for("end");
+            println!("counted for {} ns", counter.read().unwrap().enabled.0);
+        }
         // opens-later:DOOR: counts, and when told to, goes on counting and opens another event
         "opens-later" => {
             let sync_dir = SyncDir::at(arguments);
