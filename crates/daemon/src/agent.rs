@@ -51,7 +51,8 @@ impl SeccompAgent {
         let poll = Poll::new().map_err(|error| failed(&error))?;
         poll.add(&listener, LISTENER, Interest::Read).map_err(|error| failed(&error))?;
         poll.add(&woken, WAKE, Interest::Read).map_err(|error| failed(&error))?;
-        let entrance = Entrance { listener, poll, _woken: woken, service: service.map(Path::to_owned), log: log.clone() };
+        let entrance =
+            Entrance { listener, poll, _woken: woken, service: service.map(Path::to_owned), log: log.clone() };
         let thread = std::thread::Builder::new().name("pmux-agent".to_owned());
         let thread = thread.spawn(move || entrance.run()).map_err(|error| failed(&error))?;
         log.write(Level::Info, format_args!("containers are taken in at {}", path.display()));

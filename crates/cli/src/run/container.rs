@@ -4,7 +4,7 @@
 //!
 //! Source: the runtime specification of the Open Container Initiative, `config-linux.md`, "The Container Process State".
 
-use super::{Receivers, await_end, call_oneself};
+use super::{Receivers, await_end, name_oneself_after};
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::waiter;
 use crate::options::exit_status;
@@ -50,7 +50,7 @@ pub(super) fn answer_for_container(options: &RunOptions) -> Result<u8, Failure> 
     })?;
     let container = Container::parse(&handover.state)
         .ok_or_else(|| failed("what came through standard input is no state of a container".to_owned()))?;
-    call_oneself(&container.name);
+    name_oneself_after(&container.name);
     let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
     let explained = options.explains().then(|| super::Explained::open(options, Some(&container.name)));
     let explained = explained.transpose().map_err(failed)?;

@@ -38,7 +38,7 @@ pub(crate) fn run(options: &RunOptions) -> u8 {
 fn run_command(options: &RunOptions) -> Result<u8, Failure> {
     let mut waiter = waiter()?;
     let program = options.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
-    call_oneself(&program.unwrap_or_default().to_string_lossy());
+    name_oneself_after(&program.unwrap_or_default().to_string_lossy());
     let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
     let explained = options.explains().then(|| Explained::open(options, None)).transpose().map_err(failed)?;
     let held = Command::hold_supervised(&options.command).map_err(|error| failure(&error))?;
@@ -56,8 +56,8 @@ fn run_command(options: &RunOptions) -> Result<u8, Failure> {
     }
 }
 
-/// Says in the list of processes, and so to `pmux status`, for whom it is.
-fn call_oneself(program: &str) {
+/// Says in the list of processes, and so to `pmux status`, which program it supervises.
+fn name_oneself_after(program: &str) {
     // The kernel cuts it off at 15 bytes. It is no more than a name.
     let _ = std::fs::write("/proc/self/comm", format!("run:{program}"));
 }
@@ -112,11 +112,7 @@ struct Receivers {
 
 impl Receivers {
     /// The first thread begins, and `waiter` wakes for what there is besides.
-    fn start(
-        supervisor: Supervisor,
-        explained: Option<Explained>,
-        waiter: &mut Waiter,
-    ) -> Result<Arc<Self>, Failure> {
+    fn start(supervisor: Supervisor, explained: Option<Explained>, waiter: &mut Waiter) -> Result<Arc<Self>, Failure> {
         let (turn, threads, busy) = (Mutex::new(()), AtomicUsize::new(0), AtomicUsize::new(0));
         let explained = explained.map(Mutex::new);
         let receivers = Arc::new(Self { supervisor, turn, threads, busy, explained, answered: Condvar::new() });

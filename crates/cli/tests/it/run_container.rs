@@ -64,7 +64,8 @@ impl Host {
             json!({ "destination": to, "source": from, "type": "bind", "options": ["rbind"] })
         };
         let system = ["/usr", "/lib", "/lib64", "/bin"].map(Path::new);
-        let mut mounts: Vec<_> = system.iter().filter(|at| at.exists()).map(|at| bind(at, at.to_str().unwrap())).collect();
+        let mut mounts: Vec<_> =
+            system.iter().filter(|at| at.exists()).map(|at| bind(at, at.to_str().unwrap())).collect();
         mounts.push(bind(&self.folder.path().join("program"), "/program"));
         mounts.push(bind(self.door(name).path("").as_path(), "/door"));
         for (at, kind) in [("/proc", "proc"), ("/dev", "tmpfs")] {

@@ -487,11 +487,13 @@ fn the_units_of_systemd_are_right() {
     }
     let folder = tempfile::tempdir().unwrap();
     let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
-    for name in ["pmux.service", "pmux.socket"] {
+    // A template has no name of its own.
+    let names = ["pmux.service", "pmux.socket", "pmux-container@.service", "pmux-container.socket"];
+    for name in names {
         let text = std::fs::read_to_string(units.join(name)).unwrap().replace("/usr/bin/pmux", common::PMUX);
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let files = ["pmux.service", "pmux.socket"].map(|name| folder.path().join(name));
+    let files = names.map(|name| folder.path().join(name));
     let ran = Command::new("systemd-analyze").arg("verify").args(&files).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     // Of other units of the machine it may say what it likes.

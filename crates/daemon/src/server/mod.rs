@@ -16,12 +16,12 @@ mod start;
 mod status;
 mod turn;
 
+use crate::agent::SeccompAgent;
 use crate::config::{Config, Level};
 use crate::counters::Counters;
 use crate::flight::{Recorders, SocketDir};
 use crate::log::Log;
 use crate::log_limiter::LogLimiter;
-use crate::agent::SeccompAgent;
 use crate::metrics::{Health, Metrics};
 use crate::notify::Manager;
 use crate::payer::Payers;

@@ -3,9 +3,9 @@
 //! **Invariant:** it changes nothing. A client that may not count what others count isn't told what they ask.
 
 use super::Server;
+use crate::agent::SeccompAgent;
 use crate::config::Turns;
 use crate::counters::Counters;
-use crate::agent::SeccompAgent;
 use crate::metrics::Metrics;
 use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, Counting as _, HeldStream, Usage, place};

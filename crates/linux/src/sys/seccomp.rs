@@ -242,8 +242,7 @@ pub(crate) fn still_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
 pub(crate) fn is_listener(file: BorrowedFd<'_>) -> bool {
     let none = 0_u64;
     // SAFETY: (1) The number is readable; no listener writes to it. (2) The borrow keeps the descriptor open.
-    let answer =
-        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const none) });
+    let answer = check(unsafe { libc::ioctl(file.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const none) });
     // Numbers of calls have 64 bits, and the first one is random.
     answer == Err(Errno::ENOENT)
 }
