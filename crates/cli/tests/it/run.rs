@@ -257,9 +257,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 number = {'x86_64': 298, 'aarch64': 241}[os.uname().machine]
 def call(made):
     return made if made >= 0 else -ctypes.get_errno()
-def opened(cpu=0, flags=1, form=3, group=-1, config=2):
+def opened(cpu=0, flags=1, form=3, group=-1, config=2, task=-1):
     attr = struct.pack('<IIQQQQQ', 1, 64, config, 0, 0, form, flags | 1 << 5).ljust(64, b'\0')
-    return call(libc.syscall(ctypes.c_long(number), attr, -1, cpu, group, ctypes.c_ulong(8)))
+    return call(libc.syscall(ctypes.c_long(number), attr, task, cpu, group, ctypes.c_ulong(8)))
 def control(fd, request, argument=0):
     return call(libc.ioctl(fd, ctypes.c_ulong(request), ctypes.c_ulong(argument)))
 room = ctypes.create_string_buffer(4096)
@@ -267,29 +267,42 @@ def value(fd):
     return struct.unpack_from('<Q', room)[0] if libc.read(fd, room, ctypes.c_size_t(4096)) >= 8 else None
 "#;
 
-/// Events of a CPU, with whatever is done to them, are as those of the kernel, but for what they have counted.
+/// Events of a CPU or of a task, with whatever is done to them, are as those of the kernel, but for what they have counted.
 const VIRTUAL: &str = r#"
 chance = random.Random(int(sys.argv[1]))
-fds, zero, on = [], {}, {}
+fds, zero, on, child = [], {}, {}, 0
+if sys.argv[2] == 'task':
+    ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ends[1])
+        os.read(ends[0], 1)
+        os._exit(0)
+    # It waits before it is counted.
+    while open(f'/proc/{child}/stat').read().split(')')[1].split()[0] != 'S':
+        time.sleep(0.001)
+waits = child != 0
+cpus = [-1, -1, -1, 0, 99999, -2] if child else [0, 0, 0, 99999]
 for step in range(300):
-    what = chance.choice(['open'] * 3 + ['read'] * 6 + ['control'] * 6 + ['id', 'dup', 'fork', 'close', 'map', 'member', 'flag'])
+    what = chance.choice(['open'] * 3 + ['read'] * 6 + ['control'] * 6 + ['id', 'dup', 'fork', 'close', 'map', 'member', 'flag', 'end'])
     fd = chance.choice(fds) if fds and what != 'open' else None
     if what == 'open' and len(fds) < 8:
         form, flags = chance.choice([0, 1, 2, 3, 4, 7, 8, 11]), chance.choice([1, 1, 0, 1 | 1 << 1])
-        fd = opened(chance.choice([0, 0, 0, 99999]), flags, form, config=chance.choice([2, 2, 3, 9999]))
+        fd = opened(chance.choice(cpus), flags, form, config=chance.choice([2, 2, 3, 9999]), task=child or -1)
         print(what, 'opened' if fd >= 0 else fd, form, flags)
         if fd >= 0:
             fds.append(fd)
             on[fd], zero[fd] = flags & 1 == 0, flags & 1 == 1
-    elif fd is None:
+    elif fd is None or child and not waits and what in ('dup', 'map', 'member'):
+        # What has to be replaced needs the task.
         continue
     elif what == 'read':
         size = chance.choice([0, 7, 8, 16, 24, 32, 40, 4096])
         count = call(libc.read(fd, chance.choice([room, room, room, None]) if size >= 40 else room, ctypes.c_size_t(size)))
-        print(what, size, count, zero[fd] and count >= 8 and struct.unpack_from('<Q', room)[0])
+        print(what, size, count, (waits or zero[fd] and not child) and count >= 8 and struct.unpack_from('<Q', room)[0])
     elif what == 'control':
-        request = chance.choice([0x2400, 0x2400, 0x2401, 0x2401, 0x2402, 0x2403, 0x2403, 0x40082404, 0x2499])
-        print(what, hex(request), control(fd, request, chance.choice([0, 1]) if request < 0x2404 else chance.choice([0, ctypes.addressof(room)])))
+        request = chance.choice([0x2400, 0x2400, 0x2401, 0x2401, 0x2402, 0x2403, 0x2403, 0x40082404, 0x2499, 0x5451, 0x5401])
+        print(what, hex(request), control(fd, request, chance.choice([0, 1]) if request < 0x2404 or request == 0x5451 else chance.choice([0, ctypes.addressof(room)])))
         if request in (0x2400, 0x2401):
             on[fd] = request == 0x2400
             zero[fd] = zero[fd] and not on[fd]
@@ -304,11 +317,11 @@ for step in range(300):
         os.close(other)
     elif what == 'fork':
         sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
+        other = os.fork()
+        if other == 0:
             print(what, value(fd) is not None, control(fd, 0x2407), flush=True)
             os._exit(0)
-        os.waitpid(child, 0)
+        os.waitpid(other, 0)
     elif what == 'close':
         fds.remove(fd)
         print(what, call(libc.close(fd)), call(libc.read(fd, room, ctypes.c_size_t(4096))))
@@ -319,20 +332,25 @@ for step in range(300):
         except OSError as error:
             print(what, error.errno)
     elif what == 'member' and chance.random() < 0.5:
-        member = opened(0, 1, 3, fd, 3)
+        member = opened(-1 if child else 0, 1, 3, fd, 3, child or -1)
         print(what, member >= 0 or member)
         if member >= 0:
             os.close(member)
     elif what == 'flag':
         import fcntl
         print(what, fcntl.fcntl(fd, fcntl.F_GETFD))
+    elif what == 'end' and waits and step > 200:
+        os.write(ends[1], b'.')
+        os.waitpid(child, 0)
+        waits = False
+        print(what, opened(-1, 1, 3, task=child))
 "#;
 
 #[test]
 fn virtual_events_are_as_those_of_the_kernel() {
     skip_unless!(root() && program("python3"));
-    for seed in 1..=8 {
-        let words = ["python3", "-c", &format!("{CALLS}{VIRTUAL}"), &seed.to_string()].map(OsString::from);
+    for (seed, what) in (1..=5).flat_map(|seed| [(seed, "cpu"), (seed, "task")]) {
+        let words = ["python3", "-c", &format!("{CALLS}{VIRTUAL}"), &seed.to_string(), what].map(OsString::from);
         let plain = start(&words[0], &words[1..]).run().good().text();
         let supervised = run(&[], words.clone().into()).run().good().text();
         assert!(plain.lines().count() > 100, "{plain}");
@@ -340,16 +358,16 @@ fn virtual_events_are_as_those_of_the_kernel() {
         let around = |text: &str, at: usize| text.lines().take(at + 1).collect::<Vec<_>>().join("\n");
         assert!(
             differ.is_none(),
-            "seed {seed}:\n{}\n\n{}",
+            "seed {seed}, {what}:\n{}\n\n{}",
             around(&plain, differ.unwrap()),
             around(&supervised, differ.unwrap())
         );
     }
 }
 
-/// Counts on CPU 0 until it is told to end.
+/// Counts on CPU 0, or a task and its children, until it is told to end.
 const AGENT: &str = r#"
-fd = opened()
+fd = opened(-1, 1 | 1 << 1, task=int(sys.argv[3])) if len(sys.argv) > 3 else opened()
 if fd < 0:
     print('refused', -fd)
     sys.exit(0)
@@ -406,6 +424,32 @@ fn equal_events_of_a_cpu_are_one_of_the_kernel() {
     let sync_dir = SyncDir::new();
     sync_dir.post("end");
     run(&["--own", "--explain"], with_agents(&agent(&sync_dir, "one"))).run().good().says(&["of CPU 0: own"]);
+}
+
+#[test]
+fn equal_events_of_a_process_are_one_of_the_kernel() {
+    skip_unless!(root() && crate::common::tracefs() && program("python3"));
+    let sync_dir = SyncDir::new();
+    let of_target = |name: &str| format!("{} $target", agent(&sync_dir, name));
+    let [one, other, third] = ["one", "other", "third"].map(of_target);
+    let script = format!(
+        "sleep 1000 & target=$!; echo $target >'{}'; {one} & {other} & {third} & wait",
+        sync_dir.text("target")
+    );
+    let running = run(&["--explain"], with_agents(&script)).group().spawn();
+    ["one", "other", "third"].iter().for_each(|name| _ = sync_dir.read(name));
+    // One that counts, and one that says whether children count as well.
+    assert_eq!(kernel_events(running.pid()), 2);
+    sync_dir.post("end");
+    crate::common::eventually("all are closed", || (kernel_events(running.pid()) == 0).then_some(()));
+    crate::common::signal(&sync_dir.read("target"), "TERM");
+    let ran = running.wait().good();
+    assert_eq!(ran.text(), "counted\ncounted\ncounted\n");
+    ran.says(&[
+        "page-faults:u +children of task ",
+        ": virtual",
+        "3 virtual (at most 2 events of the kernel saved at a time)",
+    ]);
 }
 
 #[test]

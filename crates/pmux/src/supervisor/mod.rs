@@ -12,6 +12,7 @@ mod virtual_event;
 use crate::command::{Command, Running};
 use crate::error::Error;
 use crate::refusal::Refusal;
+use crate::server_api::ServedTarget;
 use crate::session::Session;
 use pmux_abi::attr::Attr;
 pub use pmux_abi::attr::Sampling;
@@ -24,7 +25,7 @@ use pmux_linux::spawn::{ExitedChild, PerfEvents};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use virtual_event::{VirtualEvents, cpu_of};
+use virtual_event::{VirtualEvents, place_of};
 
 /// Capabilities by their numbers. Source: `capabilities(7)`.
 const SYS_ADMIN: u64 = 1 << 21;
@@ -45,7 +46,7 @@ pub struct Supervisor {
 /// By what opens are answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
-    /// Events that only count, of all that runs on a CPU, are virtual: equal ones are one event of the kernel. All others are own.
+    /// Events that only count, of a CPU or of another process, are virtual: equal ones are one event of the kernel. All others are own.
     Virtual,
     /// Each event is one of the kernel for its caller alone.
     Own,
@@ -167,6 +168,8 @@ impl AsFd for Supervisor {
 impl Supervisor {
     fn new(listener: Listener, session: &Session, answers: Answers) -> Result<Self, Error> {
         let virtual_events = VirtualEvents::new().map_err(Error::Wait)?;
+        // Without it, events that children inherit are not shared.
+        let _ = session.note_forks();
         Ok(Self { listener, proc: Proc::system(), session: session.clone(), answers, virtual_events })
     }
 
@@ -227,8 +230,8 @@ impl Supervisor {
     #[must_use]
     pub fn open(&self, call: &OpenCall, explains: bool) -> Option<OpenAttempt> {
         let beside = (&self.listener, &self.proc);
-        let shares = self.answers == Answers::Virtual && cpu_of(call).is_some();
-        if !shares && !explains {
+        let place = place_of(call).filter(|_| self.answers == Answers::Virtual);
+        if place.is_none() && !explains {
             self.virtual_events.make_room_for_member(beside, call);
             return None;
         }
@@ -236,8 +239,12 @@ impl Supervisor {
         let status = self.proc.status(call.thread);
         let command = self.proc.comm(call.thread).unwrap_or_default();
         let own_rights = self.has_our_rights(call.thread, status.as_ref().ok());
-        // The rights of a thread are changed by that thread only, and it waits.
-        let may_share = shares && (own_rights.is_ok() || self.may_count_cpus(call.thread, status.as_ref().ok()));
+        let place = place.filter(|place| match *place {
+            // The rights of a thread are changed by that thread only, and it waits.
+            ServedTarget::Cpu(_) => own_rights.is_ok() || self.may_count_cpus(call.thread, status.as_ref().ok()),
+            // What counts itself reads often.
+            _ => own_rights.is_ok() && self.proc.process_of(call.pid).ok() != status.as_ref().ok().map(|of| of.process),
+        });
         // All of that is about the caller, if it waits until now.
         if !self.listener.still_waits(call) {
             return None;
@@ -249,10 +256,10 @@ impl Supervisor {
             (_, Err(NoAttr::Memory(ProcError::Io { .. }))) => OpenAnswer::Refused(Refusal::of_address()),
             (_, Err(NoAttr::Memory(error))) => OpenAnswer::Untold(error.to_string()),
             (own_rights, Ok(bytes)) => {
-                let shared = attr.filter(|_| may_share);
-                let given =
-                    shared.and_then(|attr| self.virtual_events.open(&self.session, beside, call, (bytes, &attr)));
-                if given.is_some() {
+                let shared = attr.zip(place);
+                let give =
+                    |(attr, place)| self.virtual_events.open(&self.session, beside, (call, place), (bytes, &attr));
+                if shared.and_then(give).is_some() {
                     OpenAnswer::Virtual
                 } else {
                     self.virtual_events.make_room_for_member(beside, call);

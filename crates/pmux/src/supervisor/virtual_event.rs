@@ -37,6 +37,14 @@ mod request {
     pub(super) const RESET: u32 = 0x2403;
     pub(super) const PERIOD: u32 = 0x4008_2404;
     pub(super) const ID: u32 = 0x8008_2407;
+    /// What needs an event of the kernel: `SET_OUTPUT`, `SET_FILTER`, `SET_BPF`, `PAUSE_OUTPUT`, `QUERY_BPF`, `MODIFY_ATTRIBUTES`.
+    pub(super) const OF_THE_KERNEL: [u32; 6] =
+        [0x2405, 0x4008_2406, 0x4004_2408, 0x4004_2409, 0xc008_240a, 0x4008_240b];
+
+    /// Whether it is one of events, and not of any file.
+    pub(super) const fn is_of_events(request: u32) -> bool {
+        request >> 8 & 0xff == b'$' as u32
+    }
 }
 
 /// All virtual events of a command.
@@ -91,15 +99,28 @@ impl VirtualEvents {
         &self,
         session: &Session,
         (listener, proc): (&Listener, &Proc),
-        call: &OpenCall,
+        (call, target): (&OpenCall, ServedTarget),
         (bytes, attr): (&[u8], &Attr),
     ) -> Option<()> {
-        let target = ServedTarget::Cpu(cpu_of(call).filter(|_| may_be_virtual(session, attr))?);
-        let mut asked = canonical(attr)?;
-        // Nothing of a CPU is inherited, or bound to a program.
-        asked.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD | AttrFlags::REMOVE_ON_EXEC);
+        let mut asked = canonical(attr).filter(|_| may_be_virtual(session, attr))?;
+        match target {
+            // Nothing of a CPU is inherited, or bound to a program.
+            ServedTarget::Cpu(_) => {
+                asked.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD | AttrFlags::REMOVE_ON_EXEC);
+            }
+            _ if asked.flags.contains(AttrFlags::REMOVE_ON_EXEC) => return None,
+            // What was opened before says nothing of the rights to count what the task executes now.
+            _ => call.attempt(bytes, proc).ok()?,
+        }
         let question = ServeRequest { target, attrs: vec![asked] };
-        let group = session.serve(&Acting::default(), question, Multiplexing::Kernel).ok()?;
+        let group = session.serve(&Acting::default(), question, Multiplexing::Kernel);
+        let group = group.inspect_err(|error| {
+            if error.errno == Errno::ESRCH.raw() {
+                // Whatever is open on its number is over.
+                session.served_task_exited(call.pid);
+            }
+        });
+        let group = group.ok()?;
         let is_enabled = !attr.flags.contains(AttrFlags::DISABLED);
         if is_enabled {
             group.control(0, EventAction::Enable).ok()?;
@@ -139,6 +160,7 @@ impl VirtualEvents {
     pub(super) fn carry_out(&self, (listener, proc): (&Listener, &Proc), call: &FdCall) {
         let event = match call.action {
             FdAction::Fcntl => None,
+            FdAction::Ioctl { request, .. } if !request::is_of_events(request) => None,
             _ => self.event(proc, call.thread, call.fd),
         };
         let Some(event) = event else {
@@ -232,7 +254,8 @@ impl VirtualEvent {
                 let is_there = proc.memory(call.thread, argument, 8).is_ok_and(|bytes| bytes.len() == 8);
                 return Some(Err(if is_there { Errno::EINVAL } else { Errno::EFAULT }));
             }
-            _ => return None,
+            other if request::OF_THE_KERNEL.contains(&other) => return None,
+            _ => return Some(Err(Errno::ENOTTY)),
         };
         let done = self.group().control(0, action);
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
@@ -272,14 +295,22 @@ fn put_real(
     listener.replace(call, (thread, fd), proc, real.as_fd())
 }
 
-/// The CPU on which a virtual event counts; `None` where the arguments of the call say already that it has to be the kernel's own.
-pub(super) fn cpu_of(call: &OpenCall) -> Option<u32> {
+/// Where a virtual event counts; `None` where the arguments of the call say already that it has to be the kernel's own.
+pub(super) fn place_of(call: &OpenCall) -> Option<ServedTarget> {
     let plain = call.flags.0 & !(OpenFlags::CLOSE_ON_EXEC.0 | OpenFlags::NO_GROUP.0) == 0;
     let alone = call.group_fd == -1 || call.flags.has(OpenFlags::NO_GROUP);
-    u32::try_from(call.cpu).ok().filter(|_| call.is_64_bit && call.pid == -1 && plain && alone)
+    if !(call.is_64_bit && plain && alone) {
+        return None;
+    }
+    match (call.pid, u32::try_from(call.cpu)) {
+        (-1, Ok(cpu)) => Some(ServedTarget::Cpu(cpu)),
+        (task @ 1.., Ok(cpu)) if task != call.thread => Some(ServedTarget::TaskOnCpu(task, cpu)),
+        (task @ 1.., Err(_)) if task != call.thread && call.cpu == -1 => Some(ServedTarget::Task(task)),
+        _ => None,
+    }
 }
 
-/// Whether its attribute lets an event of a CPU be virtual, as far as it only counts.
+/// Whether its attribute lets an event be virtual, as far as it only counts.
 fn may_be_virtual(session: &Session, attr: &Attr) -> bool {
     // One that demands a counter for itself, or that a program attaches other things to.
     let demands = AttrFlags::PINNED | AttrFlags::EXCLUSIVE;
