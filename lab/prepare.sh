@@ -153,6 +153,28 @@ prepare_busybox() {
     rm -rf "$cache/new"
 }
 
+# perf with the libraries that it is linked with, all in one folder: the guest has none.
+prepare_perf() {
+    perf=$cache/perf
+    [ ! -e "$perf" ] || return 0
+    prepare_apt
+    local libraries
+    mapfile -t libraries < <(
+        apt_for_guest apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
+            --no-enhances linux-perf 2>/dev/null | grep -E '^(lib.*|zlib1g)$' | grep -Ev -- '-(stdlib|minimal|common)$' | sort -u
+    )
+    say "fetching perf (arm64)"
+    fetch '*/bin/perf* *.so *.so.*' linux-perf "${libraries[@]+"${libraries[@]}"}"
+    rm -rf "$perf.new"
+    mkdir -p "$perf.new"
+    # Names by which they are looked for are links.
+    find "$cache/new" -path '*/perl/*' -prune -o -path '*/gconv/*' -prune -o -name '*.so*' -exec cp -L {} "$perf.new/" \; 2>/dev/null
+    find "$cache/new" -name 'perf*' -path '*/bin/*' -type f -exec cp {} "$perf.new/perf" \;
+    [ -s "$perf.new/perf" ] || die "$EX_LAB" "there is no perf in linux-perf"
+    mv "$perf.new" "$perf"
+    rm -rf "$cache/new"
+}
+
 prepare_rust() {
     local libdir
     libdir=$(rustc --print target-libdir --target "$GUEST_TARGET" 2>/dev/null) || libdir=
