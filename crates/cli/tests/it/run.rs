@@ -178,6 +178,78 @@ fn perf_works_as_ever() {
     assert!(lines >= 500, "{lines}");
 }
 
+/// A static program that calls by every ABI that the machine has for it.
+const STATIC: &str = r#"
+#define _GNU_SOURCE
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void say(const char *what, long fd) {
+    long long count = 0;
+    printf("%s %ld, read %d\n", what, fd < 0 ? fd : 0, (int)read(fd, &count, sizeof count));
+}
+
+int main(void) {
+    int low = 0;
+#ifdef __x86_64__
+    low = MAP_32BIT;
+#endif
+    struct perf_event_attr *attr = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | low, -1, 0);
+    attr->type = PERF_TYPE_SOFTWARE;
+    attr->config = PERF_COUNT_SW_PAGE_FAULTS;
+    attr->size = sizeof *attr;
+    attr->exclude_kernel = 1;
+    say("itself", syscall(SYS_perf_event_open, attr, 0, -1, -1, 0));
+    say("a CPU", syscall(SYS_perf_event_open, attr, -1, 0, -1, 0));
+#ifdef __x86_64__
+    int fd;
+    __asm__ volatile("int $0x80" : "=a"(fd) : "a"(336), "b"(attr), "c"(0), "d"(-1), "S"(-1), "D"(0) : "memory");
+    say("itself, 32 bits", fd);
+    __asm__ volatile("int $0x80" : "=a"(fd) : "a"(336), "b"(16), "c"(0), "d"(-1), "S"(-1), "D"(0) : "memory");
+    say("a bad address, 32 bits", fd);
+#endif
+}
+"#;
+
+/// Programs that were not written for this do under supervision what they do without.
+#[test]
+fn programs_of_others_work_as_ever() {
+    skip_unless!(kernel());
+    let both = |words: &[&str], keep: fn(&str) -> bool| {
+        let lines = |ran: crate::common::CommandResult| {
+            let (status, text) = (ran.code(), format!("{}{}", ran.text(), ran.err));
+            (status, text.lines().filter(|line| keep(line)).map(str::to_owned).collect::<Vec<_>>())
+        };
+        let plain = lines(start(words[0], &words[1..]).run());
+        assert_eq!(lines(run(&[], words.iter().map(OsString::from).collect()).run()), plain, "{words:?}");
+        assert!(!plain.1.is_empty(), "{words:?}");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    if program("cc") {
+        let [source, built] = ["static.c", "static"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+        fs::write(&source, STATIC).unwrap();
+        // Not every machine has the libraries for that.
+        if start("cc", ["-static", "-o", &built, &source]).run().code() == 0 {
+            both(&[&built], |_| true);
+        }
+    }
+    if program("papi_command_line") {
+        both(&["papi_command_line", "perf::PAGE-FAULTS", "perf::NOTHING"], |line| line.contains("added"));
+    }
+    if root() && program("bpftrace") {
+        let script = "software:page-faults:1 { @ = count(); } interval:ms:300 { exit(); }";
+        both(&["bpftrace", "-e", script], |line| line.contains("Attaching"));
+    }
+    if perf() {
+        both(&["perf", "test", "Software clock"], |line| line.contains("Software clock"));
+        both(&["perf", "bench", "syscall", "basic", "-l", "1000"], |line| line.contains("Executed"));
+    }
+}
+
 /// Calls with whatever arguments fail or succeed as they do without a supervisor.
 const RAW: &str = r#"
 import ctypes, mmap, os, random, struct, sys

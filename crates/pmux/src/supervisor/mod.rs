@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::refusal::Refusal;
 use crate::server_api::ServedTarget;
 use crate::session::Session;
-use pmux_abi::attr::Attr;
 pub use pmux_abi::attr::Sampling;
+use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{GroupRole, TargetKind, Whose};
 use pmux_linux::procfs::{Proc, ProcError, Status};
@@ -275,12 +275,21 @@ impl Supervisor {
             thread: call.thread,
             command,
             // The names of tracepoints are many files.
-            event: attr.filter(|_| explains).map(|attr| self.session.describe(&attr)).unwrap_or_default(),
+            event: attr.filter(|_| explains).map(|attr| self.describe(attr, call)).unwrap_or_default(),
             sampling: attr.map_or(Sampling::None, |attr| attr.sampling),
             target: target_of(call),
             is_member: is_member(call),
             answer,
         })
+    }
+
+    /// The event as it would be written on a command line.
+    fn describe(&self, mut attr: Attr, call: &OpenCall) -> String {
+        if matches!(target_of(call), OpenTarget::Cpu(_)) {
+            // No task inherits it.
+            attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD);
+        }
+        self.session.describe(&attr)
     }
 
     /// What the kernel will say.
