@@ -11,9 +11,10 @@
 //!
 //! Source: `seccomp_unotify(2)`, `kernel/seccomp.c`.
 
-use crate::procfs::{Proc, ProcError};
+use crate::procfs::Proc;
 use crate::sys::seccomp::{self, Notification, VIRTUAL_FDS, is_about_fd};
 use crate::sys::{self, Errno, PollEntry, perf};
+use pmux_abi::attr::Attr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
+    proc: Proc,
     /// Held while a number is chosen for a file, and the caller's limit is not what it was.
     giving: Mutex<()>,
 }
@@ -72,21 +74,32 @@ pub enum FdAction {
     Other,
 }
 
-/// A call by its number, for its answer.
+/// A call that waits for its answer.
 pub trait Waiting {
-    /// The number.
+    /// Its number.
     fn id(&self) -> u64;
+
+    /// The thread that calls, as this process's PID namespace numbers it; 0 where it can't be seen from there.
+    fn thread(&self) -> i32;
 }
 
 impl Waiting for OpenCall {
     fn id(&self) -> u64 {
         self.id
     }
+
+    fn thread(&self) -> i32 {
+        self.thread
+    }
 }
 
 impl Waiting for FdCall {
     fn id(&self) -> u64 {
         self.id
+    }
+
+    fn thread(&self) -> i32 {
+        self.thread
     }
 }
 
@@ -133,7 +146,7 @@ impl OpenFlags {
 impl Listener {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         seccomp::take_turns(fd.as_fd());
-        Self { fd, giving: Mutex::new(()) }
+        Self { fd, proc: Proc::system(), giving: Mutex::new(()) }
     }
 
     /// Waits for the next call; `None` when the last task under the filter has ended. One thread at a time.
@@ -189,9 +202,9 @@ impl Listener {
     /// # Errors
     /// `EMFILE` where the caller may not have such a number, or has so many files open that one of its own might come to have it;
     /// `EPERM`, `ESRCH` where it may not be looked into, or has ended; `ENOENT` where the call doesn't wait any more.
-    pub fn give(&self, call: &OpenCall, proc: &Proc, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+    pub fn give(&self, call: &OpenCall, file: BorrowedFd<'_>) -> Result<i32, Errno> {
         let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = proc.open_files(call.thread).map_err(|_| Errno::ESRCH)?;
+        let open = self.proc.open_files(call.thread).map_err(|_| Errno::ESRCH)?;
         let own = open.iter().filter(|number| !VIRTUAL_FDS.contains(number)).count();
         // Numbers are given from the lowest on: with few files open it will be long before one of the caller's own is as high.
         if own > VIRTUAL_FDS.start as usize / 2 {
@@ -199,11 +212,12 @@ impl Listener {
         }
         let number = VIRTUAL_FDS.into_iter().find(|number| !open.contains(number)).ok_or(Errno::EMFILE)?;
         let closes = call.flags.has(OpenFlags::CLOSE_ON_EXEC);
-        self.put(call.id, call.thread, file, number, closes).map(|()| number.cast_signed())
+        self.put(call, file, number, closes).map(|()| number.cast_signed())
     }
 
     /// Puts a file under a number of a caller, which may be above its limit: that is about the numbers that it chooses itself.
-    fn put(&self, id: u64, thread: i32, file: BorrowedFd<'_>, number: u32, closes: bool) -> Result<(), Errno> {
+    fn put(&self, call: &impl Waiting, file: BorrowedFd<'_>, number: u32, closes: bool) -> Result<(), Errno> {
+        let (id, thread) = (call.id(), call.thread());
         let limits = sys::file_limits_of(thread, None)?;
         let needed = u64::from(number) + 1;
         if limits.hard < needed {
@@ -218,20 +232,44 @@ impl Listener {
         added
     }
 
-    /// Puts another file in the place of a descriptor of a thread, during a call of it.
+    /// Puts another file in the place of a descriptor of a caller.
     ///
     /// # Errors
     /// As [`Listener::give`].
-    pub fn replace(
-        &self,
-        call: &impl Waiting,
-        (thread, fd): (i32, i32),
-        proc: &Proc,
-        file: BorrowedFd<'_>,
-    ) -> Result<(), Errno> {
+    pub fn replace(&self, call: &impl Waiting, fd: i32, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
         let number = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
-        self.put(call.id(), thread, file, number, proc.closes_on_exec(thread, number))
+        self.put(call, file, number, self.proc.closes_on_exec(call.thread(), number))
+    }
+
+    /// Where processes are looked up.
+    #[must_use]
+    pub fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
+    /// The device and the inode of a file that a caller has open; `None` where it has none of that number.
+    #[must_use]
+    pub fn open_file(&self, call: &impl Waiting, fd: i32) -> Option<(u64, u64)> {
+        self.proc.open_file(call.thread(), fd)
+    }
+
+    /// Writes to the memory of a caller, as the kernel would for it.
+    ///
+    /// # Errors
+    /// `EFAULT` where it may not be written; `ENOENT` where the call doesn't wait any more; `EPERM` for a caller that may not be looked into.
+    pub fn write(&self, call: &impl Waiting, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        // The memory is that of the thread of this number, which is the caller as long as the call waits.
+        if !self.still_waits(call) {
+            return Err(Errno::ENOENT);
+        }
+        sys::write_memory(call.thread(), address, bytes)
+    }
+
+    /// Whether so many bytes of a caller's memory can be read.
+    #[must_use]
+    pub fn is_readable(&self, call: &impl Waiting, address: u64, bytes: usize) -> bool {
+        sys::read_memory(call.thread(), address, &mut vec![0; bytes]) == Ok(bytes)
     }
 }
 
@@ -304,7 +342,9 @@ pub enum NoAttr {
     /// Its size can't be that of an attribute. The kernel answers `E2BIG`.
     Size(u32),
     /// The caller's memory can't be read.
-    Memory(ProcError),
+    ///
+    /// `EFAULT` where there is none, as the kernel answers; others where this process may not look there.
+    Memory(Errno),
 }
 
 impl Call {
@@ -344,18 +384,30 @@ impl OpenCall {
     ///
     /// # Errors
     /// [`NoAttr`]; as long as the call waits ([`Listener::still_waits`]), it is about its caller.
-    pub fn attr_bytes(&self, proc: &Proc) -> Result<Vec<u8>, NoAttr> {
-        let read = |bytes| proc.memory(self.thread, self.attr_address, bytes).map_err(NoAttr::Memory);
-        let head = read(8)?;
-        let stated = head.get(4..8).and_then(|size| size.try_into().ok()).map_or(0, u32::from_ne_bytes);
+    pub fn attr_bytes(&self) -> Result<Vec<u8>, NoAttr> {
+        let read = |bytes: usize| {
+            let mut room = vec![0; bytes];
+            let read = sys::read_memory(self.thread, self.attr_address, &mut room).map_err(NoAttr::Memory)?;
+            room.truncate(read);
+            Ok(room)
+        };
+        // Most are not longer.
+        let mut bytes = read(Attr::MAX_SIZE)?;
+        let stated = bytes.get(4..8).and_then(|size| size.try_into().ok()).map(u32::from_ne_bytes);
         // What a size of 0 means, and what the kernel takes at most: a page.
-        let size = if stated == 0 { FIRST_ATTR_BYTES } else { stated };
-        if !(FIRST_ATTR_BYTES..=MOST_ATTR_BYTES).contains(&size) {
-            return Err(NoAttr::Size(size));
+        let size = match stated.ok_or(NoAttr::Memory(Errno::EFAULT))? {
+            0 => FIRST_ATTR_BYTES,
+            stated @ FIRST_ATTR_BYTES..=MOST_ATTR_BYTES => stated,
+            other => return Err(NoAttr::Size(other)),
+        };
+        if size as usize > Attr::MAX_SIZE {
+            bytes = read(size as usize)?;
         }
-        let mut bytes = read(size as usize)?;
-        // Fewer are mapped: the kernel can't read the rest either, which no attribute needs.
-        bytes.resize(size as usize, 0);
+        // The kernel reads as many, too.
+        if bytes.len() < size as usize {
+            return Err(NoAttr::Memory(Errno::EFAULT));
+        }
+        bytes.truncate(size as usize);
         Ok(bytes)
     }
 

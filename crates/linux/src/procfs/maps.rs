@@ -266,18 +266,6 @@ impl Proc {
         buffer.truncate(read);
         Ok(buffer)
     }
-
-    /// Writes to memory of a process through `/proc/PID/mem`: all of `bytes`.
-    ///
-    /// # Errors
-    /// As [`Proc::memory`].
-    pub fn write_memory(&self, pid: i32, address: u64, bytes: &[u8]) -> Result<(), ProcError> {
-        use std::os::unix::fs::FileExt;
-        let path = self.task_path(pid, "mem");
-        let file = File::options().write(true).open(&path);
-        let written = file.and_then(|file| file.write_all_at(bytes, address));
-        written.map_err(|error| self.task_error(pid, path, &error))
-    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub struct Child {
     /// Where it is followed: only its tracer may wait for it then, and says here what came of it.
     tracee_exit: Option<Arc<TraceeExit>>,
     pub(super) before_exec: Option<Usage>,
-    pub(super) listener: Option<Listener>,
+    pub(super) listener: Option<OwnedFd>,
 }
 
 /// How a command ended, and what it used.
@@ -83,7 +83,7 @@ impl Child {
     /// Where its calls of `perf_event_open` wait, if it was started so ([`super::PerfEvents::Supervised`]). Answered once. Without it,
     /// once dropped, they fail with `ENOSYS`.
     pub fn take_listener(&mut self) -> Option<Listener> {
-        self.listener.take()
+        self.listener.take().map(Listener::new)
     }
 
     /// A descriptor that polls as readable when the command has ended, where the kernel has such.

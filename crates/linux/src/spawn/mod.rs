@@ -20,7 +20,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::limits;
-use crate::seccomp::Listener;
 use crate::sys::{self, AccessMode, Errno, ExecPlan, ExecResult, FailedStep, Gate, Reaping};
 
 /// How a command is started.
@@ -137,7 +136,7 @@ impl HeldChild {
         match report {
             Ok(ExecResult::Gone(used, listener)) => {
                 child.before_exec = used.map(Usage::from);
-                child.listener = listener.map(Listener::new);
+                child.listener = listener;
                 Ok(child)
             }
             Ok(ExecResult::Failed(step, errno)) => {

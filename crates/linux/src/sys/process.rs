@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use super::{Errno, check, uninterrupted};
+use super::{Errno, check, check_size, uninterrupted};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
@@ -104,6 +104,28 @@ pub(crate) fn has_exited(pid: i32) -> Result<bool, Errno> {
         Err(Errno::ECHILD) => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Reads memory of a process as the process itself might: at most so many bytes, fewer where less is there. It waits for as long as a page
+/// takes to be filled.
+///
+/// Errors: `EFAULT` where nothing can be read; `ESRCH`; `EPERM` for a process that may not be traced.
+pub(crate) fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: into.len() };
+    // SAFETY: (1) `local` is writable for its length. (2) The other address is looked up in the other process only.
+    check_size(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) })
+}
+
+/// The same in the other direction: all of `bytes`, or an error.
+///
+/// Errors: as [`read_memory`].
+pub(crate) fn write_memory(pid: i32, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
+    // SAFETY: (1) `local` is readable for its length, and only read. (2) As in `read_memory`.
+    let written = check_size(unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) })?;
+    if written == bytes.len() { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
 /// Whether a process has this thread, also one that may not be signalled. Sends nothing.

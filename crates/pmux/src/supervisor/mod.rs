@@ -18,7 +18,7 @@ pub use pmux_abi::attr::Sampling;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{GroupRole, TargetKind, Whose};
-use pmux_linux::procfs::{Proc, ProcError, Status};
+use pmux_linux::procfs::Status;
 pub use pmux_linux::seccomp::{Call, FdCall, Handover, OpenCall};
 use pmux_linux::seccomp::{Listener, NoAttr, OpenFlags};
 use pmux_linux::spawn::{ExitedChild, PerfEvents};
@@ -37,7 +37,6 @@ const PERFMON: u64 = 1 << 38;
 /// It polls as readable when a call waits, and as hung up when the command and all its descendants have ended.
 pub struct Supervisor {
     listener: Listener,
-    proc: Proc,
     session: Session,
     answers: Answers,
     virtual_events: VirtualEvents,
@@ -170,7 +169,7 @@ impl Supervisor {
         let virtual_events = VirtualEvents::new().map_err(Error::Wait)?;
         // Without it, events that children inherit are not shared.
         let _ = session.note_forks();
-        Ok(Self { listener, proc: Proc::system(), session: session.clone(), answers, virtual_events })
+        Ok(Self { listener, session: session.clone(), answers, virtual_events })
     }
 
     /// What has to answer the calls of a container, whose runtime has passed the listener at this place among its files. With
@@ -206,7 +205,7 @@ impl Supervisor {
 
     /// Answers a call about a descriptor of a virtual event; any other one goes on.
     pub fn carry_out(&self, call: &FdCall) {
-        self.virtual_events.carry_out((&self.listener, &self.proc), call);
+        self.virtual_events.carry_out(&self.listener, call);
     }
 
     /// Readable when [`Supervisor::close_unused`] has something to do.
@@ -229,40 +228,40 @@ impl Supervisor {
     /// depends.
     #[must_use]
     pub fn open(&self, call: &OpenCall, explains: bool) -> Option<OpenAttempt> {
-        let beside = (&self.listener, &self.proc);
+        let (listener, proc) = (&self.listener, self.listener.proc());
         let place = place_of(call).filter(|_| self.answers == Answers::Virtual);
         if place.is_none() && !explains {
-            self.virtual_events.make_room_for_member(beside, call);
+            self.virtual_events.make_room_for_member(listener, call);
             return None;
         }
-        let bytes = call.attr_bytes(&self.proc);
-        let status = self.proc.status(call.thread);
-        let command = self.proc.comm(call.thread).unwrap_or_default();
+        let bytes = call.attr_bytes();
+        let status = proc.status(call.thread);
+        let command = proc.comm(call.thread).unwrap_or_default();
         let own_rights = self.has_our_rights(call.thread, status.as_ref().ok());
         let place = place.filter(|place| match *place {
             // The rights of a thread are changed by that thread only, and it waits.
             ServedTarget::Cpu(_) => own_rights.is_ok() || self.may_count_cpus(call.thread, status.as_ref().ok()),
             // What counts itself reads often.
-            _ => own_rights.is_ok() && self.proc.process_of(call.pid).ok() != status.as_ref().ok().map(|of| of.process),
+            _ => own_rights.is_ok() && proc.process_of(call.pid).ok() != status.as_ref().ok().map(|of| of.process),
         });
         // All of that is about the caller, if it waits until now.
-        if !self.listener.still_waits(call) {
+        if !listener.still_waits(call) {
             return None;
         }
         let process = status.as_ref().map_or(call.thread, |status| status.process);
         let attr = bytes.as_ref().ok().and_then(|bytes| Attr::decode(bytes).ok());
         let answer = match (own_rights, &bytes) {
             (_, Err(NoAttr::Size(size))) => OpenAnswer::Refused(Refusal::of_size(*size)),
-            (_, Err(NoAttr::Memory(ProcError::Io { .. }))) => OpenAnswer::Refused(Refusal::of_address()),
-            (_, Err(NoAttr::Memory(error))) => OpenAnswer::Untold(error.to_string()),
+            (_, Err(NoAttr::Memory(Errno::EFAULT))) => OpenAnswer::Refused(Refusal::of_address()),
+            (_, Err(NoAttr::Memory(errno))) => OpenAnswer::Untold(format!("its memory can't be read: {errno}")),
             (own_rights, Ok(bytes)) => {
                 let shared = attr.zip(place);
                 let give =
-                    |(attr, place)| self.virtual_events.open(&self.session, beside, (call, place), (bytes, &attr));
+                    |(attr, place)| self.virtual_events.open(&self.session, listener, (call, place), (bytes, &attr));
                 if shared.and_then(give).is_some() {
                     OpenAnswer::Virtual
                 } else {
-                    self.virtual_events.make_room_for_member(beside, call);
+                    self.virtual_events.make_room_for_member(listener, call);
                     match own_rights {
                         Ok(()) => self.own(call, process, (bytes, attr), explains),
                         Err(why) => OpenAnswer::Untold(why),
@@ -300,7 +299,7 @@ impl Supervisor {
         if attr.is_some_and(|attr| self.session.is_probe(attr.kind)) {
             return OpenAnswer::Untold("it names its probe in its own memory".to_owned());
         }
-        match call.attempt(bytes, &self.proc) {
+        match call.attempt(bytes, self.listener.proc()) {
             Ok(()) => OpenAnswer::Own,
             Err(errno) => OpenAnswer::Refused(self.refusal(call, process, attr, errno)),
         }
@@ -308,7 +307,7 @@ impl Supervisor {
 
     /// Whether the kernel decides about this process as about a caller; the reason why not.
     fn has_our_rights(&self, thread: i32, status: Option<&Status>) -> Result<(), String> {
-        let (Some(theirs), Ok(ours)) = (status, self.proc.own_status()) else {
+        let (Some(theirs), Ok(ours)) = (status, self.listener.proc().own_status()) else {
             return Err("its rights can't be read".to_owned());
         };
         let own = std::process::id().cast_signed();
@@ -342,7 +341,7 @@ impl Supervisor {
     fn refusal(&self, call: &OpenCall, process: i32, attr: Option<Attr>, errno: Errno) -> Refusal {
         let target = match target_of(call) {
             OpenTarget::Caller { .. } => TargetKind::Task(Whose::Own),
-            OpenTarget::Task { task, .. } if self.proc.process_of(task).is_ok_and(|of| of == process) => {
+            OpenTarget::Task { task, .. } if self.listener.proc().process_of(task).is_ok_and(|of| of == process) => {
                 TargetKind::Task(Whose::Own)
             }
             OpenTarget::Task { .. } => TargetKind::Task(Whose::Other),

@@ -17,7 +17,6 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, sw};
 use pmux_abi::read::{ReadLayout, ReadMember, ReadValues};
 use pmux_engine::pmu::share_key::canonical;
 use pmux_linux::Errno;
-use pmux_linux::procfs::Proc;
 use pmux_linux::seccomp::{FdAction, FdCall, Listener, OpenCall, OpenFlags, Waiting};
 use pmux_linux::shared::poll::{Interest, Poll, Token};
 use std::collections::HashMap;
@@ -98,7 +97,7 @@ impl VirtualEvents {
     pub(super) fn open(
         &self,
         session: &Session,
-        (listener, proc): (&Listener, &Proc),
+        listener: &Listener,
         (call, target): (&OpenCall, ServedTarget),
         (bytes, attr): (&[u8], &Attr),
     ) -> Option<()> {
@@ -110,7 +109,7 @@ impl VirtualEvents {
             }
             _ if asked.flags.contains(AttrFlags::REMOVE_ON_EXEC) => return None,
             // What was opened before says nothing of the rights to count what the task executes now.
-            _ => call.attempt(bytes, proc).ok()?,
+            _ => call.attempt(bytes, listener.proc()).ok()?,
         }
         let question = ServeRequest { target, attrs: vec![asked] };
         let group = session.serve(&Acting::default(), question, Multiplexing::Kernel);
@@ -142,7 +141,7 @@ impl VirtualEvents {
             _ours: ours,
         };
         self.by_inode().insert(inode, Arc::new(event));
-        match listener.give(call, proc, theirs.as_fd()) {
+        match listener.give(call, theirs.as_fd()) {
             Ok(number) => {
                 listener.answer(call, Ok(i64::from(number)));
                 Some(())
@@ -157,11 +156,11 @@ impl VirtualEvents {
     }
 
     /// Answers a call about a descriptor that may be a virtual event's.
-    pub(super) fn carry_out(&self, (listener, proc): (&Listener, &Proc), call: &FdCall) {
+    pub(super) fn carry_out(&self, listener: &Listener, call: &FdCall) {
         let event = match call.action {
             FdAction::Fcntl => None,
             FdAction::Ioctl { request, .. } if !request::is_of_events(request) => None,
-            _ => self.event(proc, call.thread, call.fd),
+            _ => self.event(listener, call, call.fd),
         };
         let Some(event) = event else {
             // The caller's own file.
@@ -169,30 +168,30 @@ impl VirtualEvents {
             return;
         };
         let answer = match call.action {
-            FdAction::Read { address, bytes } => event.read((listener, proc), call, address, bytes),
-            FdAction::Ioctl { request, argument } => match event.control((listener, proc), call, request, argument) {
+            FdAction::Read { address, bytes } => event.read(listener, call, address, bytes),
+            FdAction::Ioctl { request, argument } => match event.control(listener, call, request, argument) {
                 Some(answer) => answer,
-                None => return replace((listener, proc), call, (call.thread, call.fd), &event),
+                None => return replace(listener, call, &event),
             },
             FdAction::Fcntl | FdAction::Other => {
-                return replace((listener, proc), call, (call.thread, call.fd), &event);
+                return replace(listener, call, &event);
             }
         };
         listener.answer(call, answer);
     }
 
     /// Puts an event of the kernel in the place of the leader of the group that an open is to join, if that is virtual.
-    pub(super) fn make_room_for_member(&self, (listener, proc): (&Listener, &Proc), call: &OpenCall) {
+    pub(super) fn make_room_for_member(&self, listener: &Listener, call: &OpenCall) {
         if call.group_fd >= 0
-            && let Some(leader) = self.event(proc, call.thread, call.group_fd)
+            && let Some(leader) = self.event(listener, call, call.group_fd)
         {
             // Where it fails, the kernel refuses the open.
-            let _ = put_real((listener, proc), call, (call.thread, call.group_fd), &leader);
+            let _ = put_real(listener, call, call.group_fd, &leader);
         }
     }
 
-    fn event(&self, proc: &Proc, thread: i32, fd: i32) -> Option<Arc<VirtualEvent>> {
-        let (device, inode) = proc.open_file(thread, fd)?;
+    fn event(&self, listener: &Listener, call: &impl Waiting, fd: i32) -> Option<Arc<VirtualEvent>> {
+        let (device, inode) = listener.open_file(call, fd)?;
         self.by_inode().get(&inode).filter(|event| event.device == device).cloned()
     }
 
@@ -207,13 +206,7 @@ impl VirtualEvent {
     }
 
     /// What `read(2)` returns; the values are written to the caller's memory.
-    fn read(
-        &self,
-        (listener, proc): (&Listener, &Proc),
-        call: &FdCall,
-        address: u64,
-        bytes: u64,
-    ) -> Result<i64, Errno> {
+    fn read(&self, listener: &Listener, call: &FdCall, address: u64, bytes: u64) -> Result<i64, Errno> {
         let size = self.layout.size(1);
         if bytes < size as u64 {
             return Err(Errno::ENOSPC);
@@ -229,29 +222,23 @@ impl VirtualEvent {
         let mut room = [0; 64];
         let written = self.layout.encode(&values, &mut room).and_then(|bytes| room.get(..bytes));
         let written = written.ok_or(Errno::EIO)?;
-        self.write((listener, proc), call, address, written).map(|()| written.len() as i64)
+        listener.write(call, address, written).map(|()| written.len() as i64)
     }
 
     /// What `ioctl(2)` returns; `None` where only an event of the kernel can do it.
-    fn control(
-        &self,
-        (listener, proc): (&Listener, &Proc),
-        call: &FdCall,
-        request: u32,
-        argument: u64,
-    ) -> Option<Result<i64, Errno>> {
+    fn control(&self, listener: &Listener, call: &FdCall, request: u32, argument: u64) -> Option<Result<i64, Errno>> {
         let (action, is_enabled) = match request {
             request::ENABLE => (EventAction::Enable, true),
             request::DISABLE => (EventAction::Disable, false),
             request::RESET => (EventAction::Reset, self.is_enabled.load(Ordering::Relaxed)),
             request::ID => {
-                let written = self.write((listener, proc), call, argument, &self.id.to_ne_bytes());
+                let written = listener.write(call, argument, &self.id.to_ne_bytes());
                 return Some(written.map(|()| 0));
             }
             // They are about samples, of which it takes none.
             request::REFRESH => return Some(Err(Errno::EINVAL)),
             request::PERIOD => {
-                let is_there = proc.memory(call.thread, argument, 8).is_ok_and(|bytes| bytes.len() == 8);
+                let is_there = listener.is_readable(call, argument, 8);
                 return Some(Err(if is_there { Errno::EINVAL } else { Errno::EFAULT }));
             }
             other if request::OF_THE_KERNEL.contains(&other) => return None,
@@ -261,38 +248,20 @@ impl VirtualEvent {
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
         Some(done.map(|()| 0).map_err(|error| Errno::from_raw(error.errno)))
     }
-
-    fn write(
-        &self,
-        (listener, proc): (&Listener, &Proc),
-        call: &FdCall,
-        address: u64,
-        bytes: &[u8],
-    ) -> Result<(), Errno> {
-        // The memory is that of the thread of this number, which is the caller as long as the call waits.
-        match listener.still_waits(call) {
-            true => proc.write_memory(call.thread, address, bytes).map_err(|_| Errno::EFAULT),
-            false => Err(Errno::ENOENT),
-        }
-    }
 }
 
 /// Replaces a virtual event by one of the kernel, and lets the call go on with that. What it had counted is lost with it.
-fn replace(beside: (&Listener, &Proc), call: &FdCall, at: (i32, i32), event: &VirtualEvent) {
-    match put_real(beside, call, at, event) {
-        Ok(()) => _ = beside.0.go_on(call),
-        Err(errno) => beside.0.answer(call, Err(errno)),
+fn replace(listener: &Listener, call: &FdCall, event: &VirtualEvent) {
+    match put_real(listener, call, call.fd, event) {
+        Ok(()) => _ = listener.go_on(call),
+        Err(errno) => listener.answer(call, Err(errno)),
     }
 }
 
-fn put_real(
-    (listener, proc): (&Listener, &Proc),
-    call: &impl Waiting,
-    (thread, fd): (i32, i32),
-    event: &VirtualEvent,
-) -> Result<(), Errno> {
-    let real = event.call.open_real(&event.attr, event.is_enabled.load(Ordering::Relaxed), proc)?;
-    listener.replace(call, (thread, fd), proc, real.as_fd())
+fn put_real(listener: &Listener, call: &impl Waiting, fd: i32, event: &VirtualEvent) -> Result<(), Errno> {
+    let is_enabled = event.is_enabled.load(Ordering::Relaxed);
+    let real = event.call.open_real(&event.attr, is_enabled, listener.proc())?;
+    listener.replace(call, fd, real.as_fd())
 }
 
 /// Where a virtual event counts; `None` where the arguments of the call say already that it has to be the kernel's own.
