@@ -15,6 +15,7 @@
 pub mod affinity;
 pub mod bench_threads;
 pub mod bpf;
+mod btf;
 pub mod build_id;
 pub mod capacity;
 pub mod catalog;

@@ -157,7 +157,7 @@ pub use pmux_engine::engine::{Census, Disagreements};
 pub use pmux_engine::system_wide::CpuCoverage;
 pub use pmux_engine::{Count, CpuId, Estimate, Nanos, Sharing};
 pub use pmux_linux::capacity::EventCapacity;
-pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
+pub use pmux_linux::capacity::holders::{Holder, holders, survey as holders_and_unseen, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError, CpuSource};
 pub use pmux_linux::diagnose::ReasonKind;
 pub use pmux_linux::execs::{Exec, Execs};

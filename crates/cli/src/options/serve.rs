@@ -65,6 +65,10 @@ pub(crate) struct StatusOptions {
     #[arg(short, long = "json")]
     pub(crate) json: bool,
 
+    /// Also list the other processes of the machine that hold events of the kernel, without the service
+    #[arg(long)]
+    pub(crate) others: bool,
+
     /// Print it again and again, every second or every so many seconds
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600))]

@@ -2,8 +2,11 @@
 //!
 //! **Invariant:** a pure function from what the service said to text. What is missing there is left out here.
 
+mod others;
+
 use crate::stderr::visible;
 use crate::style::{Color, Ink, Style};
+pub(super) use others::survey;
 use pmux::CpuList;
 use pmux::units::bytes_text;
 use serde_json::Value;
@@ -36,12 +39,16 @@ pub(crate) fn screen(status: &Value, style: Style, lines: usize) -> String {
 
 fn page_of(status: &Value, style: Style, most_lines: usize) -> String {
     let mut page = StatusPage { out: String::new(), style, most_lines };
-    page.head(status);
-    page.clients(status);
-    page.questions(status);
-    page.counters(status);
-    page.records(status);
-    page.recorders(status);
+    let has_service = !status["service"].is_null() || status["others"].is_null();
+    if has_service {
+        page.head(status);
+        page.clients(status);
+        page.questions(status);
+        page.counters(status);
+        page.records(status);
+        page.recorders(status);
+    }
+    page.others(&status["others"]);
     page.out
 }
 
@@ -102,7 +109,9 @@ impl StatusPage {
     }
 
     fn title(&mut self, text: &str) {
-        self.out.push('\n');
+        if !self.out.is_empty() {
+            self.out.push('\n');
+        }
         self.paint(Ink::Strong, text);
         self.out.push('\n');
     }

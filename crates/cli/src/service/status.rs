@@ -2,17 +2,17 @@
 //!
 //! **Invariant:** it shows what the service says. What came over the socket reaches the terminal without control characters.
 
-use super::page::{holds, page, screen};
+use super::page::{holds, page, screen, survey};
 use crate::foreground::end_by_signals;
 use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
-use crate::stderr::report_error;
+use crate::stderr::{report_error, write_stderr};
 use crate::style::Style;
 use pmux::server_api::shared::client::{AskError, Service, SocketPath};
 use pmux::server_api::shared::wire::Detail;
 use pmux_ui::text::in_locale;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
@@ -41,15 +41,30 @@ pub(crate) fn breakpoint_holders() -> Vec<String> {
 
 fn show(options: &StatusOptions) -> Result<u8, String> {
     let place = options.socket.as_ref().map_or_else(SocketPath::of_environment, |path| SocketPath::Named(path.clone()));
-    let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
+    let service = match Service::connect(place, PATIENCE) {
+        Ok(service) => Some(service),
+        // What others hold is there all the same.
+        Err(error) if options.others => {
+            write_stderr(&format!("pmux: {error}"));
+            None
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let look = || -> Result<Value, String> {
+        let mut status = service.as_ref().map_or_else(|| Ok(json!({})), ask)?;
+        if options.others {
+            status["others"] = survey(status["service"]["process"].as_i64());
+        }
+        Ok(status)
+    };
     let style = Style::of_stdout(options.color);
-    let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
+    let Some(seconds) = options.watch else { return Ok(print(&text(options, &look()?, style))) };
     end_by_signals().map_err(|error| format!("signals can't be received: {error}"))?;
     let mut next = Instant::now();
     loop {
         // It may have another size by now.
         let lines = terminal_size::terminal_size_of(io::stdout()).map(|(_, lines)| usize::from(lines.0));
-        let out = match (lines.filter(|_| !options.json), ask(&service)) {
+        let out = match (lines.filter(|_| !options.json), look()) {
             (Some(lines), Ok(status)) => {
                 in_locale(&screen(&status, Style::of_stdout(options.color), lines)).into_owned()
             }

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn competing_counters_are_named() {
-        let holder = |pid| Holder { pid, command: "perf".to_owned() };
+        let holder = |pid| Holder { pid, command: "perf".to_owned(), events: vec![3] };
         let note = cause(&[seven()], &[holder(7), holder(8)], true);
         assert!(note.text.ends_with("of cores only 5 events at once instead of 7 were on in the end"), "{}", note.text);
         assert!(note.help[0].contains("nmi_watchdog=0"));

@@ -500,3 +500,36 @@ fn the_units_of_systemd_are_right() {
     let ours: Vec<_> = said.lines().filter(|line| line.contains("pmux")).collect();
     assert!(ours.is_empty(), "{said}");
 }
+
+/// Those that know nothing of the service, with what they count where that may be looked at.
+#[test]
+fn others_that_hold_events_are_listed() {
+    let Some(service) = Service::of_kernel("") else { return };
+    let sync_dir = SyncDir::new();
+    let words = role::words(&format!("opens-later:{}", sync_dir.text("")));
+    let holder = common::start(&words[0], &words[1..]).spawn();
+    let process = sync_dir.arrived_pid();
+    let others = |socket: &std::path::Path| {
+        let ran = pmux(["status", "--others", "-j", "--socket"]).args([socket]).run().good();
+        let status: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+        let own = i64::from(service.pid());
+        let all = status["others"]["list"].as_array().unwrap().clone();
+        assert!(all.iter().all(|other| status["service"].is_null() || other["process"] != own), "{status}");
+        let held = all.into_iter().find(|other| other["process"] == process).unwrap_or_else(|| panic!("{status}"));
+        assert_eq!(held["events"], 1, "{status}");
+        if let Some(counts) = held["counts"].as_array() {
+            assert_eq!((&counts[0]["event"], &counts[0]["cpus"]), (&"page-faults:u".into(), &serde_json::Value::Null));
+            assert!(std::path::Path::new(&format!("/proc/{process}/task/{}", counts[0]["task"])).exists(), "{status}");
+        }
+    };
+    others(&service.socket());
+    // They are there without a service as well.
+    others(&service.folder().join("none"));
+    pmux(["status", "--others", "--socket"])
+        .args([service.folder().join("none")])
+        .run()
+        .good()
+        .says(&["no sharing service"]);
+    sync_dir.post("go");
+    holder.wait();
+}

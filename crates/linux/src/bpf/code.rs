@@ -141,6 +141,8 @@ pub enum Helper {
     PerfEventOutput,
     /// `(map, flags or CPU, *counts, 24)`: count, time enabled, time running of such an event.
     PerfEventReadValue,
+    /// `()`: the address of the task's structure.
+    GetCurrentTask,
     /// `()`: the id of the task's cgroup.
     GetCurrentCgroupId,
     /// `(*into, bytes, address)`: 0, or an error; from the memory of the task.
@@ -161,6 +163,7 @@ impl Helper {
             Self::GetSmpProcessorId => 8,
             Self::GetCurrentPidTgid => 14,
             Self::PerfEventOutput => 25,
+            Self::GetCurrentTask => 35,
             Self::PerfEventReadValue => 55,
             Self::GetCurrentCgroupId => 80,
             Self::ProbeReadUser => 112,

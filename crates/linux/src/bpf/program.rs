@@ -131,7 +131,15 @@ impl Program {
     /// # Errors
     /// `ENXIO` where the CPU is offline; `EINVAL` for another program, and on older kernels.
     pub fn run_on(&self, cpu: u32) -> Result<u32, Errno> {
-        sys::bpf::run_on(self.fd.as_fd(), cpu)
+        sys::bpf::run(self.fd.as_fd(), Some(cpu))
+    }
+
+    /// Runs such a program once, as the task that calls. Answers what the program answered. Since Linux 5.10.
+    ///
+    /// # Errors
+    /// `EINVAL` for another program, and on older kernels.
+    pub fn run(&self) -> Result<u32, Errno> {
+        sys::bpf::run(self.fd.as_fd(), None)
     }
 }
 

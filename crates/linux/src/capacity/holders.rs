@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
-const EVENT: &str = "anon_inode:[perf_event]";
+pub(super) const EVENT: &str = "anon_inode:[perf_event]";
 
 /// A process that has events open.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,30 +19,44 @@ pub struct Holder {
     pub pid: i32,
     /// Its name.
     pub command: String,
+    /// The descriptors of its events.
+    pub events: Vec<i32>,
 }
 
 /// The other processes that have events open, as far as this user may see that.
 #[must_use]
 pub fn holders() -> Vec<Holder> {
-    holders_in(Path::new("/proc"), std::process::id())
+    survey().0
 }
 
-fn holders_in(proc: &Path, own: u32) -> Vec<Holder> {
-    let numbers = fs::read_dir(proc).into_iter().flatten().flatten();
-    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).filter(|&pid| pid != own);
-    let holds = |&pid: &u32| {
-        let files = fs::read_dir(proc.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.as_os_str() == EVENT)
-    };
-    let mut found: Vec<Holder> = pids
-        .filter(holds)
-        .filter_map(|pid| {
-            let command = fs::read_to_string(proc.join(format!("{pid}/comm"))).unwrap_or_default();
-            Some(Holder { pid: i32::try_from(pid).ok()?, command: command.trim_end().to_owned() })
-        })
-        .collect();
+/// The same, and how many processes this user may not look into.
+#[must_use]
+pub fn survey() -> (Vec<Holder>, usize) {
+    survey_in(Path::new("/proc"), Some(std::process::id().cast_signed()))
+}
+
+pub(super) fn survey_in(proc: &Path, own: Option<i32>) -> (Vec<Holder>, usize) {
+    let (mut found, mut unseen) = (Vec::new(), 0);
+    for pid in numbers(proc).into_iter().filter(|&pid| Some(pid) != own) {
+        let folder = proc.join(pid.to_string());
+        let files = match fs::read_dir(folder.join("fd")) {
+            Ok(files) => files.flatten(),
+            Err(error) => {
+                unseen += usize::from(error.kind() == ErrorKind::PermissionDenied);
+                continue;
+            }
+        };
+        let is_event = |file: &fs::DirEntry| fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == EVENT);
+        let number = |file: fs::DirEntry| file.file_name().to_str()?.parse().ok();
+        let mut events: Vec<i32> = files.filter(is_event).filter_map(number).collect();
+        if !events.is_empty() {
+            events.sort_unstable();
+            let command = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+            found.push(Holder { pid, command: command.trim_end().to_owned(), events });
+        }
+    }
     found.sort();
-    found
+    (found, unseen)
 }
 
 /// A process that traces others: a debugger, as a rule. It may hold debug registers of theirs.
@@ -116,9 +131,11 @@ mod tests {
         file(5, 3, "socket:[1]");
         file(9, 3, EVENT);
         fs::create_dir(root.path().join("sys")).unwrap();
-        let found: Vec<_> = holders_in(root.path(), 9).into_iter().map(|holder| (holder.pid, holder.command)).collect();
-        assert_eq!(found, [(4, "program-4".to_owned()), (30, "program-30".to_owned())]);
+        file(30, 12, EVENT);
+        let holder = |pid, events: &[i32]| Holder { pid, command: format!("program-{pid}"), events: events.to_vec() };
+        assert_eq!(survey_in(root.path(), Some(9)), (vec![holder(4, &[3]), holder(30, &[7, 12])], 0));
     }
+
     #[test]
     fn tracers_are_found_by_their_tracees() {
         let root = tempfile::tempdir().unwrap();

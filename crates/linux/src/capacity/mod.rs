@@ -17,6 +17,7 @@
 //!
 //! **Invariant:** pure; what runs is asked of the [`Trial`].
 
+pub mod foreign;
 pub mod holders;
 pub mod probe;
 

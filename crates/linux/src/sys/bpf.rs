@@ -413,12 +413,12 @@ pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>
     unsafe { descriptor(bpf(RAW_TRACEPOINT_OPEN, &mut attr)?) }
 }
 
-/// Runs a program of a raw tracepoint once, on a CPU and in the place of the task that runs there (`BPF_PROG_TEST_RUN`); it gets
+/// Runs a program of a raw tracepoint once (`BPF_PROG_TEST_RUN`): on a CPU and in the place of the task that runs there, or here. It gets
 /// no context. Answers what it answered. Since Linux 5.10.
 ///
 /// Errors: `ENXIO` where the CPU is offline; `EINVAL` for a program that looks at its context, or of another type, and on older
 /// kernels; `EPERM`.
-pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> Result<u32, Errno> {
+pub(crate) fn run(program: BorrowedFd<'_>, cpu: Option<u32>) -> Result<u32, Errno> {
     const ON_CPU: u32 = 1;
     let mut attr = RunAttr {
         program: number(program),
@@ -429,8 +429,8 @@ pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> Result<u32, Errno> {
         duration_ns: 0,
         context_bytes: [0; 2],
         context: [0; 2],
-        flags: ON_CPU,
-        cpu,
+        flags: if cpu.is_some() { ON_CPU } else { 0 },
+        cpu: cpu.unwrap_or(0),
         batch: 0,
         hole: 0,
     };

@@ -25,6 +25,7 @@ pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::ReadError;
 pub use pmux_engine::hw_breakpoint::Kind;
+pub use pmux_linux::capacity::foreign;
 pub use pmux_linux::cgroup::{CgroupInode, NamedCgroup, ReaderIds};
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::credentials::{ActError, Credentials, EventTarget, Openers, RequestId};

@@ -105,7 +105,7 @@ impl fmt::Display for Shortage {
         }
         for holding in holdings {
             match holding {
-                Holding::Events(Holder { pid, command }) => {
+                Holding::Events(Holder { pid, command, .. }) => {
                     write!(f, "\n    {command} (process {pid}) has performance events open")?;
                 }
                 Holding::Traces(Tracer { pid, command, traces }) => match traces.as_slice() {
@@ -143,7 +143,7 @@ mod tests {
         assert!(text.ends_with("\n  each CPU has 4"), "{text}");
         shortage.holdings = vec![
             Holding::Traces(Tracer { pid: 5, command: "gdb".to_owned(), traces: vec![77] }),
-            Holding::Events(Holder { pid: 6, command: "perf".to_owned() }),
+            Holding::Events(Holder { pid: 6, command: "perf".to_owned(), events: vec![3] }),
         ];
         let text = shortage.to_string();
         assert!(
