@@ -2,7 +2,7 @@
 //!
 //! What it is: [`ForeignEvents`], a program in the kernel that looks at an event by its file. A file of another process is taken over for
 //! the moment (`pidfd_getfd(2)`), so that the program finds it among the files of this one; where the kernel's structures have what
-//! is looked for, the kernel itself says ([`crate::btf`]).
+//! is looked for, the kernel itself says (`crate::btf`).
 //!
 //! **Invariant:** it only looks: nothing is changed, and the file is closed again.
 
