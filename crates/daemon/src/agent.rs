@@ -39,11 +39,15 @@ pub(crate) struct SeccompAgent {
 
 impl SeccompAgent {
     /// Listens at `path`, which only this process's user may connect to. What is started there finds the service at `service`, or at the
-    /// usual place.
+    /// usual place, and takes `kernel.perf_event_paranoid` to be `paranoid` for containers.
     ///
     /// # Errors
     /// A sentence.
-    pub(crate) fn start(path: &Path, service: Option<&Path>, log: &Log) -> Result<Self, String> {
+    pub(crate) fn start(
+        path: &Path,
+        (service, paranoid): (Option<&Path>, Option<i32>),
+        log: &Log,
+    ) -> Result<Self, String> {
         let failed = |error: &dyn Display| format!("containers can't be taken in at {}: {error}", path.display());
         let listener = bind_stream(path, 0o600).map_err(|error| failed(&error))?;
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
@@ -51,8 +55,14 @@ impl SeccompAgent {
         let poll = Poll::new().map_err(|error| failed(&error))?;
         poll.add(&listener, LISTENER, Interest::Read).map_err(|error| failed(&error))?;
         poll.add(&woken, WAKE, Interest::Read).map_err(|error| failed(&error))?;
-        let entrance =
-            Entrance { listener, poll, _woken: woken, service: service.map(Path::to_owned), log: log.clone() };
+        let entrance = Entrance {
+            listener,
+            poll,
+            _woken: woken,
+            service: service.map(Path::to_owned),
+            paranoid,
+            log: log.clone(),
+        };
         let thread = std::thread::Builder::new().name("pmux-agent".to_owned());
         let thread = thread.spawn(move || entrance.run()).map_err(|error| failed(&error))?;
         log.write(Level::Info, format_args!("containers are taken in at {}", path.display()));
@@ -81,6 +91,7 @@ struct Entrance {
     poll: Poll,
     _woken: UnixStream,
     service: Option<PathBuf>,
+    paranoid: Option<i32>,
     log: Log,
 }
 
@@ -132,6 +143,9 @@ impl Entrance {
         command.arg0("pmux").args(["run", "--container"]);
         if let Some(service) = &self.service {
             command.arg("--shared=auto").arg("--socket").arg(service);
+        }
+        if let Some(level) = self.paranoid {
+            command.arg("--paranoid").arg(level.to_string());
         }
         if self.log.wants(Level::Debug) {
             command.arg("--explain");

@@ -215,6 +215,14 @@ impl Listener {
         self.put(call, file, number, closes).map(|()| number.cast_signed())
     }
 
+    /// Ends an open with a file, by the lowest number that its caller has free.
+    ///
+    /// # Errors
+    /// `ENOENT` where the call doesn't wait any more; `EMFILE`; `EINVAL` before Linux 5.14.
+    pub fn answer_with_file(&self, call: &OpenCall, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        seccomp::answer_with_file(self.fd.as_fd(), call.id, file, call.flags.has(OpenFlags::CLOSE_ON_EXEC))
+    }
+
     /// Puts a file under a number of a caller, which may be above its limit: that is about the numbers that it chooses itself.
     fn put(&self, call: &impl Waiting, file: BorrowedFd<'_>, number: u32, closes: bool) -> Result<(), Errno> {
         let (id, thread) = (call.id(), call.thread());
@@ -441,6 +449,45 @@ impl OpenCall {
         };
         let flags = self.flags.0 & !OpenFlags::OUTPUT.0;
         perf::open_raw(&attr, task, self.cpu, group.as_ref().map(AsFd::as_fd), flags)
+    }
+}
+
+impl Listener {
+    /// Opens the event of a call with this process's rights, on a task of the caller's own PID namespace, which is not this process's.
+    /// `attr` is [`OpenCall::attr_bytes`].
+    ///
+    /// # Errors
+    /// `EACCES` for a caller in this process's PID namespace, and what is not an event of a task; `ESRCH` where it has no such task;
+    /// those of `perf_event_open(2)`; `EINVAL` before Linux 6.9 for a task that is not the caller.
+    pub fn open_within(&self, call: &OpenCall, attr: &[u8]) -> Result<OwnedFd, Errno> {
+        let namespace = self.proc.pid_namespace(call.thread);
+        let own = self.proc.pid_namespace(std::process::id().cast_signed());
+        let is_plain = call.flags.0 & !(OpenFlags::CLOSE_ON_EXEC.0 | OpenFlags::NO_GROUP.0) == 0;
+        if namespace.is_none() || own.is_none() || namespace == own || !is_plain || call.pid < 0 {
+            return Err(Errno::EACCES);
+        }
+        let (task, held) = if call.pid == 0 {
+            (call.thread, None)
+        } else {
+            let find = || self.proc.task_in_namespace_of(call.thread, call.pid);
+            let task = find().ok_or(Errno::ESRCH)?;
+            let held = sys::pidfd_open_thread(task)?;
+            // The number may have been another task's when it was found, and is this one's now.
+            if find() != Some(task) {
+                return Err(Errno::ESRCH);
+            }
+            (task, Some(held))
+        };
+        let in_group = call.group_fd != -1 && !call.flags.has(OpenFlags::NO_GROUP);
+        let caller = CallerFiles { call, proc: &self.proc };
+        let group = in_group.then(|| caller.file(call.group_fd)).transpose()?;
+        let event = perf::open_raw(attr, task, call.cpu, group.as_ref().map(AsFd::as_fd), call.flags.0)?;
+        // A task that lives now has had its number until now. The caller's own is that as long as the call waits.
+        let lives = match held {
+            None => self.still_waits(call),
+            Some(held) => sys::pidfd_send_signal(held.as_fd(), 0).is_ok(),
+        };
+        if lives { Ok(event) } else { Err(Errno::ESRCH) }
     }
 }
 

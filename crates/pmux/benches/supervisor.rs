@@ -7,7 +7,7 @@
 
 use pmux::Command;
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::supervisor::{Answers, Call, OpenAnswer};
+use pmux::supervisor::{Answers, Call};
 use pmux_linux::raw_perf_event::can_open;
 use std::ffi::OsString;
 use std::hint::black_box;
@@ -41,7 +41,7 @@ fn supervise(words: &[OsString]) {
     while let Some(call) = supervisor.receive().unwrap() {
         match call {
             Call::Open(call) => {
-                if supervisor.open(&call, false).is_none_or(|attempt| attempt.answer != OpenAnswer::Virtual) {
+                if supervisor.open(&call, false).is_none_or(|attempt| !attempt.answer.is_given()) {
                     supervisor.go_on(&call).unwrap();
                 }
             }

@@ -56,7 +56,7 @@ pub(super) fn answer_for_container(options: &RunOptions) -> Result<u8, Failure> 
     let explained = explained.transpose().map_err(failed)?;
     let answers = if options.own { Answers::Own } else { container.answers };
     let supervisor = Supervisor::of_container(handover, container.listener, &session, answers);
-    let supervisor = supervisor.map_err(|error| failure(&error))?;
+    let supervisor = supervisor.map_err(|error| failure(&error))?.with_paranoid(options.paranoid);
     let receivers = Receivers::start(supervisor, explained, &mut waiter)?;
     let status = await_end(&mut waiter, None, Some(&receivers))?;
     match receivers.finish(status) {

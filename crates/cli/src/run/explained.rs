@@ -21,6 +21,7 @@ pub(super) struct Explained {
     /// The first failure to write.
     failed: Option<io::Error>,
     own: u64,
+    granted: u64,
     shared: u64,
     /// The most events of the kernel that sharing has saved at a time.
     saved: usize,
@@ -43,7 +44,19 @@ impl Explained {
             }
         };
         let (json, helped) = (options.json, BTreeSet::new());
-        Ok(Self { out, prefix, json, helped, failed: None, own: 0, shared: 0, saved: 0, refused: 0, untold: 0 })
+        Ok(Self {
+            out,
+            prefix,
+            json,
+            helped,
+            failed: None,
+            own: 0,
+            granted: 0,
+            shared: 0,
+            saved: 0,
+            refused: 0,
+            untold: 0,
+        })
     }
 
     /// So many events of the kernel there would be more now without sharing.
@@ -54,6 +67,7 @@ impl Explained {
     pub(super) fn write(&mut self, attempt: &OpenAttempt) {
         *match attempt.answer {
             OpenAnswer::Own => &mut self.own,
+            OpenAnswer::Granted => &mut self.granted,
             OpenAnswer::Virtual => &mut self.shared,
             OpenAnswer::Refused(_) => &mut self.refused,
             OpenAnswer::Untold(_) => &mut self.untold,
@@ -67,14 +81,17 @@ impl Explained {
     /// # Errors
     /// The first one of all that was written.
     pub(super) fn finish(&mut self, status: u8) -> io::Result<()> {
-        let Self { own, shared, saved, refused, untold, .. } = *self;
-        let opens = own + shared + refused + untold;
+        let Self { own, granted, shared, saved, refused, untold, .. } = *self;
+        let opens = own + granted + shared + refused + untold;
         let text = if self.json {
-            let calls = json!({ "opens": opens, "own": own, "virtual": shared, "saved": saved, "refused": refused, "untold": untold });
+            let calls = json!({ "opens": opens, "own": own, "granted": granted, "virtual": shared, "saved": saved, "refused": refused, "untold": untold });
             format!("{}\n", json!({ "summary": calls, "status": status }))
         } else {
             let calls = if opens == 1 { "call" } else { "calls" };
             let mut text = format!("{}{opens} {calls} of perf_event_open: {own} own", self.prefix);
+            if granted > 0 {
+                text.push_str(&format!(", {granted} granted"));
+            }
             if shared > 0 {
                 text.push_str(&format!(", {shared} virtual (at most {saved} events of the kernel saved at a time)"));
             }
@@ -104,6 +121,7 @@ impl Explained {
         }
         match &attempt.answer {
             OpenAnswer::Own => text.push_str(": own"),
+            OpenAnswer::Granted => text.push_str(": granted"),
             OpenAnswer::Virtual => text.push_str(": virtual"),
             OpenAnswer::Refused(refusal) => {
                 let number = refusal.errno.map(|errno| format!(" ({})", pmux::supervisor::errno_name(errno)));
@@ -139,6 +157,7 @@ fn as_json(attempt: &OpenAttempt) -> Value {
     };
     let (answer, refusal, why) = match &attempt.answer {
         OpenAnswer::Own => ("own", None, None),
+        OpenAnswer::Granted => ("granted", None, None),
         OpenAnswer::Virtual => ("virtual", None, None),
         OpenAnswer::Refused(refusal) => ("refused", Some(refusal), Some(&refusal.summary)),
         OpenAnswer::Untold(why) => ("untold", None, Some(why)),

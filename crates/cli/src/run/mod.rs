@@ -14,7 +14,7 @@ use crate::options::run::RunOptions;
 use crate::stderr::{report_error, write_stderr};
 use container::answer_for_container;
 use explained::Explained;
-use pmux::supervisor::{Answers, Call, OpenAnswer, OpenCall, Supervisor};
+use pmux::supervisor::{Answers, Call, OpenCall, Supervisor};
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, Running};
 use std::path::Path;
@@ -164,7 +164,7 @@ impl Receivers {
         if let (Some(attempt), Some(mut explained)) = (&attempt, self.explained()) {
             explained.write(attempt);
         }
-        if attempt.is_none_or(|attempt| attempt.answer != OpenAnswer::Virtual) {
+        if attempt.is_none_or(|attempt| !attempt.answer.is_given()) {
             // Nothing is left to be done where it fails: the caller has gone, or the kernel is too old.
             let _ = self.supervisor.go_on(call);
         }

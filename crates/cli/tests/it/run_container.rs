@@ -1,7 +1,7 @@
 //! Programs in containers, which know nothing of pmux: `pmux run --container`, and `pmux serve` as the seccomp agent.
 
 use crate::common::service::Service;
-use crate::common::{CommandResult, PMUX, Running, SyncDir, eventually, program, role, skip_unless, start};
+use crate::common::{CommandResult, PMUX, Running, SyncDir, eventually, needs, program, role, skip_unless, start};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write as _;
@@ -56,7 +56,19 @@ impl Host {
     }
 
     /// A container that plays a role, as a user with these capabilities.
-    fn container(&self, name: &str, profile: Profile, (user, capabilities): (u32, &[&str]), words: &str) -> Running {
+    fn container(&self, name: &str, profile: Profile, rights: (u32, &[&str]), words: &str) -> Running {
+        self.container_in(&["pid", "mount", "ipc", "uts"], name, profile, rights, words)
+    }
+
+    /// The same with these namespaces of its own.
+    fn container_in(
+        &self,
+        namespaces: &[&str],
+        name: &str,
+        profile: Profile,
+        (user, capabilities): (u32, &[&str]),
+        words: &str,
+    ) -> Running {
         let bundle = self.folder.path().join(name);
         let root = bundle.join("rootfs");
         let bind = |from: &Path, to: &str| {
@@ -87,7 +99,7 @@ impl Host {
             "root": { "path": "rootfs" },
             "mounts": mounts,
             "linux": {
-                "namespaces": [{ "type": "pid" }, { "type": "mount" }, { "type": "ipc" }, { "type": "uts" }],
+                "namespaces": namespaces.iter().map(|kind| json!({ "type": kind })).collect::<Vec<_>>(),
                 "seccomp": self.profile(profile),
             },
         });
@@ -115,6 +127,12 @@ fn call_names() -> Vec<String> {
     names.filter(|name| *name != "perf_event_open").map(str::to_owned).collect()
 }
 
+/// What a role has printed, behind what the test says of itself.
+fn said(container: Running) -> String {
+    let text = container.wait().good().text();
+    text.split_once(" ... ").map_or(text.clone(), |(_, said)| said.to_owned())
+}
+
 fn tools() -> bool {
     program("crun") && program("jq") && program("unshare") && program("cc")
 }
@@ -135,6 +153,41 @@ fn a_container_without_rights_profiles_itself_and_nothing_else() {
         }
     }
     service.is_empty();
+}
+
+/// What an administrator gives beyond the kernel's rule for all users is given for tasks of the container, and nothing else.
+#[test]
+fn a_container_may_be_given_more_on_its_own_tasks() {
+    let Some(service) = Service::of_root("") else { return };
+    skip_unless!(tools() && crate::common::linux_is_at_least(6, 9));
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    skip_unless!(needs(
+        "paranoid",
+        "kernel.perf_event_paranoid at least 2",
+        paranoid.trim().parse::<i32>().unwrap() >= 2
+    ));
+    let host = Host::new(&service);
+    let mut ran = 0;
+    let mut opens = |level: &str, words: &str| {
+        ran += 1;
+        service.configure(&format!("[containers]\nlisten = \"{}\"\n{level}\n", host.agent.display()));
+        // One for each reading of the configuration, the first one included.
+        let read = || service.log().matches("the configuration was read anew").count() > ran;
+        eventually("the configuration is read", || read().then_some(()));
+        said(host.container(&format!("c{ran}"), Profile::Denies, (1000, &[]), words))
+    };
+    let refused =
+        "itself: EACCES\na child: EACCES\nthe thread of another: EACCES\nno task: EACCES\na tracepoint: EACCES\n";
+    assert_eq!(opens("", "opens-kernel"), refused);
+    assert_eq!(opens("paranoid = 2", "opens-kernel"), refused);
+    let granted = refused.replacen("EACCES", "opened", 3);
+    assert_eq!(opens("paranoid = 1", "opens-kernel"), granted);
+    // Nothing of the machine, whose tasks a container in its PID namespace could name.
+    assert_eq!(opens("paranoid = 1", "opens-cpu"), "CPU 0: refused\n");
+    let of_host = host.container_in(&["mount", "ipc"], "host", Profile::Denies, (1000, &[]), "opens-kernel");
+    assert_eq!(said(of_host), refused);
+    service.configure("[containers]\nparanoid = 0\n");
+    service.says("`containers.paranoid` is 0; it may be 1 or 2");
 }
 
 /// Equal events of containers are one event of the kernel; each container is a client of the service, by its name.

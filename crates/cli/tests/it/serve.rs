@@ -481,6 +481,15 @@ fn the_unit_allows_the_calls_of_the_service() {
 }
 
 #[test]
+fn the_manifest_of_kubernetes_is_right() {
+    if !common::program("kubernetes-validate") {
+        return;
+    }
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/kubernetes/pmux.yaml");
+    common::start("kubernetes-validate", ["--strict", manifest]).run().good();
+}
+
+#[test]
 fn the_units_of_systemd_are_right() {
     if !common::program("systemd-analyze") {
         return;

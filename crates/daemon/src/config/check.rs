@@ -146,6 +146,10 @@ impl Config {
                 return Err(Wrong::of("recorder.directory", nth, text));
             }
         }
+        if let Some(level) = self.containers.paranoid.filter(|level| !(1..=2).contains(level)) {
+            let text = format!("`containers.paranoid` is {level}; it may be 1 or 2");
+            return Err(Wrong::new("containers.paranoid", text));
+        }
         for (key, path) in [("socket.path", &self.socket.path), ("containers.listen", &self.containers.listen)] {
             if path.as_ref().is_some_and(|path| !path.is_absolute()) {
                 return Err(Wrong::new(key, format!("`{key}` must begin with a /")));

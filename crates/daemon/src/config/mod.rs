@@ -252,6 +252,8 @@ impl Default for MetricsConfig {
 pub struct ContainersConfig {
     /// The socket that seccomp profiles name (`listenerPath`); `None`: no container is taken in.
     pub listen: Option<PathBuf>,
+    /// What `kernel.perf_event_paranoid` is taken to be for the tasks of containers: 1 or 2; `None` for what it is.
+    pub paranoid: Option<i32>,
 }
 
 /// Names of cgroups.

@@ -94,7 +94,7 @@ pub(super) fn agent(
     log: &Log,
 ) -> Result<Option<SeccompAgent>, String> {
     let listen = start.containers.as_ref().or(config.containers.listen.as_ref());
-    listen.map(|listen| SeccompAgent::start(listen, service, log)).transpose()
+    listen.map(|listen| SeccompAgent::start(listen, (service, config.containers.paranoid), log)).transpose()
 }
 
 /// Another number at each start: the time of day, or, where the clock is wrong, that since boot.

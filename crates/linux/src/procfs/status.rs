@@ -74,6 +74,8 @@ pub struct Status {
     /// How many PID namespaces it is in, counted from the one that the file system was mounted for: 1 where its numbers are those of
     /// that one.
     pub pid_namespaces: usize,
+    /// Its number in the innermost of them.
+    pub innermost: i32,
     /// Times it gave the CPU away, where the kernel says so.
     pub voluntary_switches: Option<u64>,
     /// Times the CPU was taken from it, where the kernel says so.
@@ -105,7 +107,10 @@ impl Status {
                     status.further_groups =
                         rest.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
                 }
-                "NSpid" => status.pid_namespaces = rest.split_ascii_whitespace().count(),
+                "NSpid" => {
+                    status.pid_namespaces = rest.split_ascii_whitespace().count();
+                    status.innermost = rest.split_ascii_whitespace().next_back().and_then(|word| word.parse().ok())?;
+                }
                 "CapPrm" => status.permitted_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "CapEff" => status.effective_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "Seccomp" => {

@@ -50,6 +50,26 @@ impl Proc {
         std::fs::metadata(self.task_path(tid, &format!("fd/{number}"))).ok().map(|file| (file.dev(), file.ino()))
     }
 
+    /// Which PID namespace a task is in: the inode of its file.
+    #[must_use]
+    pub fn pid_namespace(&self, tid: i32) -> Option<u64> {
+        std::fs::metadata(self.task_path(tid, "ns/pid")).ok().map(|file| file.ino())
+    }
+
+    /// The task that has a number in the PID namespace of another task, as it is numbered here; `None` where there is none. Its own process
+    /// is looked at first, then all others of that namespace.
+    #[must_use]
+    pub fn task_in_namespace_of(&self, other: i32, number: i32) -> Option<i32> {
+        let namespace = self.pid_namespace(other)?;
+        let is_it = |task: &i32| self.status(*task).is_ok_and(|status| status.innermost == number);
+        let among = |process: i32| {
+            let threads = self.threads_of(process).ok()?;
+            threads.into_iter().filter(is_it).find(|&task| self.pid_namespace(task) == Some(namespace))
+        };
+        let all = self.processes().unwrap_or_default().into_iter();
+        among(other).or_else(|| all.filter(|&process| self.pid_namespace(process) == Some(namespace)).find_map(among))
+    }
+
     /// Whether a task loses a file when it executes a program; `false` where it has none of that number.
     #[must_use]
     pub fn closes_on_exec(&self, tid: i32, number: u32) -> bool {

@@ -149,8 +149,20 @@ pub(crate) fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
 ///
 /// Errors: `ENOSYS` before Linux 5.3; `EPERM` in some sandboxes; `ESRCH`; `EMFILE`.
 pub(crate) fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
+    pidfd_of(pid, 0)
+}
+
+/// The same for a thread, also one that leads no process.
+///
+/// Errors: as [`pidfd_open`]; `EINVAL` before Linux 6.9.
+pub(crate) fn pidfd_open_thread(tid: i32) -> Result<OwnedFd, Errno> {
+    // `PIDFD_THREAD`.
+    pidfd_of(tid, libc::O_EXCL)
+}
+
+fn pidfd_of(pid: i32, flags: libc::c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: (1) The call touches no memory.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) };
     let fd = check(RawFd::try_from(fd).map_err(|_| Errno::EBADF)?)?;
     // SAFETY: (1) The call succeeded, so this is an open descriptor (close-on-exec by itself). (2) No other code
     // knows it yet.

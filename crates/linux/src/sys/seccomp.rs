@@ -284,6 +284,24 @@ pub(crate) fn add_fd(
     .map(drop)
 }
 
+/// Gives a caller a file, by the lowest number that it has free, and ends the call with that number.
+///
+/// Errors: `ENOENT` where the call doesn't wait any more; `EMFILE`; `EINVAL` before Linux 5.14.
+pub(crate) fn answer_with_file(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    file: BorrowedFd<'_>,
+    close_on_exec: bool,
+) -> Result<(), Errno> {
+    let newfd_flags = if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 };
+    let flags = libc::SECCOMP_ADDFD_FLAG_SEND as u32;
+    let srcfd = file.as_raw_fd().cast_unsigned();
+    let mut added = libc::seccomp_notif_addfd { id, flags, srcfd, newfd: 0, newfd_flags };
+    // Not once more after a signal: it may be done.
+    // SAFETY: (1) `added` is readable and of the type that the request reads. (2) The borrows keep both descriptors open.
+    check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut added) }).map(drop)
+}
+
 fn send(listener: BorrowedFd<'_>, mut answer: libc::seccomp_notif_resp) -> Result<(), Errno> {
     uninterrupted(|| {
         // SAFETY: (1) `answer` is readable and of the type that the request reads. (2) The borrow keeps the descriptor open.

@@ -2,7 +2,7 @@
 
 use super::SyncDir;
 use super::role::{look_at, touch};
-use pmux::server_api::abi::Attr;
+use pmux::server_api::abi::{Attr, AttrFlags, EventType};
 use pmux_linux::raw_perf_event::{ReadableEvent, can_open};
 use std::io::Write as _;
 use std::path::Path;
@@ -75,6 +75,25 @@ pub fn play(name: &str, arguments: &str) {
             let cpu = pmux::Target::Cpus(pmux::CpuChoice::Only(pmux::CpuList::from_iter([0])));
             let opened = pmux::Counter::open(&session, event, &cpu).is_ok();
             println!("CPU 0: {}", if opened { "opened" } else { "refused" });
+        }
+        // opens-kernel: opens an event of the kernel mode of tasks of its own, one that there is not, and a CPU
+        "opens-kernel" => {
+            let faults = super::service::faults();
+            let attr = Attr { flags: faults.flags - AttrFlags::EXCLUDE_KERNEL, ..faults };
+            let say = |what: &str, task: i32, attr: &Attr| {
+                let opened = pmux_linux::raw_perf_event::open_all(attr, &[task], &[]);
+                println!("{what}: {}", opened.map_or_else(|errno| format!("{errno:?}"), |_| "opened".to_owned()));
+            };
+            let own = pmux_linux::current_tid();
+            say("itself", own, &attr);
+            let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            say("a child", child.id().cast_signed(), &attr);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let thread = std::thread::spawn(move || say("the thread of another", own, &attr));
+            thread.join().unwrap();
+            say("no task", 1 << 22, &attr);
+            say("a tracepoint", own, &Attr { kind: EventType::TRACEPOINT, config: 1, ..attr });
         }
         // counts-cpu:DOOR: counts on a CPU until it is told to end
         "counts-cpu" => {

@@ -1,0 +1,100 @@
+//! What an administrator lets containers open on their own tasks, though the kernel's rule for all users does not.
+//!
+//! What it is: an event is granted where it asks for no more than `kernel.perf_event_paranoid` of some level allows to every user on tasks
+//! of their own. Whose task that is, `pmux_linux::seccomp` finds out (`OpenCall::open_within`).
+//!
+//! **Invariant:** what a field, a flag or a part of a sample could tell beyond that is on no list here, so one that is new is not granted.
+//!
+//! Source: Linux 6.18, `kernel/events/core.c` (`perf_event_open`, `perf_copy_attr`).
+
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, sw};
+
+/// The highest `kernel.perf_event_paranoid` at which every user may open an event on a task of their own.
+pub(super) fn highest_level(attr: &Attr) -> i32 {
+    if attr.flags.contains(AttrFlags::EXCLUDE_KERNEL) { 2 } else { 1 }
+}
+
+/// Whether an event may be granted at a level.
+pub(super) fn is_covered(attr: &Attr, level: i32) -> bool {
+    let is_plain = match attr.kind {
+        EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW => true,
+        EventType::SOFTWARE => attr.config != sw::BPF_OUTPUT,
+        _ => false,
+    };
+    let takes_none = attr.aux_sample_size == 0 && attr.aux_action == 0 && attr.sig_data == 0;
+    is_plain && takes_none && level <= highest_level(attr) && FLAGS.contains(attr.flags) && SAMPLE.contains(attr.sample)
+}
+
+const FLAGS: AttrFlags = AttrFlags::DISABLED
+    .union(AttrFlags::INHERIT)
+    .union(AttrFlags::INHERIT_THREAD)
+    .union(AttrFlags::INHERIT_STAT)
+    .union(AttrFlags::PINNED)
+    .union(AttrFlags::EXCLUSIVE)
+    .union(AttrFlags::EXCLUDE_USER)
+    .union(AttrFlags::EXCLUDE_KERNEL)
+    .union(AttrFlags::EXCLUDE_HV)
+    .union(AttrFlags::EXCLUDE_IDLE)
+    .union(AttrFlags::EXCLUDE_HOST)
+    .union(AttrFlags::EXCLUDE_GUEST)
+    .union(AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
+    .union(AttrFlags::EXCLUDE_CALLCHAIN_USER)
+    .union(AttrFlags::MMAP)
+    .union(AttrFlags::MMAP_DATA)
+    .union(AttrFlags::MMAP2)
+    .union(AttrFlags::BUILD_ID)
+    .union(AttrFlags::COMM)
+    .union(AttrFlags::COMM_EXEC)
+    .union(AttrFlags::TASK)
+    .union(AttrFlags::ENABLE_ON_EXEC)
+    .union(AttrFlags::REMOVE_ON_EXEC)
+    .union(AttrFlags::SAMPLE_ID_ALL)
+    .union(AttrFlags::USE_CLOCKID)
+    .union(AttrFlags::CONTEXT_SWITCH)
+    .union(AttrFlags::WRITE_BACKWARD);
+
+const SAMPLE: SampleFormat = SampleFormat::IP
+    .union(SampleFormat::TID)
+    .union(SampleFormat::TIME)
+    .union(SampleFormat::ADDR)
+    .union(SampleFormat::READ)
+    .union(SampleFormat::CALLCHAIN)
+    .union(SampleFormat::ID)
+    .union(SampleFormat::CPU)
+    .union(SampleFormat::PERIOD)
+    .union(SampleFormat::STREAM_ID)
+    .union(SampleFormat::REGS_USER)
+    .union(SampleFormat::STACK_USER)
+    .union(SampleFormat::WEIGHT)
+    .union(SampleFormat::WEIGHT_STRUCT)
+    .union(SampleFormat::DATA_SRC)
+    .union(SampleFormat::IDENTIFIER)
+    .union(SampleFormat::TRANSACTION);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_more_is_not_granted() {
+        let user = AttrFlags::EXCLUDE_KERNEL;
+        let cycles = Attr { flags: user, ..Attr::default() };
+        let kernel = Attr { flags: AttrFlags::empty(), ..cycles };
+        assert!(is_covered(&cycles, 2) && is_covered(&cycles, 1) && is_covered(&kernel, 1) && !is_covered(&kernel, 2));
+        let of = |kind, config| Attr { kind, config, ..cycles };
+        for attr in [
+            of(EventType::TRACEPOINT, 1),
+            of(EventType::BREAKPOINT, 0),
+            of(EventType::FIRST_DYNAMIC, 0),
+            of(EventType::SOFTWARE, sw::BPF_OUTPUT),
+            Attr { flags: user | AttrFlags::KSYMBOL, ..cycles },
+            Attr { flags: user | AttrFlags::SIGTRAP, ..cycles },
+            Attr { sample: SampleFormat::IP | SampleFormat::PHYS_ADDR, ..cycles },
+            Attr { sample: SampleFormat::REGS_INTR, ..cycles },
+            Attr { sample: SampleFormat::BRANCH_STACK, ..cycles },
+            Attr { aux_sample_size: 8, ..cycles },
+        ] {
+            assert!(!is_covered(&attr, 1), "{attr:?}");
+        }
+    }
+}
