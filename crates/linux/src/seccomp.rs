@@ -16,6 +16,7 @@ use crate::sys::seccomp::{self, Notification, VIRTUAL_FDS, is_about_fd};
 use crate::sys::{self, Errno, PollEntry, perf};
 use pmux_abi::attr::Attr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ pub struct Listener {
     proc: Proc,
     /// Held while a number is chosen for a file, and the caller's limit is not what it was.
     giving: Mutex<()>,
+    /// Held while a task is looked for among all: a container pays for one CPU at most.
+    looking: Mutex<()>,
 }
 
 /// A call that waits.
@@ -68,8 +71,10 @@ pub enum FdAction {
         /// Its argument.
         argument: u64,
     },
-    /// `fcntl(2)` that makes no other descriptor of it.
+    /// `fcntl(2)` that makes no other descriptor of it; or any call by another ABI, which no virtual event is given to.
     Fcntl,
+    /// A call that is none of those that are answered here: a profile of a container reports it for a reason of its own.
+    Unknown,
     /// Anything else, which needs an event of the kernel: it is mapped, read in another way, or gets another number.
     Other,
 }
@@ -146,7 +151,7 @@ impl OpenFlags {
 impl Listener {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         seccomp::take_turns(fd.as_fd());
-        Self { fd, proc: Proc::system(), giving: Mutex::new(()) }
+        Self { fd, proc: Proc::system(), giving: Mutex::new(()), looking: Mutex::new(()) }
     }
 
     /// Waits for the next call; `None` when the last task under the filter has ended. One thread at a time.
@@ -234,9 +239,13 @@ impl Listener {
         if limits.soft >= needed {
             return seccomp::add_fd(self.fd.as_fd(), id, file, number, closes);
         }
-        sys::file_limits_of(thread, Some(sys::FileLimits { soft: needed, ..limits }))?;
+        let raised = sys::FileLimits { soft: needed, ..limits };
+        sys::file_limits_of(thread, Some(raised))?;
         let added = seccomp::add_fd(self.fd.as_fd(), id, file, number, closes);
-        sys::file_limits_of(thread, Some(limits))?;
+        // As long as the call waits the number is the caller's; what the caller has set meanwhile stays.
+        if self.still_waits(call) && sys::file_limits_of(thread, None) == Ok(raised) {
+            let _ = sys::file_limits_of(thread, Some(limits));
+        }
         added
     }
 
@@ -262,16 +271,17 @@ impl Listener {
         self.proc.open_file(call.thread(), fd)
     }
 
-    /// Writes to the memory of a caller, as the kernel would for it.
+    /// Writes to the memory of a caller: all of `bytes`. Unlike the kernel it writes to what the caller may only read, too.
     ///
     /// # Errors
-    /// `EFAULT` where it may not be written; `ENOENT` where the call doesn't wait any more; `EPERM` for a caller that may not be looked into.
+    /// `EFAULT` where nothing is mapped, or the caller may not be looked into; `ENOENT` where the call doesn't wait any more.
     pub fn write(&self, call: &impl Waiting, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-        // The memory is that of the thread of this number, which is the caller as long as the call waits.
+        // What is open stays the memory that it is, whichever program has the thread's number later.
+        let memory = self.proc.open_memory(call.thread()).map_err(|_| Errno::EFAULT)?;
         if !self.still_waits(call) {
             return Err(Errno::ENOENT);
         }
-        sys::write_memory(call.thread(), address, bytes)
+        memory.write_all_at(bytes, address).map_err(|_| Errno::EFAULT)
     }
 
     /// Whether so many bytes of a caller's memory can be read.
@@ -357,13 +367,15 @@ pub enum NoAttr {
 
 impl Call {
     fn of(call: &Notification) -> Self {
-        // By another ABI only an open is reported.
-        if !call.is_64_bit() {
+        if call.is_open() {
             return Self::Open(OpenCall::of(call));
         }
         let (id, thread) = (call.id, call.thread.cast_signed());
         let [first, second, third, _, fifth, _] = call.args;
         let (fd, action) = match i64::from(call.number) {
+            // Profiles name calls for all ABIs.
+            _ if !call.is_64_bit() && call.is_about_fd_elsewhere() => (first, FdAction::Fcntl),
+            _ if !call.is_64_bit() => (first, FdAction::Unknown),
             libc::SYS_read => (first, FdAction::Read { address: second, bytes: third }),
             libc::SYS_ioctl => (first, FdAction::Ioctl { request: second as u32, argument: third }),
             libc::SYS_fcntl if !matches!(second as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
@@ -371,7 +383,7 @@ impl Call {
             }
             libc::SYS_mmap => (fifth, FdAction::Other),
             number if is_about_fd(number) => (first, FdAction::Other),
-            _ => return Self::Open(OpenCall::of(call)),
+            _ => (first, FdAction::Unknown),
         };
         Self::Fd(FdCall { id, thread, fd: fd as i32, action })
     }
@@ -458,7 +470,7 @@ impl Listener {
     ///
     /// # Errors
     /// `EACCES` for a caller in this process's PID namespace, and what is not an event of a task; `ESRCH` where it has no such task;
-    /// those of `perf_event_open(2)`; `EINVAL` before Linux 6.9 for a task that is not the caller.
+    /// those of `perf_event_open(2)`; `EINVAL` before Linux 6.9 for a thread that leads no process and is not the caller.
     pub fn open_within(&self, call: &OpenCall, attr: &[u8]) -> Result<OwnedFd, Errno> {
         let namespace = self.proc.pid_namespace(call.thread);
         let own = self.proc.pid_namespace(std::process::id().cast_signed());
@@ -469,15 +481,20 @@ impl Listener {
         let (task, held) = if call.pid == 0 {
             (call.thread, None)
         } else {
+            let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
             let find = || self.proc.task_in_namespace_of(call.thread, call.pid);
             let task = find().ok_or(Errno::ESRCH)?;
-            let held = sys::pidfd_open_thread(task)?;
+            let held = TaskHandle::open(task)?;
             // The number may have been another task's when it was found, and is this one's now.
             if find() != Some(task) {
                 return Err(Errno::ESRCH);
             }
             (task, Some(held))
         };
+        // The kernel asks this as well, but of a caller with `CAP_PERFMON`, as this process is.
+        if !self.proc.may_look_into(call.thread, task) {
+            return Err(Errno::EACCES);
+        }
         let in_group = call.group_fd != -1 && !call.flags.has(OpenFlags::NO_GROUP);
         let caller = CallerFiles { call, proc: &self.proc };
         let group = in_group.then(|| caller.file(call.group_fd)).transpose()?;
@@ -485,9 +502,35 @@ impl Listener {
         // A task that lives now has had its number until now. The caller's own is that as long as the call waits.
         let lives = match held {
             None => self.still_waits(call),
-            Some(held) => sys::pidfd_send_signal(held.as_fd(), 0).is_ok(),
+            Some(held) => held.lives(),
         };
-        if lives { Ok(event) } else { Err(Errno::ESRCH) }
+        // Once more: it may have executed a program with other rights before the event was there. Afterwards the kernel ends the event.
+        if lives && self.proc.may_look_into(call.thread, task) { Ok(event) } else { Err(Errno::ESRCH) }
+    }
+}
+
+/// A task that is still known when its number is another one's.
+#[derive(Debug)]
+pub struct TaskHandle(OwnedFd);
+
+impl TaskHandle {
+    /// The task that has this number now.
+    ///
+    /// # Errors
+    /// `ESRCH`; `EINVAL` before Linux 6.9 for a thread that leads no process.
+    pub fn open(tid: i32) -> Result<Self, Errno> {
+        match sys::pidfd_open_thread(tid) {
+            Err(Errno::EINVAL) => sys::pidfd_open(tid),
+            other => other,
+        }
+        .map(Self)
+    }
+
+    /// Whether it lives: as long as it does, its number is its own.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        // One that may not be signalled lives.
+        matches!(sys::pidfd_send_signal(self.0.as_fd(), 0), Ok(()) | Err(Errno::EPERM))
     }
 }
 

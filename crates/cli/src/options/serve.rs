@@ -65,7 +65,7 @@ pub(crate) struct StatusOptions {
     #[arg(short, long = "json")]
     pub(crate) json: bool,
 
-    /// Also list the other processes of the machine that hold events of the kernel, without the service
+    /// Also list the other processes of the machine that hold events of the kernel; it needs no service
     #[arg(long)]
     pub(crate) others: bool,
 

@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 
+/// Of so many refusals it is said what helps.
+const MOST_HELPED: usize = 100;
+
 /// Where explanations go, and how many there were.
 pub(super) struct Explained {
     out: Box<dyn Write + Send>,
@@ -67,7 +70,7 @@ impl Explained {
     pub(super) fn write(&mut self, attempt: &OpenAttempt) {
         *match attempt.answer {
             OpenAnswer::Own => &mut self.own,
-            OpenAnswer::Granted => &mut self.granted,
+            OpenAnswer::Granted(_) => &mut self.granted,
             OpenAnswer::Virtual => &mut self.shared,
             OpenAnswer::Refused(_) => &mut self.refused,
             OpenAnswer::Untold(_) => &mut self.untold,
@@ -121,12 +124,16 @@ impl Explained {
         }
         match &attempt.answer {
             OpenAnswer::Own => text.push_str(": own"),
-            OpenAnswer::Granted => text.push_str(": granted"),
+            OpenAnswer::Granted(None) => text.push_str(": granted"),
+            OpenAnswer::Granted(Some(errno)) => {
+                text.push_str(&format!(": granted, and fails ({})", pmux::supervisor::errno_name(*errno)));
+            }
             OpenAnswer::Virtual => text.push_str(": virtual"),
             OpenAnswer::Refused(refusal) => {
                 let number = refusal.errno.map(|errno| format!(" ({})", pmux::supervisor::errno_name(errno)));
                 text.push_str(&format!(": refused: {}{}", visible(&refusal.summary), number.unwrap_or_default()));
-                let helps = self.helped.insert(refusal.summary.clone());
+                // A caller can choose what many of them say.
+                let helps = self.helped.len() < MOST_HELPED && self.helped.insert(refusal.summary.clone());
                 for help in refusal.help.iter().filter(|_| helps) {
                     text.push_str(&format!("\n{prefix}  {}", visible(help)));
                 }
@@ -157,11 +164,12 @@ fn as_json(attempt: &OpenAttempt) -> Value {
     };
     let (answer, refusal, why) = match &attempt.answer {
         OpenAnswer::Own => ("own", None, None),
-        OpenAnswer::Granted => ("granted", None, None),
+        OpenAnswer::Granted(_) => ("granted", None, None),
         OpenAnswer::Virtual => ("virtual", None, None),
         OpenAnswer::Refused(refusal) => ("refused", Some(refusal), Some(&refusal.summary)),
         OpenAnswer::Untold(why) => ("untold", None, Some(why)),
     };
+    let failed = if let OpenAnswer::Granted(errno) = attempt.answer { errno } else { None };
     json!({
         "pid": attempt.process,
         "tid": attempt.thread,
@@ -174,7 +182,7 @@ fn as_json(attempt: &OpenAttempt) -> Value {
         "period": period,
         "frequency": frequency,
         "answer": answer,
-        "errno": refusal.and_then(|refusal| refusal.errno),
+        "errno": failed.or(refusal.and_then(|refusal| refusal.errno)),
         "reason": why,
         "what_helps": refusal.map(|refusal| refusal.help.clone()).unwrap_or_default(),
     })

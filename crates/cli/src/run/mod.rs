@@ -29,6 +29,9 @@ const AT_ONCE: usize = 64;
 /// When all callers have ended, what they asked is waited for so long: memory that is never read may have been among it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long nothing is answered when the kernel has no memory for it.
+const NO_MEMORY: Duration = Duration::from_millis(10);
+
 /// Runs `pmux run` and returns the exit status.
 pub(crate) fn run(options: &RunOptions) -> u8 {
     let ran = if options.container { answer_for_container(options) } else { run_command(options) };
@@ -135,7 +138,16 @@ impl Receivers {
     fn work(self: &Arc<Self>) {
         loop {
             let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let Ok(Some(call)) = self.supervisor.receive() else { return };
+            let call = match self.supervisor.receive() {
+                Ok(Some(call)) => call,
+                Ok(None) => return,
+                Err(_) => {
+                    // No memory: callers wait until there is some.
+                    drop(turn);
+                    std::thread::sleep(NO_MEMORY);
+                    continue;
+                }
+            };
             let busy = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
             drop(turn);
             let threads = self.threads.load(Ordering::Relaxed);

@@ -35,6 +35,7 @@ mod report;
 mod report_view;
 mod run;
 mod run_container;
+mod run_hostile;
 mod serve;
 mod serve_hostile;
 mod serve_records;

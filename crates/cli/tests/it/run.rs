@@ -1,17 +1,17 @@
 //! `pmux run`: programs that know nothing of pmux.
 
-use crate::common::{SyncDir, kernel, needs, perf, pmux, program, role, root, skip_unless, start};
+use crate::common::{SyncDir, kernel, perf, pmux, program, role, root, skip_unless, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 /// `pmux run` with these words before the command.
-fn run(options: &[&str], command: Vec<OsString>) -> crate::common::Start {
+pub(super) fn run(options: &[&str], command: Vec<OsString>) -> crate::common::Start {
     pmux(["run"]).args(options).args(["--"]).args(command)
 }
 
-fn shell(script: &str) -> Vec<OsString> {
+pub(super) fn shell(script: &str) -> Vec<OsString> {
     ["sh", "-c", script].map(OsString::from).into()
 }
 
@@ -289,41 +289,8 @@ fn whatever_is_asked_the_answer_is_the_kernels() {
     }
 }
 
-/// A caller whose attribute is in memory that is never filled waits for ever, alone; once it is killed, nothing is left.
-const STUCK: &str = r#"
-import ctypes, mmap, os, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-calls = {'x86_64': (323, 298), 'aarch64': (282, 241)}[os.uname().machine]
-fault = libc.syscall(ctypes.c_long(calls[0]), 0)
-page = mmap.mmap(-1, 4096)
-base = ctypes.addressof(ctypes.c_char.from_buffer(page))
-api = ctypes.create_string_buffer(struct.pack('<QQQ', 0xaa, 0, 0))
-where = ctypes.create_string_buffer(struct.pack('<QQQQ', base, 4096, 1, 0))
-if fault < 0 or libc.ioctl(fault, ctypes.c_ulong(0xc018aa3f), api) or libc.ioctl(fault, ctypes.c_ulong(0xc020aa00), where):
-    print('skipped: needs userfaultfd(2)')
-    sys.exit(0)
-open(sys.argv[1], 'w').write(f'{os.getpid()}\n')
-libc.syscall(ctypes.c_long(calls[1]), ctypes.c_ulong(base), 0, -1, -1, ctypes.c_ulong(8))
-"#;
-
-#[test]
-fn a_caller_that_is_stuck_delays_no_other() {
-    skip_unless!(root() && program("python3"));
-    let sync_dir = SyncDir::new();
-    let stuck = sync_dir.text("stuck");
-    let script = format!(
-        "python3 -c \"$0\" '{stuck}' & while [ -e /proc/$! ] && ! [ -s '{stuck}' ]; do sleep 0.01; done; {}; kill -9 $!",
-        role::quiet_line("opens")
-    );
-    let words = shell(&script).into_iter().chain([STUCK.into()]).collect();
-    let ran = run(&["--explain"], words).run();
-    if needs("root", "userfaultfd(2)", !ran.text().contains("skipped")) {
-        ran.says(&["page-faults:u of task ", "1 own, "]);
-    }
-}
-
-/// What both scripts below begin with.
-const CALLS: &str = r#"
+/// What scripts begin with.
+pub(super) const CALLS: &str = r#"
 import ctypes, mmap, os, random, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 number = {'x86_64': 298, 'aarch64': 241}[os.uname().machine]
@@ -451,16 +418,16 @@ print('counted' if value(fd) is not None else 'nothing')
 "#;
 
 /// A shell line that starts such an agent.
-fn agent(sync_dir: &SyncDir, name: &str) -> String {
+pub(super) fn agent(sync_dir: &SyncDir, name: &str) -> String {
     format!("python3 -c \"$0\" '{}' '{}'", sync_dir.text(name), sync_dir.text("end"))
 }
 
-fn with_agents(script: &str) -> Vec<OsString> {
+pub(super) fn with_agents(script: &str) -> Vec<OsString> {
     shell(script).into_iter().chain([format!("{CALLS}{AGENT}").into()]).collect()
 }
 
 /// How many events of the kernel a process has open.
-fn kernel_events(process: u32) -> usize {
+pub(super) fn kernel_events(process: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
     let links = files.filter_map(|file| fs::read_link(file.path()).ok());
     links.filter(|link| link.to_string_lossy().contains("perf_event")).count()

@@ -1,17 +1,17 @@
 //! What the events of other processes count.
 //!
-//! What it is: [`ForeignEvents`], a program in the kernel that looks at an event by its file. A file of another process is taken over for
-//! the moment (`pidfd_getfd(2)`), so that the program finds it among the files of this one; where the kernel's structures have what
-//! is looked for, the kernel itself says (`crate::btf`).
+//! What it is: [`ForeignEvents`], a program in the kernel that goes from the folder of a process, which this one has open, to the task, to
+//! one of its files, to the event. Where the kernel's structures have what is looked for, the kernel itself says (`crate::btf`).
 //!
-//! **Invariant:** it only looks: nothing is changed, and the file is closed again.
+//! **Invariant:** it only looks, without taking part in anything: a file of another process that is taken over would have to be closed
+//! here, and its owner may decide how long that takes. What changes meanwhile makes the answer wrong, or none, and does no harm.
 
 use crate::bpf::{Alu, Assembler, Compare, Helper, Map, MapKind, Program, ProgramKind, Reg, Size, Update};
 use crate::btf::Btf;
 use crate::procfs::Proc;
-use crate::sys;
 use pmux_abi::attr::{Attr, EventType, sw};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 
 /// What an event counts, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,10 +30,11 @@ pub struct ForeignEvents {
     program: Program,
 }
 
-/// The only entry of the map: the number of a file, the CPU, the task, the name of the PMU, and the attribute.
-const CPU_AT: usize = 8;
-const TASK_AT: usize = 12;
-const PMU_AT: usize = 16;
+/// The only entry of the map: the number of the folder here, and of the event there; the CPU, the task, the name of the PMU, the attribute.
+const FILE_AT: usize = 8;
+const CPU_AT: usize = 16;
+const TASK_AT: usize = 20;
+const PMU_AT: usize = 24;
 const PMU_BYTES: usize = 16;
 const ATTR_AT: usize = PMU_AT + PMU_BYTES;
 const ENTRY_BYTES: usize = ATTR_AT + Attr::MAX_SIZE;
@@ -54,12 +55,10 @@ impl ForeignEvents {
     /// What an event of a process counts, by its descriptor there; `None` where it has gone, or may not be looked at.
     #[must_use]
     pub fn look(&self, process: i32, fd: i32) -> Option<ForeignEvent> {
-        let file = sys::pidfd_getfd(sys::pidfd_open(process).ok()?.as_fd(), fd).ok()?;
-        if !is_event(&file) {
-            return None;
-        }
+        let folder = File::open(Proc::system().root().join(process.to_string())).ok()?;
         let mut entry = vec![0; ENTRY_BYTES];
-        entry[..8].copy_from_slice(&u64::try_from(file.as_raw_fd()).ok()?.to_ne_bytes());
+        entry[..FILE_AT].copy_from_slice(&u64::try_from(folder.as_raw_fd()).ok()?.to_ne_bytes());
+        entry[FILE_AT..CPU_AT].copy_from_slice(&u64::try_from(fd).ok()?.to_ne_bytes());
         self.map.set(&[0; 4], &entry, Update::Set).ok()?;
         self.program.run().ok().filter(|&found| found == 1)?;
         let entry = self.map.get(&[0; 4]).ok()??;
@@ -82,16 +81,15 @@ impl ForeignEvents {
     }
 }
 
-/// The number of a file means another one by now where its owner has closed it.
-fn is_event(file: &OwnedFd) -> bool {
-    let link = Proc::system().root().join(format!("self/fd/{}", file.as_raw_fd()));
-    std::fs::read_link(link).is_ok_and(|link| link.as_os_str() == super::holders::EVENT)
-}
-
-/// From the task that runs to its files, to one of them, to its event. It answers 1 where all was there.
+/// From the task that runs to its files, to the folder among them, to the process, to its files, to the event among them. It answers 1
+/// where all was there.
 fn assemble<'m>(asm: &mut Assembler<'m>, map: &'m Map, btf: &Btf) -> Option<()> {
     let (files, table, array) =
         (btf.offset("task_struct", "files")?, btf.offset("files_struct", "fdt")?, btf.offset("fdtable", "fd")?);
+    let (inode, in_proc, pid_of) =
+        (btf.offset("file", "f_inode")?, btf.offset("proc_inode", "vfs_inode")?, btf.offset("proc_inode", "pid")?);
+    let (tasks, link, most) =
+        (btf.offset("pid", "tasks")?, btf.offset("task_struct", "pid_links")?, btf.offset("fdtable", "max_fds")?);
     let (event, attr, cpu) =
         (btf.offset("file", "private_data")?, btf.offset("perf_event", "attr")?, btf.offset("perf_event", "cpu")?);
     let target = btf.offset("perf_event", "hw")?.checked_add(btf.offset("hw_perf_event", "target")?)?;
@@ -115,11 +113,24 @@ fn assemble<'m>(asm: &mut Assembler<'m>, map: &'m Map, btf: &Btf) -> Option<()> 
         asm.set(Reg::R1, Reg::R9).alu(Alu::Add, Reg::R1, at as i32).call(Helper::ProbeReadKernel);
         asm.jump_if(Reg::R0, Compare::Unequal, 0, end);
     };
-    follow(asm, files);
-    follow(asm, table);
-    follow(asm, array);
-    asm.load(Size::Double, Reg::R7, Reg::R9, 0).alu(Alu::ShiftLeft, Reg::R7, 3).alu(Alu::Add, Reg::R6, Reg::R7);
-    follow(asm, 0);
+    // The file of a task with the number that stands in the entry, whose task's files stand so far behind R6.
+    let file = |asm: &mut Assembler<'m>, files: i32, number_at: i16| {
+        follow(asm, files);
+        follow(asm, table);
+        asm.set(Reg::R3, Reg::R6).alu(Alu::Add, Reg::R3, most).set(Reg::R2, 4);
+        asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, -8).call(Helper::ProbeReadKernel);
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, end).load(Size::Word, Reg::R8, Reg::R10, -8);
+        asm.load(Size::Double, Reg::R7, Reg::R9, number_at).jump_if(Reg::R7, Compare::GreaterOrEqual, Reg::R8, end);
+        follow(asm, array);
+        asm.alu(Alu::ShiftLeft, Reg::R7, 3).alu(Alu::Add, Reg::R6, Reg::R7);
+        follow(asm, 0);
+    };
+    file(asm, files, 0);
+    follow(asm, inode);
+    follow(asm, pid_of - in_proc);
+    // The first link of the number leads into the task that has it.
+    follow(asm, tasks);
+    file(asm, files - link, FILE_AT as i16);
     follow(asm, event);
     asm.set(Reg::R8, Reg::R6);
     copy(asm, Reg::R8, attr, ATTR_AT, Attr::MAX_SIZE);
@@ -165,7 +176,8 @@ mod tests {
             ours.as_ref().is_some_and(|event| event.task.is_some_and(|task| task > 0) && event.cpu.is_none()),
             "{seen:?}"
         );
-        assert_eq!(foreign.look(own, 0), None);
+        assert_eq!(foreign.look(own, -1), None);
+        assert_eq!(foreign.look(own, 1 << 30), None);
         assert_eq!(foreign.look(i32::MAX, 3), None);
     }
 }

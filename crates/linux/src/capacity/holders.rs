@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-pub(super) const EVENT: &str = "anon_inode:[perf_event]";
+const EVENT: &str = "anon_inode:[perf_event]";
 
 /// A process that has events open.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -268,6 +268,17 @@ impl Proc {
     }
 }
 
+impl Proc {
+    /// The memory of a process, to be written: it stays that of the program that runs now.
+    ///
+    /// # Errors
+    /// As [`Proc::memory`].
+    pub fn open_memory(&self, pid: i32) -> Result<File, ProcError> {
+        let path = self.task_path(pid, "mem");
+        File::options().write(true).open(&path).map_err(|error| self.task_error(pid, path, &error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -70,6 +70,20 @@ impl Proc {
         among(other).or_else(|| all.filter(|&process| self.pid_namespace(process) == Some(namespace)).find_map(among))
     }
 
+    /// Whether a task may look into another one as `ptrace(2)` may: both have the same users, groups and user namespace, the other one has no
+    /// capabilities that it lacks, and may be dumped. The same process may always.
+    #[must_use]
+    pub fn may_look_into(&self, tid: i32, other: i32) -> bool {
+        let (Ok(one), Ok(its)) = (self.status(tid), self.status(other)) else { return false };
+        let namespace = |tid: i32| std::fs::metadata(self.task_path(tid, "ns/user")).ok().map(|file| file.ino());
+        let same_users = its.users.are_all(one.users.real) && its.groups.are_all(one.groups.real);
+        let no_more = its.permitted_capabilities & !one.permitted_capabilities == 0;
+        let same_namespace = namespace(tid).is_some() && namespace(tid) == namespace(other);
+        // What root's files say is no answer for root, who gains nothing by an exec.
+        let dumpable = one.users.real == 0 || self.is_dumpable(other, one.users.real);
+        one.process == its.process || same_users && no_more && same_namespace && dumpable
+    }
+
     /// Whether a task loses a file when it executes a program; `false` where it has none of that number.
     #[must_use]
     pub fn closes_on_exec(&self, tid: i32, number: u32) -> bool {

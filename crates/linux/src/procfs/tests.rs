@@ -182,3 +182,33 @@ fn a_child_is_listed_and_then_gone() {
     child.wait().unwrap();
     assert_eq!(proc.stat(pid), Err(ProcError::Gone { id: pid }));
 }
+
+#[test]
+fn a_task_looks_into_its_like_only() {
+    use std::os::unix::process::CommandExt as _;
+    let proc = Proc::system();
+    let own = std::process::id().cast_signed();
+    assert!(proc.may_look_into(own, own) && !proc.may_look_into(own, i32::MAX));
+    assert_eq!(proc.task_in_namespace_of(own, crate::current_tid()), Some(crate::current_tid()));
+    assert_eq!(proc.task_in_namespace_of(own, i32::MAX), None);
+    let sleeper = |user: Option<u32>| {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        command.spawn()
+    };
+    let mut like = sleeper(None).unwrap();
+    assert!(proc.may_look_into(own, like.id().cast_signed()));
+    // Only root starts a program of another user.
+    if let Ok(mut other) = sleeper(Some(65534)) {
+        let number = other.id().cast_signed();
+        let may = [(own, number), (number, own), (number, number)].map(|(one, other)| proc.may_look_into(one, other));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(may, [false, false, true]);
+    }
+    like.kill().unwrap();
+    like.wait().unwrap();
+}

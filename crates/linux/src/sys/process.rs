@@ -117,17 +117,6 @@ pub(crate) fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> Result<usi
     check_size(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) })
 }
 
-/// The same in the other direction: all of `bytes`, or an error.
-///
-/// Errors: as [`read_memory`].
-pub(crate) fn write_memory(pid: i32, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: (1) `local` is readable for its length, and only read. (2) As in `read_memory`.
-    let written = check_size(unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) })?;
-    if written == bytes.len() { Ok(()) } else { Err(Errno::EFAULT) }
-}
-
 /// Whether a process has this thread, also one that may not be signalled. Sends nothing.
 pub(crate) fn has_thread(pid: i32, tid: i32) -> bool {
     // 0 and negative numbers are refused by the kernel. Signal 0 only asks.

@@ -202,7 +202,24 @@ pub(crate) fn is_about_fd(number: libc::c_long) -> bool {
     FD_CALLS.contains(&number)
 }
 
+/// The calls of profiles that are about descriptors, as the other ABI of this machine numbers them.
+const FD_CALLS_ELSEWHERE: &[i32] = match () {
+    () if cfg!(target_arch = "x86_64") => &[3, 41, 54, 55, 63, 90, 145, 180, 192, 221, 330],
+    () if cfg!(target_arch = "aarch64") => &[3, 41, 54, 55, 63, 145, 180, 192, 221, 358],
+    () => &[],
+};
+
 impl Notification {
+    /// Whether it is an open, by whichever ABI.
+    pub(crate) fn is_open(&self) -> bool {
+        ABIS.iter().any(|(abi, numbers)| *abi == self.abi && numbers.contains(&self.number.cast_unsigned()))
+    }
+
+    /// Whether a call by another ABI is about a descriptor.
+    pub(crate) fn is_about_fd_elsewhere(&self) -> bool {
+        FD_CALLS_ELSEWHERE.contains(&self.number)
+    }
+
     /// Whether the call was made by the ABI of this machine's programs, the one of all that has pointers of 64 bits.
     pub(crate) const fn is_64_bit(&self) -> bool {
         // `__AUDIT_ARCH_64BIT`, and not x32.

@@ -1,7 +1,7 @@
 //! What an administrator lets containers open on their own tasks, though the kernel's rule for all users does not.
 //!
 //! What it is: an event is granted where it asks for no more than `kernel.perf_event_paranoid` of some level allows to every user on tasks
-//! of their own. Whose task that is, `pmux_linux::seccomp` finds out (`OpenCall::open_within`).
+//! of their own. Whose task that is, `pmux_linux::seccomp` finds out (`Listener::open_within`).
 //!
 //! **Invariant:** what a field, a flag or a part of a sample could tell beyond that is on no list here, so one that is new is not granted.
 //!
@@ -17,13 +17,21 @@ pub(super) fn highest_level(attr: &Attr) -> i32 {
 /// Whether an event may be granted at a level.
 pub(super) fn is_covered(attr: &Attr, level: i32) -> bool {
     let is_plain = match attr.kind {
-        EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW => true,
+        EventType::HARDWARE | EventType::HW_CACHE => true,
+        EventType::RAW => attr.config & !RAW == 0,
         EventType::SOFTWARE => attr.config != sw::BPF_OUTPUT,
         _ => false,
     };
-    let takes_none = attr.aux_sample_size == 0 && attr.aux_action == 0 && attr.sig_data == 0;
+    let takes_none = [attr.config1, attr.config2, attr.config3, attr.config4] == [0; 4]
+        && attr.aux_sample_size == 0
+        && attr.aux_action == 0
+        && attr.sig_data == 0;
     is_plain && takes_none && level <= highest_level(attr) && FLAGS.contains(attr.flags) && SAMPLE.contains(attr.sample)
 }
+
+/// What a raw event may say: which event, its unit mask, edges, inversion and threshold. Other bits may need more rights: on Intel's, bit 21
+/// counts the neighbour on the same core as well.
+const RAW: u64 = 0xf_ff84_ffff;
 
 const FLAGS: AttrFlags = AttrFlags::DISABLED
     .union(AttrFlags::INHERIT)
@@ -51,6 +59,8 @@ const FLAGS: AttrFlags = AttrFlags::DISABLED
     .union(AttrFlags::SAMPLE_ID_ALL)
     .union(AttrFlags::USE_CLOCKID)
     .union(AttrFlags::CONTEXT_SWITCH)
+    .union(AttrFlags::KSYMBOL)
+    .union(AttrFlags::BPF_EVENT)
     .union(AttrFlags::WRITE_BACKWARD);
 
 const SAMPLE: SampleFormat = SampleFormat::IP
@@ -87,12 +97,14 @@ mod tests {
             of(EventType::BREAKPOINT, 0),
             of(EventType::FIRST_DYNAMIC, 0),
             of(EventType::SOFTWARE, sw::BPF_OUTPUT),
-            Attr { flags: user | AttrFlags::KSYMBOL, ..cycles },
+            Attr { flags: user | AttrFlags::NAMESPACES, ..cycles },
             Attr { flags: user | AttrFlags::SIGTRAP, ..cycles },
             Attr { sample: SampleFormat::IP | SampleFormat::PHYS_ADDR, ..cycles },
             Attr { sample: SampleFormat::REGS_INTR, ..cycles },
             Attr { sample: SampleFormat::BRANCH_STACK, ..cycles },
             Attr { aux_sample_size: 8, ..cycles },
+            of(EventType::RAW, 1 << 21 | 0x3c),
+            Attr { config1: 1, ..of(EventType::RAW, 0x3c) },
         ] {
             assert!(!is_covered(&attr, 1), "{attr:?}");
         }

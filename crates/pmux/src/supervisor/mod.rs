@@ -103,7 +103,7 @@ impl OpenAnswer {
     /// Whether the call has ended with it.
     #[must_use]
     pub const fn is_given(&self) -> bool {
-        matches!(self, Self::Virtual | Self::Granted)
+        matches!(self, Self::Virtual | Self::Granted(_))
     }
 }
 
@@ -112,8 +112,8 @@ impl OpenAnswer {
 pub enum OpenAnswer {
     /// The caller gets an event of its own, opened by the kernel.
     Own,
-    /// The caller gets an event of its own, opened for it by the right that its container was given.
-    Granted,
+    /// An event of its own was opened for the caller by the right that its container was given; or that has failed, with this errno.
+    Granted(Option<i32>),
     /// The caller gets a descriptor by which it reads and switches a counter that equal events share.
     Virtual,
     /// The kernel refuses it, for this reason.
@@ -285,8 +285,7 @@ impl Supervisor {
                     self.virtual_events.make_room_for_member(listener, call);
                     match own_rights {
                         Ok(()) => self.own(call, process, (bytes, attr), explains),
-                        Err(_) if self.grant(call, (bytes, attr)).is_some() => OpenAnswer::Granted,
-                        Err(why) => OpenAnswer::Untold(why),
+                        Err(why) => self.grant(call, (bytes, attr)).unwrap_or(OpenAnswer::Untold(why)),
                     }
                 }
             }
@@ -313,15 +312,23 @@ impl Supervisor {
         self.session.describe(&attr)
     }
 
-    /// Gives the caller an event that its container is allowed, and the kernel's rule for all users is against.
-    fn grant(&self, call: &OpenCall, (bytes, attr): (&[u8], Option<Attr>)) -> Option<()> {
+    /// Gives the caller an event that its container is allowed, and the kernel's rule for all users is against; `None` where it is not allowed.
+    fn grant(&self, call: &OpenCall, (bytes, attr): (&[u8], Option<Attr>)) -> Option<OpenAnswer> {
         let level = self.paranoid?;
         let attr = attr.filter(|attr| granted::is_covered(attr, level))?;
         if self.session.paranoid() <= granted::highest_level(&attr) || are_labels_asked() {
             return None;
         }
-        let event = self.listener.open_within(call, bytes).ok()?;
-        self.listener.answer_with_file(call, event.as_fd()).ok()
+        let opened = self.listener.open_within(call, bytes);
+        match opened.and_then(|event| self.listener.answer_with_file(call, event.as_fd())) {
+            Ok(()) => Some(OpenAnswer::Granted(None)),
+            Err(Errno::EACCES) => None,
+            // What the kernel has to say of the event itself.
+            Err(errno) => {
+                self.listener.answer(call, Err(errno));
+                Some(OpenAnswer::Granted(Some(errno.raw())))
+            }
+        }
     }
 
     /// What the kernel will say.
@@ -355,20 +362,27 @@ impl Supervisor {
             != (ours.permitted_capabilities, ours.effective_capabilities)
         {
             Err("it has other capabilities".to_owned())
+        } else if !self.has_our_label(thread) {
+            Err("it has another label of a security module".to_owned())
         } else {
             Ok(())
         }
     }
 
-    /// Whether the kernel lets a caller without our rights count whole CPUs: by a capability of its own, where no security module is asked
-    /// about its label besides.
+    /// Whether a security module that is asked about one of us is asked about the other.
+    fn has_our_label(&self, thread: i32) -> bool {
+        let label = |task: &str| std::fs::read(self.listener.proc().root().join(task).join("attr/current")).ok();
+        label(&thread.to_string()) == label("self")
+    }
+
+    /// Whether the kernel lets a caller without our rights count whole CPUs, by a capability of its own.
     fn may_count_cpus(&self, thread: i32, status: Option<&Status>) -> bool {
         let namespace = pmux_linux::peer::user_namespace_of;
         let ours = namespace(std::process::id().cast_signed());
         status.is_some_and(|status| status.effective_capabilities & (SYS_ADMIN | PERFMON) != 0)
             && ours.is_some()
             && namespace(thread) == ours
-            && !are_labels_asked()
+            && self.has_our_label(thread)
     }
 
     fn refusal(&self, call: &OpenCall, process: i32, attr: Option<Attr>, errno: Errno) -> Refusal {
@@ -388,7 +402,8 @@ impl Supervisor {
 
 /// Whether SELinux is there: it would be asked about our label, and not the caller's.
 fn are_labels_asked() -> bool {
-    std::path::Path::new("/sys/fs/selinux/enforce").exists()
+    // Its own file system may not be mounted where this process runs.
+    std::fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("selinuxfs"))
 }
 
 fn target_of(call: &OpenCall) -> OpenTarget {

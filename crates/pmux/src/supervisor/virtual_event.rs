@@ -4,8 +4,9 @@
 //! share one event of the kernel. Each begins at 0 and is switched, reset and read as if it were alone.
 //! Read first: [`VirtualEvents::open`], then [`VirtualEvents::carry_out`].
 //!
-//! The descriptor is one end of a pair of sockets, which says two things by itself: its inode, whose number no other file has, is the event
-//! that is meant, however often the descriptor was inherited or passed on; and the other end hangs up when the last copy is closed.
+//! The descriptor is the writing end of a pipe, which says two things by itself: its inode, whose number no other file has, is the event that
+//! is meant, however often the descriptor was inherited or passed on; and the other end hangs up when the last copy is closed. No file can
+//! be sent through it, and who reads it where that is not reported gets an error.
 //!
 //! **Invariant:** what a program sees of an event is what `perf_event_open(2)` says of an event of the kernel; what can't be answered so is
 //! not made virtual, or is replaced by an event of the kernel.
@@ -17,13 +18,13 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, sw};
 use pmux_abi::read::{ReadLayout, ReadMember, ReadValues};
 use pmux_engine::pmu::share_key::canonical;
 use pmux_linux::Errno;
-use pmux_linux::seccomp::{FdAction, FdCall, Listener, OpenCall, OpenFlags, Waiting};
+use pmux_linux::seccomp::{FdAction, FdCall, Listener, OpenCall, OpenFlags, TaskHandle, Waiting};
 use pmux_linux::shared::poll::{Interest, Poll, Token};
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,8 +65,10 @@ struct VirtualEvent {
     attr: Vec<u8>,
     /// Of the descriptor's inode.
     device: u64,
+    /// Says whether its task still lives; `None` for one of a CPU.
+    task: Option<TaskHandle>,
     /// The other end of the descriptor.
-    _ours: UnixStream,
+    _ours: PipeReader,
 }
 
 impl VirtualEvents {
@@ -102,6 +105,7 @@ impl VirtualEvents {
         (bytes, attr): (&[u8], &Attr),
     ) -> Option<()> {
         let mut asked = canonical(attr).filter(|_| may_be_virtual(session, attr))?;
+        let mut task = None;
         match target {
             // Nothing of a CPU is inherited, or bound to a program.
             ServedTarget::Cpu(_) => {
@@ -109,7 +113,10 @@ impl VirtualEvents {
             }
             _ if asked.flags.contains(AttrFlags::REMOVE_ON_EXEC) => return None,
             // What was opened before says nothing of the rights to count what the task executes now.
-            _ => call.attempt(bytes, listener.proc()).ok()?,
+            _ => {
+                task = Some(TaskHandle::open(call.pid).ok()?);
+                call.attempt(bytes, listener.proc()).ok()?;
+            }
         }
         let question = ServeRequest { target, attrs: vec![asked] };
         let group = session.serve(&Acting::default(), question, Multiplexing::Kernel);
@@ -124,7 +131,7 @@ impl VirtualEvents {
         if is_enabled {
             group.control(0, EventAction::Enable).ok()?;
         }
-        let (ours, theirs) = UnixStream::pair().ok()?;
+        let (ours, theirs) = std::io::pipe().ok()?;
         let theirs = File::from(OwnedFd::from(theirs));
         let file = theirs.metadata().ok()?;
         let inode = file.ino();
@@ -138,6 +145,7 @@ impl VirtualEvents {
             call: *call,
             attr: bytes.to_vec(),
             device: file.dev(),
+            task,
             _ours: ours,
         };
         self.by_inode().insert(inode, Arc::new(event));
@@ -158,10 +166,14 @@ impl VirtualEvents {
     /// Answers a call about a descriptor that may be a virtual event's.
     pub(super) fn carry_out(&self, listener: &Listener, call: &FdCall) {
         let event = match call.action {
-            FdAction::Fcntl => None,
+            FdAction::Fcntl | FdAction::Unknown => None,
             FdAction::Ioctl { request, .. } if !request::is_of_events(request) => None,
             _ => self.event(listener, call, call.fd),
         };
+        if call.action == FdAction::Unknown {
+            listener.answer(call, Err(Errno::ENOSYS));
+            return;
+        }
         let Some(event) = event else {
             // The caller's own file.
             let _ = listener.go_on(call);
@@ -173,7 +185,7 @@ impl VirtualEvents {
                 Some(answer) => answer,
                 None => return replace(listener, call, &event),
             },
-            FdAction::Fcntl | FdAction::Other => {
+            FdAction::Fcntl | FdAction::Other | FdAction::Unknown => {
                 return replace(listener, call, &event);
             }
         };
@@ -261,6 +273,10 @@ fn replace(listener: &Listener, call: &FdCall, event: &VirtualEvent) {
 fn put_real(listener: &Listener, call: &impl Waiting, fd: i32, event: &VirtualEvent) -> Result<(), Errno> {
     let is_enabled = event.is_enabled.load(Ordering::Relaxed);
     let real = event.call.open_real(&event.attr, is_enabled, listener.proc())?;
+    // Otherwise its number is another task's by now.
+    if event.task.as_ref().is_some_and(|task| !task.lives()) {
+        return Err(Errno::ESRCH);
+    }
     listener.replace(call, fd, real.as_fd())
 }
 
