@@ -47,6 +47,9 @@ mod request {
     }
 }
 
+/// So many virtual events a command has at once; those that come later are own. Each costs a file and some memory here.
+const MOST: usize = 16_384;
+
 /// All virtual events of a command.
 pub(super) struct VirtualEvents {
     by_inode: Mutex<HashMap<u64, Arc<VirtualEvent>>>,
@@ -104,7 +107,8 @@ impl VirtualEvents {
         (call, target): (&OpenCall, ServedTarget),
         (bytes, attr): (&[u8], &Attr),
     ) -> Option<()> {
-        let mut asked = canonical(attr).filter(|_| may_be_virtual(session, attr))?;
+        let is_full = self.by_inode().len() >= MOST;
+        let mut asked = canonical(attr).filter(|_| !is_full && may_be_virtual(session, attr))?;
         let mut task = None;
         match target {
             // Nothing of a CPU is inherited, or bound to a program.
