@@ -140,7 +140,7 @@ fn own_user_namespace() -> Option<u64> {
 /// The user namespace of a process, by its inode; `None` where nothing tells. Needs no file.
 #[must_use]
 pub fn user_namespace_of(process: i32) -> Option<u64> {
-    std::fs::metadata(format!("/proc/{process}/ns/user")).ok().map(|file| file.ino())
+    Proc::system().namespace(process, "user")
 }
 
 #[cfg(test)]

@@ -472,8 +472,8 @@ impl Listener {
     /// `EACCES` for a caller in this process's PID namespace, and what is not an event of a task; `ESRCH` where it has no such task;
     /// those of `perf_event_open(2)`; `EINVAL` before Linux 6.9 for a thread that leads no process and is not the caller.
     pub fn open_within(&self, call: &OpenCall, attr: &[u8]) -> Result<OwnedFd, Errno> {
-        let namespace = self.proc.pid_namespace(call.thread);
-        let own = self.proc.pid_namespace(std::process::id().cast_signed());
+        let namespace = self.proc.namespace(call.thread, "pid");
+        let own = self.proc.namespace(std::process::id().cast_signed(), "pid");
         let is_plain = call.flags.0 & !(OpenFlags::CLOSE_ON_EXEC.0 | OpenFlags::NO_GROUP.0) == 0;
         if namespace.is_none() || own.is_none() || namespace == own || !is_plain || call.pid < 0 {
             return Err(Errno::EACCES);

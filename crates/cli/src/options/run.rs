@@ -31,8 +31,8 @@ pub(crate) struct RunOptions {
     #[arg(long, conflicts_with = "command")]
     pub(crate) container: bool,
 
-    /// Open events of the container's own tasks, of the caller's user, as if kernel.perf_event_paranoid were 2 (user mode) or 1 (kernel mode as well), where
-    /// it is higher
+    /// Open events of the container's own tasks, of the caller's user, as if kernel.perf_event_paranoid were 2 (user mode) or 1
+    /// (kernel mode as well), where it is higher
     #[arg(long, value_name = "LEVEL", requires = "container", value_parser = clap::value_parser!(i32).range(1..=2))]
     pub(crate) paranoid: Option<i32>,
 

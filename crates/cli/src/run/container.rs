@@ -7,9 +7,7 @@
 use super::{Receivers, await_end, name_oneself_after};
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::waiter;
-use crate::options::exit_status;
 use crate::options::run::RunOptions;
-use crate::stderr::report_error;
 use pmux::supervisor::{Answers, Handover, Supervisor};
 use serde_json::Value;
 use std::io;
@@ -59,10 +57,7 @@ pub(super) fn answer_for_container(options: &RunOptions) -> Result<u8, Failure> 
     let supervisor = supervisor.map_err(|error| failure(&error))?.with_paranoid(options.paranoid);
     let receivers = Receivers::start(supervisor, explained, &mut waiter)?;
     let status = await_end(&mut waiter, None, Some(&receivers))?;
-    match receivers.finish(status) {
-        Err(error) => Ok(report_error(&format!("can't write the explanations: {error}"), exit_status::FAILED)),
-        Ok(()) => Ok(status),
-    }
+    Ok(receivers.finish(status))
 }
 
 #[cfg(test)]

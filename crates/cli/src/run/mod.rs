@@ -53,10 +53,7 @@ fn run_command(options: &RunOptions) -> Result<u8, Failure> {
     // A command that was killed before it began has no supervisor.
     let receivers = supervisor.map(|supervisor| Receivers::start(supervisor, explained, &mut waiter)).transpose()?;
     let status = await_end(&mut waiter, Some(&mut command), receivers.as_deref())?;
-    match receivers.map(|receivers| receivers.finish(status)) {
-        Some(Err(error)) => Ok(report_error(&format!("can't write the explanations: {error}"), exit_status::FAILED)),
-        _ => Ok(status),
-    }
+    Ok(receivers.map_or(status, |receivers| receivers.finish(status)))
 }
 
 /// Says in the list of processes, and so to `pmux status`, which program it supervises.
@@ -186,12 +183,15 @@ impl Receivers {
         self.explained.as_ref().map(|explained| explained.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The last line, when all has been explained.
-    fn finish(&self, status: u8) -> std::io::Result<()> {
-        let Some(explained) = self.explained() else { return Ok(()) };
+    /// The last line, when all has been explained; answers the exit status, which is `status` where that could be written.
+    fn finish(&self, status: u8) -> u8 {
+        let Some(explained) = self.explained() else { return status };
         let is_at_work = |_: &mut Explained| self.busy.load(Ordering::Relaxed) > 0;
         let late = self.answered.wait_timeout_while(explained, LAST_WORDS, is_at_work);
         let (mut explained, _) = late.unwrap_or_else(PoisonError::into_inner);
-        explained.finish(status)
+        match explained.finish(status) {
+            Ok(()) => status,
+            Err(error) => report_error(&format!("can't write the explanations: {error}"), exit_status::FAILED),
+        }
     }
 }

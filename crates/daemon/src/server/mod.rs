@@ -37,7 +37,7 @@ use pmux::{CpuList, Session};
 use queue::RunQueue;
 use reserve::Reserve;
 pub use start::{Start, StartError};
-use start::{agent, epoch, listen, membership, metrics_config, rules, turns};
+use start::{agent, containers_config, epoch, listen, membership, metrics_config, rules, turns};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -162,7 +162,7 @@ impl Server {
             Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes).map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
-        let agent = agent(&config, &start, path.as_deref(), &log).map_err(StartError::Machine)?;
+        let agent = agent(&containers_config(&config, &start), path.as_deref(), &log).map_err(StartError::Machine)?;
         let recorders = Recorders::new(SocketDir::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::server_api::now_ns();
@@ -479,11 +479,11 @@ impl Server {
                 }
             };
         }
-        let is_wanted = self.start.containers.is_some() || config.containers.listen.is_some();
-        if config.containers != self.config.containers || self.agent.is_some() != is_wanted {
+        let new = containers_config(&config, &self.start);
+        if containers_config(&self.config, &self.start) != new || self.agent.is_some() != new.listen.is_some() {
             // The path may be the same one.
             self.agent = None;
-            self.agent = agent(&config, &self.start, self.path.as_deref(), &self.log).unwrap_or_else(|error| {
+            self.agent = agent(&new, self.path.as_deref(), &self.log).unwrap_or_else(|error| {
                 self.log.write(Level::Error, format_args!("{error}"));
                 None
             });

@@ -3,7 +3,7 @@
 //! **Invariant:** nothing here changes a server that runs.
 
 use crate::agent::SeccompAgent;
-use crate::config::{Config, ConfigError, Listen, MetricsConfig, Turns};
+use crate::config::{Config, ConfigError, ContainersConfig, Listen, MetricsConfig, Turns};
 use crate::log::Log;
 use crate::payer::own_user;
 use crate::rights::Membership;
@@ -86,15 +86,21 @@ pub(super) fn metrics_config(config: &Config, start: &Start) -> MetricsConfig {
     metrics
 }
 
+/// What is told of containers: the place that was named goes before the configuration's.
+pub(super) fn containers_config(config: &Config, start: &Start) -> ContainersConfig {
+    let mut containers = config.containers.clone();
+    containers.listen = start.containers.clone().or(containers.listen);
+    containers
+}
+
 /// Takes in containers, if that is wanted; `service` is where their clients find it.
 pub(super) fn agent(
-    config: &Config,
-    start: &Start,
+    containers: &ContainersConfig,
     service: Option<&Path>,
     log: &Log,
 ) -> Result<Option<SeccompAgent>, String> {
-    let listen = start.containers.as_ref().or(config.containers.listen.as_ref());
-    listen.map(|listen| SeccompAgent::start(listen, (service, config.containers.paranoid), log)).transpose()
+    let start = |listen: &PathBuf| SeccompAgent::start(listen, (service, containers.paranoid), log);
+    containers.listen.as_ref().map(start).transpose()
 }
 
 /// Another number at each start: the time of day, or, where the clock is wrong, that since boot.

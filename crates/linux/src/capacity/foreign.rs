@@ -100,26 +100,31 @@ fn assemble<'m>(asm: &mut Assembler<'m>, map: &'m Map, btf: &Btf) -> Option<()> 
     asm.store(Size::Word, Reg::R10, -4, 0).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, -4);
     asm.set_map(Reg::R1, map).call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R9, Reg::R0);
     asm.call(Helper::GetCurrentTask).set(Reg::R6, Reg::R0);
-    // The pointer that stands so far behind R6 becomes R6; where there is none, it is over.
-    let follow = |asm: &mut Assembler<'m>, offset: i32| {
-        asm.alu(Alu::Add, Reg::R6, offset).set(Reg::R3, Reg::R6).set(Reg::R2, 8);
-        asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, -16).call(Helper::ProbeReadKernel);
-        asm.jump_if(Reg::R0, Compare::Unequal, 0, end).load(Size::Double, Reg::R6, Reg::R10, -16);
-        asm.jump_if(Reg::R6, Compare::Equal, 0, end);
-    };
-    // So many bytes that stand so far behind a pointer go into the entry.
-    let copy = |asm: &mut Assembler<'m>, from: Reg, offset: i32, at: usize, bytes: usize| {
+    // So many bytes that stand so far behind a pointer go to a place so far behind another one, which is ours.
+    let read = |asm: &mut Assembler<'m>, (from, offset): (Reg, i32), (into, at): (Reg, i32), bytes: usize| {
         asm.set(Reg::R3, from).alu(Alu::Add, Reg::R3, offset).set(Reg::R2, bytes as i32);
-        asm.set(Reg::R1, Reg::R9).alu(Alu::Add, Reg::R1, at as i32).call(Helper::ProbeReadKernel);
+        asm.set(Reg::R1, into).alu(Alu::Add, Reg::R1, at).call(Helper::ProbeReadKernel);
         asm.jump_if(Reg::R0, Compare::Unequal, 0, end);
+    };
+    let copy = |asm: &mut Assembler<'m>, from: Reg, offset: i32, at: usize, bytes: usize| {
+        read(asm, (from, offset), (Reg::R9, at as i32), bytes);
+    };
+    // The pointer that stands so far behind one becomes R6.
+    let load = |asm: &mut Assembler<'m>, from: Reg, offset: i32| {
+        read(asm, (from, offset), (Reg::R10, -16), 8);
+        asm.load(Size::Double, Reg::R6, Reg::R10, -16);
+    };
+    // The same behind R6; where there is none, it is over.
+    let follow = |asm: &mut Assembler<'m>, offset: i32| {
+        load(asm, Reg::R6, offset);
+        asm.jump_if(Reg::R6, Compare::Equal, 0, end);
     };
     // The file of a task with the number that stands in the entry, whose task's files stand so far behind R6.
     let file = |asm: &mut Assembler<'m>, files: i32, number_at: i16| {
         follow(asm, files);
         follow(asm, table);
-        asm.set(Reg::R3, Reg::R6).alu(Alu::Add, Reg::R3, most).set(Reg::R2, 4);
-        asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, -8).call(Helper::ProbeReadKernel);
-        asm.jump_if(Reg::R0, Compare::Unequal, 0, end).load(Size::Word, Reg::R8, Reg::R10, -8);
+        read(asm, (Reg::R6, most), (Reg::R10, -8), 4);
+        asm.load(Size::Word, Reg::R8, Reg::R10, -8);
         asm.load(Size::Double, Reg::R7, Reg::R9, number_at).jump_if(Reg::R7, Compare::GreaterOrEqual, Reg::R8, end);
         follow(asm, array);
         asm.alu(Alu::ShiftLeft, Reg::R7, 3).alu(Alu::Add, Reg::R6, Reg::R7);
@@ -140,9 +145,7 @@ fn assemble<'m>(asm: &mut Assembler<'m>, map: &'m Map, btf: &Btf) -> Option<()> 
     copy(asm, Reg::R6, 0, PMU_AT, PMU_BYTES);
     // One of a CPU has no task, and is whole.
     let whole = asm.label();
-    asm.set(Reg::R3, Reg::R8).alu(Alu::Add, Reg::R3, target).set(Reg::R2, 8);
-    asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, -16).call(Helper::ProbeReadKernel);
-    asm.jump_if(Reg::R0, Compare::Unequal, 0, end).load(Size::Double, Reg::R6, Reg::R10, -16);
+    load(asm, Reg::R8, target);
     asm.jump_if(Reg::R6, Compare::Equal, 0, whole);
     copy(asm, Reg::R6, pid, TASK_AT, 4);
     asm.place(whole).set(Reg::R0, 1).exit();

@@ -266,9 +266,7 @@ impl Proc {
         buffer.truncate(read);
         Ok(buffer)
     }
-}
 
-impl Proc {
     /// The memory of a process, to be written: it stays that of the program that runs now.
     ///
     /// # Errors

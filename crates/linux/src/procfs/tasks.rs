@@ -50,24 +50,25 @@ impl Proc {
         std::fs::metadata(self.task_path(tid, &format!("fd/{number}"))).ok().map(|file| (file.dev(), file.ino()))
     }
 
-    /// Which PID namespace a task is in: the inode of its file.
+    /// In which namespace of a kind (`pid`, `user`) a task is: the inode of its file.
     #[must_use]
-    pub fn pid_namespace(&self, tid: i32) -> Option<u64> {
-        std::fs::metadata(self.task_path(tid, "ns/pid")).ok().map(|file| file.ino())
+    pub fn namespace(&self, tid: i32, kind: &str) -> Option<u64> {
+        std::fs::metadata(self.task_path(tid, &format!("ns/{kind}"))).ok().map(|file| file.ino())
     }
 
     /// The task that has a number in the PID namespace of another task, as it is numbered here; `None` where there is none. Its own process
     /// is looked at first, then all others of that namespace.
     #[must_use]
     pub fn task_in_namespace_of(&self, other: i32, number: i32) -> Option<i32> {
-        let namespace = self.pid_namespace(other)?;
+        let namespace = self.namespace(other, "pid")?;
+        let is_there = |task: &i32| self.namespace(*task, "pid") == Some(namespace);
         let is_it = |task: &i32| self.status(*task).is_ok_and(|status| status.innermost == number);
         let among = |process: i32| {
             let threads = self.threads_of(process).ok()?;
-            threads.into_iter().filter(is_it).find(|&task| self.pid_namespace(task) == Some(namespace))
+            threads.into_iter().filter(is_it).find(is_there)
         };
         let all = self.processes().unwrap_or_default().into_iter();
-        among(other).or_else(|| all.filter(|&process| self.pid_namespace(process) == Some(namespace)).find_map(among))
+        among(other).or_else(|| all.filter(is_there).find_map(among))
     }
 
     /// Whether a task may look into another one as `ptrace(2)` may: both have the same users, groups and user namespace, the other one has no
@@ -75,7 +76,7 @@ impl Proc {
     #[must_use]
     pub fn may_look_into(&self, tid: i32, other: i32) -> bool {
         let (Ok(one), Ok(its)) = (self.status(tid), self.status(other)) else { return false };
-        let namespace = |tid: i32| std::fs::metadata(self.task_path(tid, "ns/user")).ok().map(|file| file.ino());
+        let namespace = |tid: i32| self.namespace(tid, "user");
         let same_users = its.users.are_all(one.users.real) && its.groups.are_all(one.groups.real);
         let no_more = its.permitted_capabilities & !one.permitted_capabilities == 0;
         let same_namespace = namespace(tid).is_some() && namespace(tid) == namespace(other);

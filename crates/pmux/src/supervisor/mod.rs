@@ -61,7 +61,7 @@ pub struct OpenAttempt {
     pub process: i32,
     /// Its thread that did.
     pub thread: i32,
-    /// The thread's name.
+    /// The thread's name; empty where the call is not to be explained.
     pub command: String,
     /// The event, as it would be written on a command line; empty where it could not be read, or is not to be explained.
     pub event: String,
@@ -99,14 +99,6 @@ pub enum OpenTarget {
     },
 }
 
-impl OpenAnswer {
-    /// Whether the call has ended with it.
-    #[must_use]
-    pub const fn is_given(&self) -> bool {
-        matches!(self, Self::Virtual | Self::Granted(_))
-    }
-}
-
 /// What becomes of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OpenAnswer {
@@ -120,6 +112,14 @@ pub enum OpenAnswer {
     Refused(Refusal),
     /// The kernel decides, and what it says is not known here, for this reason.
     Untold(String),
+}
+
+impl OpenAnswer {
+    /// Whether the call has ended with it.
+    #[must_use]
+    pub const fn is_given(&self) -> bool {
+        matches!(self, Self::Virtual | Self::Granted(_))
+    }
 }
 
 impl fmt::Display for OpenTarget {
@@ -257,7 +257,7 @@ impl Supervisor {
         }
         let bytes = call.attr_bytes();
         let status = proc.status(call.thread);
-        let command = proc.comm(call.thread).unwrap_or_default();
+        let command = if explains { proc.comm(call.thread).unwrap_or_default() } else { String::new() };
         let own_rights = self.has_our_rights(call.thread, status.as_ref().ok());
         let place = place.filter(|place| match *place {
             // The rights of a thread are changed by that thread only, and it waits.

@@ -169,15 +169,14 @@ impl VirtualEvents {
 
     /// Answers a call about a descriptor that may be a virtual event's.
     pub(super) fn carry_out(&self, listener: &Listener, call: &FdCall) {
+        if call.action == FdAction::Unknown {
+            return listener.answer(call, Err(Errno::ENOSYS));
+        }
         let event = match call.action {
-            FdAction::Fcntl | FdAction::Unknown => None,
+            FdAction::Fcntl => None,
             FdAction::Ioctl { request, .. } if !request::is_of_events(request) => None,
             _ => self.event(listener, call, call.fd),
         };
-        if call.action == FdAction::Unknown {
-            listener.answer(call, Err(Errno::ENOSYS));
-            return;
-        }
         let Some(event) = event else {
             // The caller's own file.
             let _ = listener.go_on(call);
@@ -189,9 +188,7 @@ impl VirtualEvents {
                 Some(answer) => answer,
                 None => return replace(listener, call, &event),
             },
-            FdAction::Fcntl | FdAction::Other | FdAction::Unknown => {
-                return replace(listener, call, &event);
-            }
+            _ => return replace(listener, call, &event),
         };
         listener.answer(call, answer);
     }
