@@ -29,6 +29,7 @@ pub use sync_dir::SyncDir;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// No test waits longer for an event.
@@ -38,6 +39,16 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const DEBUG_REGISTERS: &str = "breakpoints";
 /// Which CPUs are online.
 pub const HOTPLUG: &str = "hotplug";
+
+/// Sets a flag when it is dropped: what scoped threads wait for is set by a test that fails, too, or its failure would never be
+/// seen, because the scope waits for them.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The pages for people below the root of the project: its own, those of the book, of the lab and of the fuzzers.
 pub fn pages(root: &Path) -> Vec<PathBuf> {

@@ -5,7 +5,7 @@
 //! **Invariant:** no test depends on how fast the machine is: where rings must hold something, it is made to be little.
 
 use crate::common::perf_data::{Content, perf_script};
-use crate::common::{events, is_root, may_count_cpus, needs, role as program, session, skip_unless};
+use crate::common::{SetAtEnd, events, is_root, may_count_cpus, needs, role as program, session, skip_unless};
 use pmux::flight::{
     Flight, FlightOptions, FlightSnapshot, Keeping, Lasted, Limits, Requested, SnapshotCause, is_snapshot,
 };
@@ -313,7 +313,8 @@ fn nothing_is_younger_than_what_is_there_of_all_cpus() {
     let parsed = EventList::parse(&["context-switches/period=1/", "cpu-clock/freq=999/"], session.catalog()).unwrap();
     let mut flight = open(&session, parsed, &all(), bytes(folder.path(), 1 << 20));
     let stop = AtomicBool::new(false);
-    let done = std::thread::scope(|scope| {
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let _end = SetAtEnd(&stop);
         for _ in 0..4 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -321,15 +322,12 @@ fn nothing_is_younger_than_what_is_there_of_all_cpus() {
                 }
             });
         }
-        let done: Vec<_> = (0..5)
-            .map(|_| {
-                std::thread::sleep(Duration::from_millis(20));
-                flight.request(SnapshotCause::now("now"));
-                wait(&mut flight, 1).remove(0)
-            })
-            .collect();
-        stop.store(true, Ordering::Relaxed);
-        done
+        let request = |_| {
+            std::thread::sleep(Duration::from_millis(20));
+            flight.request(SnapshotCause::now("now"));
+            wait(&mut flight, 1).remove(0)
+        };
+        (0..5).map(request).collect()
     });
     for snapshot in done {
         let (_, to) = snapshot.covers.unwrap();

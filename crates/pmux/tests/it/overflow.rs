@@ -1,6 +1,6 @@
 //! Callbacks at overflow: as many as there should be, and none that shouldn't.
 
-use crate::common::{self, own_process, role as roles, skip_unless, words};
+use crate::common::{self, SetAtEnd, own_process, role as roles, skip_unless, words};
 use pmux::{Command, CpuChoice, Error, Event, Overflow, OverflowCounter, Session, Target};
 use std::time::Duration;
 
@@ -173,7 +173,7 @@ fn what_is_lost_is_never_taken_back() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let stop = &stop;
+        let (stop, _end) = (&stop, SetAtEnd(&stop));
         scope.spawn(move || {
             sender.send(pmux_linux::current_tid()).unwrap();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -188,13 +188,9 @@ fn what_is_lost_is_never_taken_back() {
             rounds += 1;
             calls += counter.dispatch(Duration::ZERO, &mut |_| ()).unwrap();
             let now = counter.lost();
-            if now < lost {
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
-                panic!("{now} after {lost}");
-            }
+            assert!(now >= lost, "{now} after {lost}");
             lost = now;
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 

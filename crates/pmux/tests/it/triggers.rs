@@ -3,7 +3,7 @@
 //! **Invariant:** nothing depends on how fast the machine is: what is to happen is made to happen until it is noticed.
 
 use crate::common::watching::{watch_target, write};
-use crate::common::{self, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
+use crate::common::{self, SetAtEnd, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
 use pmux::trigger::{
     Action, Commands, EventSets, Fired, Position, Reason, Rule, SNAPSHOT_VARIABLE, TriggerEvent, TriggerHit,
     TriggerOptions, TriggerTarget, Triggers,
@@ -250,6 +250,7 @@ fn pressure() {
     };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = SetAtEnd(&stop);
         let threads = 4 * session.online().iter().count();
         for _ in 0..threads {
             scope.spawn(|| {
@@ -264,7 +265,6 @@ fn pressure() {
             let events = triggers.wait(Some(end)).unwrap();
             fired = events.into_iter().find(|event| matches!(event, TriggerEvent::Fired(_)));
         }
-        stop.store(true, Ordering::Relaxed);
         let Some(TriggerEvent::Fired(fired)) = fired else { panic!("no task waited for a CPU") };
         assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");
         assert_eq!(fired.to_string(), text);

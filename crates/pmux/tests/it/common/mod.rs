@@ -13,7 +13,9 @@ use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
 };
-pub use pmux_testkit::{SyncDir, debug_registers, hotplug, needs, own_process, own_process_with, role, skip_unless};
+pub use pmux_testkit::{
+    SetAtEnd, SyncDir, debug_registers, hotplug, needs, own_process, own_process_with, role, skip_unless,
+};
 use std::ffi::OsString;
 use std::time::Instant;
 
