@@ -3,7 +3,8 @@
 //! Each round both record the same load one after the other, with rings of the same size, on the whole machine: stacks at 4999 Hz
 //! (or as often as the kernel allows now), and a storm of tracepoints under a loop of system calls. What is shown are medians of the
 //! recorder's own CPU time (user and system, that of the `sleep` it waits for included), lost records, and bytes in the file for
-//! each sample. How deep stacks are is what others on the machine do at that moment, so what call chains take stands apart. With
+//! each sample. Last, what a switch between two threads takes longer that play ping-pong on one CPU while they are recorded, as `perf bench
+//! sched pipe` measures it: the least of some rounds. How deep stacks are is what others on the machine do at that moment, so what call chains take stands apart. With
 //! `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -118,6 +119,48 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// What a switch takes under recorders, beside none.
+    fn switches(&self) {
+        let (rounds, operations) = if self.small { (1, "2000") } else { (7, "200000") };
+        let file = self.folder.path().join("switches.data");
+        let pmux = env!("CARGO_BIN_EXE_pmux");
+        let recorders = [
+            String::new(),
+            "perf record -q -g -e cpu-clock -F 99".to_owned(),
+            format!("{pmux} record -q -g -e cpu-clock -F 99"),
+            "perf record -q -g -e sched:sched_switch".to_owned(),
+            format!("{pmux} record -q -g -e sched:sched_switch"),
+            format!("{pmux} record -q --off-cpu -F 99"),
+            format!("{pmux} record -q --off-cpu=0 -F 99"),
+        ];
+        let mut least = vec![f64::MAX; recorders.len()];
+        for _ in 0..rounds {
+            for (recorder, least) in recorders.iter().zip(&mut least) {
+                let mut words: Vec<&str> = recorder.split_whitespace().collect();
+                if !words.is_empty() {
+                    words.extend(["-o", file.to_str().unwrap(), "--"]);
+                }
+                words.extend(["taskset", "1", "perf", "bench", "sched", "pipe", "-T", "-l", operations]);
+                let ran = std::process::Command::new(words[0]).args(&words[1..]).output().unwrap();
+                let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+                let Some(us) = text.lines().find_map(|line| line.trim().strip_suffix("usecs/op")) else {
+                    println!("  `{}` failed: {}", words.join(" "), String::from_utf8_lossy(&ran.stderr));
+                    return;
+                };
+                // An operation is two switches.
+                *least = least.min(us.trim().parse::<f64>().unwrap() * 500.0);
+            }
+        }
+        println!("\na switch between two threads on one CPU ({rounds} rounds, the least)");
+        for (recorder, ns) in recorders.iter().zip(&least) {
+            let recorder = if recorder.is_empty() { "not recorded" } else { recorder.trim_start_matches(pmux) };
+            let recorder = if recorder.starts_with(' ') { format!("pmux{recorder}") } else { recorder.to_owned() };
+            println!("  {ns:7.0} ns  {:+7.0} ns  {recorder}", ns - least[0]);
+        }
+    }
+}
+
 /// Something to record, until it is ended.
 struct Load(Running);
 
@@ -152,4 +195,5 @@ fn main() {
         let storm = "exec dd if=/dev/zero of=/dev/null bs=1 2>/dev/null";
         bench.compare("a storm of tracepoints", storm, "-m 1024 -e 'sched:*,raw_syscalls:*' -a");
     }
+    bench.switches();
 }

@@ -20,8 +20,11 @@ pub(crate) struct Btf {
 const MAGIC: u32 = 0xeb9f;
 const HEAD_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
+const POINTER: u32 = 2;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
+const TYPEDEF: u32 = 8;
+const FUNCTION: u32 = 13;
 /// Members without a name are structures or unions within a structure: seldom more than a few.
 const MOST_DEPTH: usize = 8;
 
@@ -64,6 +67,24 @@ impl Btf {
         let is_it = |&&at: &&usize| self.kind(at) == Some(STRUCT) && self.name(at) == Some(structure.as_bytes());
         let bits = self.types.iter().filter(is_it).find_map(|&at| self.member(at, member.as_bytes(), MOST_DEPTH))?;
         i32::try_from(bits / 8).ok()
+    }
+
+    /// The type of a tracepoint: its number, and how many arguments the tracepoint has.
+    pub(crate) fn tracepoint(&self, name: &str) -> Option<(u32, usize)> {
+        let name = format!("btf_trace_{name}");
+        let is_it = |&at: &usize| self.kind(at) == Some(TYPEDEF) && self.name(at) == Some(name.as_bytes());
+        let index = self.types.iter().position(is_it)?;
+        let pointer = self.target(*self.types.get(index)?, POINTER)?;
+        let function = self.target(pointer, FUNCTION)?;
+        let arguments = word(&self.bytes, function + 4)? as usize & 0xffff;
+        // The first one is the kernel's own.
+        Some((u32::try_from(index + 1).ok()?, arguments.checked_sub(1)?))
+    }
+
+    /// What a type is made of, where that is of this kind.
+    fn target(&self, at: usize, kind: u32) -> Option<usize> {
+        let target = word(&self.bytes, at + 8)? as usize;
+        self.types.get(target.checked_sub(1)?).copied().filter(|&at| self.kind(at) == Some(kind))
     }
 
     fn member(&self, at: usize, name: &[u8], depth: usize) -> Option<u32> {
@@ -154,5 +175,8 @@ mod tests {
         assert!(btf.offset("file", "private_data").is_some_and(|at| at > 0));
         assert!(btf.offset("perf_event", "attr").is_some_and(|at| at > 0));
         assert_eq!(btf.offset("file", "no_such_member"), None);
+        // preempt, prev, next; the state of `prev` since 5.18.
+        assert!(btf.tracepoint("sched_switch").is_some_and(|(id, arguments)| id > 0 && arguments >= 3));
+        assert_eq!(btf.tracepoint("no_such_tracepoint"), None);
     }
 }

@@ -32,6 +32,7 @@ mod kept_text;
 pub mod limits;
 pub mod lineage;
 pub mod machine;
+pub mod off_cpu;
 pub mod peer;
 pub mod plain_file;
 pub mod pressure;

@@ -30,7 +30,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(summary: impl Into<String>, kind: ReasonKind) -> Self {
+    pub(crate) fn new(summary: impl Into<String>, kind: ReasonKind) -> Self {
         Self { summary: summary.into(), help: Vec::new(), kind, errno: None, cpu: None }
     }
 

@@ -167,6 +167,7 @@ impl Maker<'_> {
             CodeKind::Library => ("Library", CategoryColor::Yellow),
             CodeKind::Program => ("Program", CategoryColor::Blue),
             CodeKind::Jit => ("Made while it ran", CategoryColor::Green),
+            CodeKind::Wait => ("Waits", CategoryColor::LightBlue),
             CodeKind::Unknown => ("Unknown", CategoryColor::DarkGray),
         };
         let category = *self.kinds.entry(kind).or_insert_with(|| self.made.add_category(name, color));

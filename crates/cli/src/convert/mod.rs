@@ -16,8 +16,8 @@ use crate::failure::{Failure, failed};
 use crate::input;
 use crate::options::convert::{ConvertOptions, Format};
 use crate::options::exit_status;
-use crate::picture;
 use crate::picture::output::{self, Kind, Packing};
+use crate::picture::{self, Weighing};
 use crate::stderr::report_error;
 use pmux::profile::{Apart, LookupDetail, NotedKind, Profile};
 
@@ -77,7 +77,7 @@ fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     if matches!(format, Format::Folded | Format::Pprof) {
         let apart = Apart { threads: format == Format::Pprof, ..Apart::default() };
-        let drawn = picture::sums(input, &wanted, apart, look)?;
+        let drawn = picture::sums(input, &wanted, apart, Weighing::Recorded, look)?;
         return match format {
             Format::Folded => output::write(&to, kind, |out| folded::write(&drawn, out)),
             _ => output::write(&to, kind, |out| pprof::write(&drawn, out)),

@@ -4,7 +4,7 @@
 
 use crate::picture::folded::{Marks, frame_text};
 use inferno::flamegraph::color::{Color, PaletteMap};
-use pmux::profile::{CodeKind, Inlining, SourceLines};
+use pmux::profile::{CodeKind, Inlining, SourceLines, WaitKind};
 
 /// The colours of all places.
 pub(super) fn of(places: &SourceLines) -> PaletteMap {
@@ -14,6 +14,8 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
         // Where a program and a library have functions of one name the first one met decides.
         if map.get(&name).is_none() {
             let base = match (place.kind, place.inlining) {
+                // Cold, and each kind another one: nothing runs there.
+                (CodeKind::Wait, _) => wait(&place.function),
                 (CodeKind::Kernel, _) => (236, 130, 50),
                 (CodeKind::Jit, _) => (90, 190, 90),
                 (CodeKind::Unknown, _) => (180, 180, 180),
@@ -26,6 +28,23 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
         }
     }
     map
+}
+
+/// The colour of what was waited for.
+fn wait(name: &str) -> (u8, u8, u8) {
+    let is = |kind: WaitKind| kind.name() == name;
+    match WaitKind::ALL.into_iter().find(|&kind| is(kind)).unwrap_or(WaitKind::Other) {
+        WaitKind::RunQueue => (200, 120, 200),
+        WaitKind::Sleep => (150, 190, 235),
+        WaitKind::Lock => (120, 110, 225),
+        WaitKind::Io => (80, 165, 165),
+        WaitKind::PageFault => (110, 200, 190),
+        WaitKind::Pipe => (90, 150, 215),
+        WaitKind::Poll => (125, 205, 235),
+        WaitKind::Child => (165, 175, 205),
+        WaitKind::Signal => (175, 165, 225),
+        WaitKind::Other => (160, 180, 200),
+    }
 }
 
 /// The colour of what stands at the bottom.

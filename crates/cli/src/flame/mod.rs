@@ -13,7 +13,7 @@ use crate::options::flame::{FlameOptions, GroupStacksBy};
 use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
 use crate::picture::output::{self, Kind, Packing};
-use crate::picture::{self, Drawn, Unit, base_name, unit};
+use crate::picture::{self, Drawn, Unit, Weighing, base_name, unit};
 use crate::stderr::{report_error, visible};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 use pmux::profile::{Apart, EventInfo, LookupDetail, Tally};
@@ -60,7 +60,8 @@ fn read(options: &FlameOptions, asked: &InputSpec) -> Result<Drawn<Tally>, Failu
         cpus: options.by == GroupStacksBy::Cpu,
         ..Apart::default()
     };
-    picture::sums(asked, &options.part.wanted(), apart, look)
+    let weighing = if options.wall { Weighing::WallTime } else { Weighing::Recorded };
+    picture::sums(asked, &options.part.wanted(), apart, weighing, look)
 }
 
 /// The stacks of two recordings, each with both weights. Those of the first are scaled, so that both come to the same.

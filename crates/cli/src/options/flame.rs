@@ -23,6 +23,10 @@ pub(crate) struct FlameOptions {
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with_all = ["input", "file"])]
     pub(crate) diff: Option<Vec<PathBuf>>,
 
+    /// Draw wall time: what ran and what waited, coloured by what was waited for (`pmux record --off-cpu`)
+    #[arg(long, conflicts_with = "diff")]
+    pub(crate) wall: bool,
+
     /// Hang it from the top
     #[arg(long)]
     pub(crate) icicle: bool,

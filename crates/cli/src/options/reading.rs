@@ -23,6 +23,10 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["json", "header_only"])]
     pub(crate) tui: bool,
 
+    /// Show wall time: what ran and what waited in one table, with what was waited for (`pmux record --off-cpu`)
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui"])]
+    pub(crate) wall: bool,
+
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
     pub(crate) sort: Vec<SortChoice>,

@@ -7,7 +7,7 @@ use super::sampling::Sampling;
 use super::shared::SharedOptions;
 use super::target::TargetSpec;
 use clap::Args;
-use pmux::units::{BYTE_UNITS, milliseconds, scaled, size_bytes};
+use pmux::units::{BYTE_UNITS, milliseconds, scaled, size_bytes, span};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +25,19 @@ pub(crate) struct RecordOptions {
     /// Record context switches
     #[arg(long, help_heading = "What to record")]
     pub(crate) switch_events: bool,
+
+    /// Record also where threads wait, and how long: each wait of MIN or longer with its stack (default 10us), shorter ones as a sum of
+    /// each thread. Call chains are recorded, and cpu-clock where no event is given
+    #[arg(
+        long,
+        value_name = "MIN",
+        value_parser = span,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10us",
+        help_heading = "What to record"
+    )]
+    pub(crate) off_cpu: Option<Duration>,
 
     /// Begin MS milliseconds after the command
     #[arg(short = 'D', long = "delay", value_name = "MS", value_parser = milliseconds, help_heading = "When to record")]

@@ -65,6 +65,15 @@ impl Kept for Whole {
     }
 }
 
+/// What samples weigh.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Weighing {
+    /// As it was recorded, each event by itself.
+    Recorded,
+    /// The time of what ran and of what waited, as one event.
+    WallTime,
+}
+
 /// Reads a recording and adds its samples up.
 ///
 /// # Errors
@@ -73,9 +82,13 @@ pub(crate) fn sums(
     input: &InputSpec,
     wanted: &SampleFilter,
     apart: Apart,
+    weighing: Weighing,
     look: LookupDetail,
 ) -> Result<Drawn<Tally>, Failure> {
-    draw(input, wanted, Tally::new(apart), look)
+    draw(input, wanted, Tally::new(apart), look, |tally, profile| match weighing {
+        Weighing::Recorded => Ok(tally),
+        Weighing::WallTime => tally.wall(profile),
+    })
 }
 
 /// Reads a recording and keeps each sample.
@@ -83,19 +96,26 @@ pub(crate) fn sums(
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
 pub(crate) fn whole(input: &InputSpec, wanted: &SampleFilter, look: LookupDetail) -> Result<Drawn<Whole>, Failure> {
-    draw(input, wanted, Whole::default(), look)
+    draw(input, wanted, Whole::default(), look, |whole, _| Ok(whole))
 }
 
-fn draw<S: Kept>(input: &InputSpec, wanted: &SampleFilter, sink: S, look: LookupDetail) -> Result<Drawn<S>, Failure> {
+fn draw<S: Kept>(
+    input: &InputSpec,
+    wanted: &SampleFilter,
+    sink: S,
+    look: LookupDetail,
+    weigh: impl FnOnce(S, &mut Profile) -> Result<S, String>,
+) -> Result<Drawn<S>, Failure> {
     let opened = input::open(input)?;
     let notes = opened.notes();
     let OpenedInput { input, name, manifests, .. } = opened;
     let about = |error: &dyn std::fmt::Display| input::about(&name, error);
     let mut chosen = Chosen::new(wanted.clone(), sink);
-    let profile = read(input::progress::on_stderr(input), &mut chosen).map_err(|error| about(&error))?;
+    let mut profile = read(input::progress::on_stderr(input), &mut chosen).map_err(|error| about(&error))?;
     let Chosen { sink: kept, first_ns, .. } = chosen;
     let any = (0..profile.events.len()).any(|event| kept.total(event).samples > 0);
     let first_ns = begin(&profile, wanted, first_ns, any).map_err(|text| about(&text))?;
+    let kept = weigh(kept, &mut profile).map_err(|text| about(&text))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let places = SourceLines::of(&profile, &mut symbols, kept.stacks(), look);

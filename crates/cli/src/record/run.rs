@@ -15,7 +15,7 @@ use crate::options::target::TargetSpec;
 use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
-use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
+use pmux::record::{CallChain, Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
 use std::io::{IsTerminal, Write};
@@ -203,7 +203,14 @@ impl<'a> RecordRun<'a> {
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
         let how = sampling::record_options(&options.sampling, &self.target_spec)?;
+        let call_chain = match how.call_chain {
+            // A wait without its place says little, and samples are to be seen beside waits.
+            CallChain::None if options.off_cpu.is_some() => CallChain::FramePointers,
+            call_chain => call_chain,
+        };
         Ok(RecordOptions {
+            call_chain,
+            off_cpu: options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),
             start: if options.delay_ms.is_some() { Start::Later } else { how.start },
@@ -356,6 +363,7 @@ impl<'a> RecordRun<'a> {
         recorder.finish_until(writer, self.enough_bytes()).map_err(|error| self.not_written(&error))?;
         self.files.finished();
         self.line.show("");
+        self.tell_notes(recorder);
         let written = self.before_bytes + writer.data_bytes();
         let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
         let file = (!self.files.is_stdout()).then(|| self.files.current());

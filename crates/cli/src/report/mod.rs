@@ -125,7 +125,12 @@ fn keys(options: &ReportOptions) -> Vec<SortKey> {
 /// Whether something is printed that depends on who called.
 fn needs_callers(options: &ReportOptions) -> bool {
     let has_column = options.fields.contains(&FieldChoice::Number(NumberColumn::Children));
-    options.json || options.branch_stack || has_column || !options.no_children || options.graph != Some(Graph::None)
+    options.json
+        || options.wall
+        || options.branch_stack
+        || has_column
+        || !options.no_children
+        || options.graph != Some(Graph::None)
 }
 
 /// The columns: those that were asked for, and what rows are told apart by.
@@ -179,10 +184,13 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         tally = tally.innermost();
     }
     let mut chosen = Chosen::new(options.part.wanted(), tally);
-    let profile =
+    let mut profile =
         profile::read(input::progress::on_stderr(input), &mut chosen).map_err(|error| input::about(&name, &error))?;
     wanted_in(&profile, &chosen, &chosen.sink).map_err(|text| input::about(&name, &text))?;
-    let tally = chosen.sink;
+    let mut tally = chosen.sink;
+    if options.wall {
+        tally = tally.wall(&mut profile).map_err(|text| input::about(&name, &text))?;
+    }
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     // Nothing is met in what was inlined: it has rows of its own only where callers count.

@@ -210,7 +210,7 @@ impl FunctionTree {
                 CodeKind::Library => "library",
                 CodeKind::Program => "program",
                 CodeKind::Jit => "jit",
-                CodeKind::Unknown => "unknown",
+                CodeKind::Wait | CodeKind::Unknown => "unknown",
             };
             node = self.child(node, place.function.to_string(), kind);
         }

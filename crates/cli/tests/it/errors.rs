@@ -348,8 +348,10 @@ fn a_set_user_id_program_is_never_counted_as_0() {
         let sync_dir = SyncDir::new();
         fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
         let go = sync_dir.text("go");
-        let line =
-            format!("echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {sleep} 1", sync_dir.text("here"));
+        let line = format!(
+            "echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; sleep 2 & exec {sleep} 1",
+            sync_dir.text("here")
+        );
         let target = user().args(["sh", "-c", &line]).spawn();
         let pid = sync_dir.read("here");
         // The command begins when the events are open, and ends when the other program runs.
@@ -358,6 +360,9 @@ fn a_set_user_id_program_is_never_counted_as_0() {
         counted.run().good().says(&[&format!("{pid} executed a set-user-id program")]);
         target.wait().good();
     }
+    // Also while a child lives that has inherited what was opened.
+    let line = format!("sleep 1 & exec {sleep} 0.3");
+    count(&["--", "sh", "-c", &line]).says(&["counting ended when the command executed a set-user-id program"]);
     let sync_dir = SyncDir::new();
     fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     for (command, output) in [("record", "it.data"), ("flight", "snapshots")] {

@@ -29,6 +29,7 @@ mod metrics;
 mod mistakes;
 mod names;
 mod neighbours;
+mod off_cpu;
 mod plan;
 mod record;
 mod report;

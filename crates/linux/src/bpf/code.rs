@@ -151,6 +151,16 @@ pub enum Helper {
     ProbeReadKernel,
     /// `(level)`: the id of the ancestor of the task's cgroup at that level; 0 where there is none.
     GetCurrentAncestorCgroupId,
+    /// `(context, *into, bytes, flags)`: how many bytes of addresses, or an error; the call chain of the task that runs.
+    GetStack,
+    /// `(task, *into, bytes, flags)`: the same of a task that sleeps: its part in the kernel.
+    GetTaskStack,
+    /// `(map, *key)`: 0, or an error.
+    MapDelete,
+    /// `()`: the task, as the verifier knows it.
+    GetCurrentTaskBtf,
+    /// `(task)`: the registers that it had when it entered the kernel, as the verifier knows them. Since Linux 5.15.
+    TaskPtRegs,
 }
 
 impl Helper {
@@ -158,17 +168,22 @@ impl Helper {
         match self {
             Self::MapLookup => 1,
             Self::MapUpdate => 2,
+            Self::MapDelete => 3,
             Self::KtimeGetNs => 5,
             Self::GetPrandomU32 => 7,
             Self::GetSmpProcessorId => 8,
             Self::GetCurrentPidTgid => 14,
             Self::PerfEventOutput => 25,
             Self::GetCurrentTask => 35,
+            Self::GetStack => 67,
             Self::PerfEventReadValue => 55,
             Self::GetCurrentCgroupId => 80,
             Self::ProbeReadUser => 112,
             Self::ProbeReadKernel => 113,
             Self::GetCurrentAncestorCgroupId => 123,
+            Self::GetTaskStack => 141,
+            Self::GetCurrentTaskBtf => 158,
+            Self::TaskPtRegs => 175,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** what the verifier refuses comes with its words.
 
 use super::assembler::Bytecode;
+use crate::sys::bpf::ProgramType;
 use crate::sys::{self, Errno};
 use std::ffi::CString;
 use std::fmt;
@@ -22,15 +23,21 @@ pub enum ProgramKind {
     Tracepoint,
     /// Runs at a tracepoint of the kernel by its name, on every CPU; its context are the tracepoint's arguments, 8 bytes each.
     RawTracepoint,
+    /// As [`ProgramKind::RawTracepoint`], at the tracepoint with this number among the kernel's types ([`crate::btf`]): the verifier knows
+    /// what its arguments point to. Since Linux 5.5.
+    TypedTracepoint(u32),
 }
 
 impl ProgramKind {
-    const fn number(self) -> u32 {
-        match self {
-            Self::Tracepoint => 5,
-            Self::PerfEvent => 7,
-            Self::RawTracepoint => 17,
-        }
+    const fn number(self) -> ProgramType {
+        let (kind, attach_type, attach_id) = match self {
+            Self::Tracepoint => (5, 0, 0),
+            Self::PerfEvent => (7, 0, 0),
+            Self::RawTracepoint => (17, 0, 0),
+            // `BPF_PROG_TYPE_TRACING`, `BPF_TRACE_RAW_TP`.
+            Self::TypedTracepoint(id) => (26, 23, id),
+        };
+        ProgramType { kind, attach_type, attach_id }
     }
 }
 
@@ -122,7 +129,15 @@ impl Program {
     /// `ENOENT` where there is no such tracepoint; `EINVAL` for another kind of program.
     pub fn attach_raw_tracepoint(&self, name: &str) -> Result<Attached, Errno> {
         let name = CString::new(name).map_err(|_| Errno::ENOENT)?;
-        sys::bpf::open_raw_tracepoint(&name, self.fd.as_fd()).map(Attached)
+        sys::bpf::open_raw_tracepoint(Some(&name), self.fd.as_fd()).map(Attached)
+    }
+
+    /// Runs a [`ProgramKind::TypedTracepoint`] at its tracepoint, on every CPU, until what is answered is dropped.
+    ///
+    /// # Errors
+    /// `EINVAL` for another kind of program.
+    pub fn attach_typed_tracepoint(&self) -> Result<Attached, Errno> {
+        sys::bpf::open_raw_tracepoint(None, self.fd.as_fd()).map(Attached)
     }
 
     /// Runs a [`ProgramKind::RawTracepoint`] that doesn't look at its context once, on a CPU, interrupting the task that runs

@@ -117,6 +117,16 @@ struct LoadAttr {
     kernel_version: u32,
     flags: u32,
     name: [u8; NAME_BYTES],
+    interface: u32,
+    attach_type: u32,
+    own_types: u32,
+    function_bytes: u32,
+    functions: u64,
+    function_count: u32,
+    line_bytes: u32,
+    lines: u64,
+    line_count: u32,
+    attach_id: u32,
 }
 
 #[repr(C)]
@@ -376,16 +386,25 @@ impl AsFd for MapFd {
     }
 }
 
-/// Loads a program (`BPF_PROG_LOAD`) of a type by its number; the descriptor is close-on-exec. Where `log` has bytes, the verifier
-/// writes there why it refuses, with a zero at the end.
+/// What kind of program it is, in the kernel's numbers: the type, how it is attached, and to which of the kernel's types; 0 where the
+/// type says it all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ProgramType {
+    pub(crate) kind: u32,
+    pub(crate) attach_type: u32,
+    pub(crate) attach_id: u32,
+}
+
+/// Loads a program (`BPF_PROG_LOAD`); the descriptor is close-on-exec. Where `log` has bytes, the verifier writes there why it
+/// refuses, with a zero at the end.
 ///
 /// Errors: `EPERM` without the right; `EACCES` or `EINVAL` where the verifier refuses; `ENOSPC` where the log doesn't fit; `EINVAL`
 /// for a type that the kernel doesn't know.
-pub(crate) fn load(kind: u32, code: &[[u8; 8]], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
+pub(crate) fn load(of: ProgramType, code: &[[u8; 8]], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
     // Half of what a program may call is for programs under a licence that goes with the kernel's.
     const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
     let mut attr = LoadAttr {
-        kind,
+        kind: of.kind,
         instructions: u32::try_from(code.len()).map_err(|_| Errno::E2BIG)?,
         code: code.as_ptr() as u64,
         license: LICENSE.as_ptr() as u64,
@@ -395,6 +414,16 @@ pub(crate) fn load(kind: u32, code: &[[u8; 8]], name: &str, log: &mut [u8]) -> R
         kernel_version: 0,
         flags: 0,
         name: name_bytes(name),
+        interface: 0,
+        attach_type: of.attach_type,
+        own_types: 0,
+        function_bytes: 0,
+        functions: 0,
+        function_count: 0,
+        line_bytes: 0,
+        lines: 0,
+        line_count: 0,
+        attach_id: of.attach_id,
     };
     // SAFETY: (1) The structure is that of the command. (2) `code` has as many instructions as it says, 8 bytes each; the licence
     // ends with a zero; `log` is null, or writable for the length that it says. (3) Whatever the instructions are, the kernel
@@ -406,9 +435,11 @@ pub(crate) fn load(kind: u32, code: &[[u8; 8]], name: &str, log: &mut [u8]) -> R
 /// Runs a program at a tracepoint (`BPF_RAW_TRACEPOINT_OPEN`) until the descriptor is closed.
 ///
 /// Errors: `ENOENT` for a name that there is not; `EINVAL` for a program of another type; `EPERM`.
-pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let mut attr = RawTracepointAttr { name: name.as_ptr() as u64, program: number(program), hole: 0 };
-    // SAFETY: (1) The structure is that of the command. (2) `name` ends with a zero. (3) The borrow keeps the program open.
+/// `None`: the one that the program was loaded for.
+pub(crate) fn open_raw_tracepoint(name: Option<&std::ffi::CStr>, program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mut attr =
+        RawTracepointAttr { name: name.map_or(0, |name| name.as_ptr() as u64), program: number(program), hole: 0 };
+    // SAFETY: (1) The structure is that of the command. (2) `name` is null, or ends with a zero. (3) The borrow keeps the program open.
     // (4) The answer is a descriptor that no other code knows yet.
     unsafe { descriptor(bpf(RAW_TRACEPOINT_OPEN, &mut attr)?) }
 }
@@ -459,7 +490,7 @@ mod tests {
         assert_eq!(size_of::<CreateAttr>(), 44);
         assert_eq!(size_of::<EntryAttr>(), 32);
         assert_eq!(size_of::<BatchAttr>(), 56);
-        assert_eq!(size_of::<LoadAttr>(), 64);
+        assert_eq!(size_of::<LoadAttr>(), 112);
         assert_eq!(size_of::<RawTracepointAttr>(), 16);
         assert_eq!(size_of::<RunAttr>(), 80);
         assert_eq!((std::mem::offset_of!(RunAttr, context), std::mem::offset_of!(RunAttr, cpu)), (48, 68));

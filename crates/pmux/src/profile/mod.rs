@@ -47,6 +47,7 @@ mod symbols;
 mod tally;
 mod tasks;
 mod unpack;
+mod wall;
 mod whole;
 
 pub use crate::symbol::{CodeRange, ResolvedFrame as CodeFrame, Sources};
@@ -66,6 +67,7 @@ pub use stacks::{Frame, FrameId, Site, StackId, Stacks};
 pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
+pub use wall::WaitKind;
 pub use whole::{Noted, NotedKind, Taken, Whole};
 
 use crate::symbol::{KernelId, Recorded};

@@ -53,6 +53,8 @@ pub enum ModuleKind {
     },
     /// Memory without a name.
     Memory,
+    /// No code: a thread waits ([`super::WaitKind`]).
+    Wait,
 }
 
 impl ModuleKind {

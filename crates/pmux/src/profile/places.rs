@@ -32,6 +32,8 @@ pub enum CodeKind {
     Program,
     /// Made by a process while it ran.
     Jit,
+    /// No code: a thread waits.
+    Wait,
     /// Nothing is known.
     Unknown,
 }
@@ -196,6 +198,7 @@ fn kind_of(profile: &Profile, module: &Module) -> CodeKind {
         kind if kind.is_kernel() => CodeKind::Kernel,
         ModuleKind::Jit { .. } => CodeKind::Jit,
         ModuleKind::Vdso => CodeKind::Library,
+        ModuleKind::Wait => CodeKind::Wait,
         ModuleKind::File if is_library(profile.names.get(module.path)) => CodeKind::Library,
         ModuleKind::File => CodeKind::Program,
         _ => CodeKind::Unknown,

@@ -127,7 +127,12 @@ impl Tally {
         part
     }
 
-    fn add(&mut self, key: Key, weight: Weight) {
+    /// What it tells apart.
+    pub(super) const fn apart(&self) -> Apart {
+        self.apart
+    }
+
+    pub(super) fn add(&mut self, key: Key, weight: Weight) {
         let row = self.row(key);
         self.rows[row].1.add(weight);
         let event = key.event as usize;

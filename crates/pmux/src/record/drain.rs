@@ -9,6 +9,7 @@
 use super::Recorder;
 use super::attrs::TIME_AT;
 use super::existing::{empty_id, is_alive};
+use super::off_cpu::{OffCpu, Taken};
 use crate::error::Error;
 use crate::perf_data::pack::Packer;
 use crate::perf_data::{Writer, finished_round};
@@ -87,7 +88,11 @@ impl Recorder {
     /// What becomes readable when a ring is a quarter full.
     #[must_use]
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.rings.fds().chain(self.shared_ring().and_then(|(fd, _)| fd)).collect()
+        self.rings
+            .fds()
+            .chain(self.off_cpu.iter().flat_map(|off_cpu| off_cpu.rings().fds()))
+            .chain(self.shared_ring().and_then(|(fd, _)| fd))
+            .collect()
     }
 
     /// Writes what waits in the rings, again while they fill up as fast; answers how many bytes that were. What was written can be
@@ -176,13 +181,26 @@ impl Recorder {
             }
             .map_err(Error::Output)?;
         }
-        if let Some(past) = past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TRACKING_BYTES) {
+        if let Some(off_cpu) = &mut self.off_cpu {
+            // What a record becomes is not known before, but seldom more.
+            let taken = off_cpu.take(enough_bytes.saturating_sub(writer.data_bytes()));
+            self.put_waits(writer, &taken)?;
+        }
+        if let Some(past) = self.past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TRACKING_BYTES) {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
         }
         if writer.data_bytes() > before {
             writer.put(&finished_round()).and_then(|()| writer.seal()).map_err(Error::Output)?;
         }
         Ok(writer.data_bytes() - before)
+    }
+
+    /// Writes samples of waits.
+    fn put_waits(&mut self, writer: &mut Writer, taken: &Taken) -> Result<(), Error> {
+        self.progress.samples += taken.samples;
+        self.progress.records += taken.samples;
+        taken.last_ns.into_iter().for_each(|at_ns| self.progress.sampled_at(at_ns));
+        if taken.records.is_empty() { Ok(()) } else { self.put(writer, &taken.records) }
     }
 
     /// Writes the ids that came after the file was begun.
@@ -242,6 +260,7 @@ impl Recorder {
     /// As [`Recorder::drain`].
     pub fn close_file(&mut self, writer: &mut Writer) -> Result<(), Error> {
         self.drain(writer)?;
+        self.put_sums_of_waits(writer)?;
         writer.finish(&self.late_features()).map_err(Error::Output)?;
         self.progress.first_ns = None;
         Ok(())
@@ -266,8 +285,21 @@ impl Recorder {
         if writer.data_bytes() < enough_bytes {
             let losses = self.count_lost();
             self.put(writer, &losses)?;
+            self.put_sums_of_waits(writer)?;
+        } else if self.off_cpu.is_some() {
+            self.notes
+                .push("waits that were only added up are not in the file: it is as large as it may be".to_owned());
         }
+        let notes = self.off_cpu.as_ref().map(OffCpu::notes);
+        self.notes.extend(notes.into_iter().flatten());
         writer.finish(&self.late_features()).map_err(Error::Output)
+    }
+
+    /// Writes what is known of waits that have no samples of their own.
+    fn put_sums_of_waits(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        let Some(off_cpu) = &mut self.off_cpu else { return Ok(()) };
+        let taken = off_cpu.take_sums();
+        self.put_waits(writer, &taken)
     }
 
     /// Asks the events what they have lost: the kernel tells of it in a ring only in front of the next record. Answers that as

@@ -49,6 +49,10 @@ impl Recorder {
 
     pub(super) fn switch_sampling(&mut self, switch: Switch) -> Result<(), Error> {
         self.sampling = switch;
+        self.off_cpu.iter().try_for_each(|off_cpu| match switch {
+            Switch::On => off_cpu.enable(),
+            Switch::Off => off_cpu.disable(),
+        })?;
         let engine = self.session.engine();
         let mut groups = Vec::new();
         for member in self.members(0) {
@@ -108,7 +112,9 @@ impl Recorder {
         if !new.is_empty() {
             self.hold_threads_on(&new)?;
         }
-        self.lead_all()
+        self.lead_all()?;
+        let fresh = &mut self.fresh;
+        self.off_cpu.iter_mut().try_for_each(|off_cpu| off_cpu.lead(fresh))
     }
 
     /// A CPU that came back may be refused because the kernel allows less samples a second by now: then less it is.

@@ -17,6 +17,7 @@ mod drain;
 mod existing;
 mod features;
 mod lead;
+mod off_cpu;
 mod open;
 mod past;
 mod plan;
@@ -65,6 +66,9 @@ pub struct RecordOptions {
     pub inherit: Inherit,
     /// When recording begins.
     pub start: Start,
+    /// Each wait of so many ns or more, with its length and its stack; shorter ones are added up by thread. Programs in the kernel see
+    /// them, and their stacks are found by frame pointers. Goes with threads, commands and all CPUs.
+    pub off_cpu: Option<u64>,
     /// Bytes of each CPU's ring; `None` for as much as is good and allowed.
     pub ring_bytes: Option<u64>,
 }
@@ -113,6 +117,8 @@ pub struct Recorder {
     past: Option<Past>,
     /// What is told of the machine in each file, and how many CPUs were online then.
     of_machine: Option<(u32, Vec<FeatureBytes>)>,
+    /// Where waits are recorded.
+    off_cpu: Option<off_cpu::OffCpu>,
     /// Where a service opens the events, and nothing is held here.
     shared: Option<shared::Shared>,
 }
@@ -177,6 +183,7 @@ impl Recorder {
     fn let_go<R>(&mut self, command: Command, how: impl FnOnce(Command) -> Result<R, Error>) -> Result<R, Error> {
         if self.options.start == Start::OnExec {
             self.sampling = open::Switch::On;
+            self.off_cpu.iter_mut().try_for_each(|off_cpu| off_cpu.enable_on_exec(command.pid()))?;
         }
         let task = LinuxHost::task(command.pid());
         let gone = how(command)?;

@@ -9,6 +9,7 @@
 use super::attrs::{Able, CallChain, PRIVILEGED, RecordScope};
 use super::build_ids::MappedBuildIds;
 use super::drain::Progress;
+use super::off_cpu::{EVENTS, OffCpu};
 use super::plan::{Plan, able, by_part, samples_user};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
@@ -83,7 +84,8 @@ fn files_of(target: &Target<'_>, plan: &Plan, cpus: usize, rings_of_cpu: usize) 
         Target::Threads(tids) => tids.len() * (sampling + 1),
         Target::Processes(pids) => pids.iter().map(threads).sum::<usize>() * (sampling + 1),
     };
-    (cpus * (rings_of_cpu + of_cpu)) as u64 + OTHER_FILES
+    let of_waits = if plan.records_waits() { 1 + EVENTS.len() } else { 0 };
+    (cpus * (rings_of_cpu + of_cpu + of_waits)) as u64 + OTHER_FILES
 }
 
 struct RecordRefusal {
@@ -157,7 +159,7 @@ impl Recorder {
             sampling: Switch::Off,
             event_sets: Vec::new(),
             absences: super::absence::Absences::default(),
-            tracking_index: plan.attrs.len(),
+            tracking_index: plan.tracking_index(),
             notes: Vec::new(),
             build_ids: MappedBuildIds::default(),
             progress: Progress::default(),
@@ -167,6 +169,7 @@ impl Recorder {
             past: None,
             of_machine: None,
             cgroups: Vec::new(),
+            off_cpu: None,
             shared: None,
         };
         if let Err(error) = recorder.hold(&mut plan, target, scope, able) {
@@ -180,7 +183,9 @@ impl Recorder {
         recorder.group_sizes = plan.groups.iter().map(|(_, _, count)| *count).collect();
         let named = plan.groups.into_iter().filter(|(_, _, count)| *count > 1);
         recorder.groups = named.map(|(name, first, count)| (name, first as u32, count as u32)).collect();
-        if let Err(error) = recorder.lead_all().and_then(|()| Refusal::files_for_later()) {
+        let led =
+            recorder.lead_all().and_then(|()| recorder.hold_waits(target)).and_then(|()| Refusal::files_for_later());
+        if let Err(error) = led {
             drop(recorder);
             return Err(session.with_file_numbers(error, needed));
         }
@@ -188,6 +193,18 @@ impl Recorder {
             recorder.descs[event].ids.push(id);
         }
         Ok(recorder)
+    }
+
+    /// Loads the programs that see waits, if these are to be recorded.
+    fn hold_waits(&mut self, target: &Target<'_>) -> Result<(), Error> {
+        let Some(least_ns) = self.options.off_cpu else { return Ok(()) };
+        let first = self.tracking_index - EVENTS.len();
+        let desc = (first, &self.descs[first]);
+        let tasks = (self.options.inherit, &self.tids);
+        let off_cpu = OffCpu::open(&self.session, target, tasks, least_ns, desc, self.options.ring_bytes)?;
+        self.fresh.extend(off_cpu.ids());
+        self.off_cpu = Some(off_cpu);
+        Ok(())
     }
 
     /// Opens everything, in a milder way where it has to be.

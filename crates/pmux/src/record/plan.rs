@@ -4,9 +4,10 @@
 
 use super::RecordOptions;
 use super::attrs::{self, Able, RecordScope};
+use super::off_cpu;
 use super::open::RecordMode;
 use crate::error::Error;
-use crate::event::{Event, EventList, EventSource, Hardware, Modifier};
+use crate::event::{Event, EventList, EventSource, Hardware, Modifier, Software};
 use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::Start;
@@ -37,6 +38,8 @@ pub(super) struct Plan {
     pub(super) parts: Vec<PlanPart>,
     pub(super) attrs: Vec<Attr>,
     pub(super) tracking: Attr,
+    /// What waits are in the file, if they are recorded.
+    off_cpu: Option<Attr>,
     /// Flags of all events that sample.
     flags: AttrFlags,
     /// Whether the event is our own choice.
@@ -53,7 +56,7 @@ impl Plan {
         able: Able,
     ) -> Result<Self, Error> {
         let chosen_by_us = events.groups.is_empty();
-        let events = if chosen_by_us { usual_event() } else { events };
+        let events = if chosen_by_us { usual_event(options) } else { events };
         let (mut all, mut groups, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for part in std::iter::once(events).chain(std::mem::take(&mut mode.sets)) {
             let (first_group, first_event) = (groups.len(), all.len());
@@ -71,7 +74,7 @@ impl Plan {
         let tracking = attrs::tracking(options, scope, able);
         let flags = if mode.cpu_rings.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
         let (attrs, notes) = (Vec::new(), Vec::new());
-        let mut plan = Self { events: all, groups, parts, attrs, tracking, flags, chosen_by_us, notes };
+        let mut plan = Self { events: all, groups, parts, attrs, tracking, off_cpu: None, flags, chosen_by_us, notes };
         plan.ask(options, scope, able);
         Ok(plan)
     }
@@ -108,7 +111,8 @@ impl Plan {
                 members.iter_mut().for_each(|attr| attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT));
             }
         }
-        attrs::with_one_sample_id(self.attrs.iter_mut().chain([&mut self.tracking]));
+        self.off_cpu = options.off_cpu.map(|_| off_cpu::attr(&self.tracking));
+        attrs::with_one_sample_id(self.attrs.iter_mut().chain([&mut self.tracking]).chain(&mut self.off_cpu));
         self.attrs.iter_mut().for_each(|attr| attr.flags |= self.flags);
         if options.start == Start::OnExec {
             let recorded = self.parts.first().map_or(0, |part| part.events.end);
@@ -155,11 +159,23 @@ impl Plan {
         self.groups.iter().map(spec).collect()
     }
 
+    pub(super) const fn records_waits(&self) -> bool {
+        self.off_cpu.is_some()
+    }
+
+    /// Where the tracking event stands in [`Plan::descs`].
+    pub(super) fn tracking_index(&self) -> usize {
+        self.attrs.len() + if self.records_waits() { off_cpu::EVENTS.len() } else { 0 }
+    }
+
     pub(super) fn descs(&self) -> Vec<EventDesc> {
         let asked = |attr: &Attr| Attr { flags: attr.flags | AttrFlags::DISABLED, ..*attr };
         let desc =
             |(event, attr): (&Event, &Attr)| EventDesc { attr: asked(attr), name: event.name.clone(), ids: Vec::new() };
         let mut descs: Vec<_> = self.events.iter().zip(&self.attrs).map(desc).collect();
+        for (attr, name) in self.off_cpu.iter().flat_map(|attr| off_cpu::EVENTS.map(|name| (attr, name))) {
+            descs.push(EventDesc { attr: asked(attr), name: name.to_owned(), ids: Vec::new() });
+        }
         descs.push(EventDesc { attr: asked(&self.tracking), name: "dummy:u".to_owned(), ids: Vec::new() });
         descs
     }
@@ -174,7 +190,11 @@ pub(super) fn able(session: &Session) -> Able {
     }
 }
 
-fn usual_event() -> EventList {
+fn usual_event(options: &RecordOptions) -> EventList {
+    if options.off_cpu.is_some() {
+        // Waits are times, and go with times only.
+        return EventList::from(Event::software(Software::CpuClock));
+    }
     let cycles = Event::hardware(Hardware::Cycles).with_modifiers("P");
     let mut event = cycles.unwrap_or_else(|_| Event::hardware(Hardware::Cycles));
     "cycles".clone_into(&mut event.name);

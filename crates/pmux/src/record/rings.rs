@@ -89,6 +89,11 @@ impl Rings {
         self.ring_owners.iter_mut().map(|ring_owner| &mut ring_owner.ring.ring)
     }
 
+    /// The same, each with its CPU.
+    pub(super) fn each_with_cpu(&mut self) -> impl Iterator<Item = (CpuId, &mut Ring)> {
+        self.ring_owners.iter_mut().map(|ring_owner| (ring_owner.cpu, &mut ring_owner.ring.ring))
+    }
+
     /// Where samples go that are overwritten.
     pub(crate) fn cpu_rings(&mut self) -> Option<&mut CpuRings> {
         self.cpu_rings.as_mut()

@@ -69,6 +69,9 @@ impl Recorder {
                 "what begins with an exec or tells counts at exit is not shared: --shared=never",
             ));
         }
+        if options.off_cpu.is_some() {
+            return Err(Error::Options("waits are not recorded through the service: --shared=never"));
+        }
         if events.groups.iter().any(|group| group.events.len() > 1) {
             return Err(Error::Options("groups of events are not recorded through the service: --shared=never"));
         }
@@ -114,7 +117,7 @@ impl Recorder {
             fresh: Vec::new(),
             groups: Vec::new(),
             group_sizes: Vec::new(),
-            tracking_index: plan.attrs.len(),
+            tracking_index: plan.tracking_index(),
             notes: plan.notes,
             build_ids: MappedBuildIds::default(),
             progress: Progress::default(),
@@ -124,6 +127,7 @@ impl Recorder {
             past: None,
             of_machine: None,
             cgroups: Vec::new(),
+            off_cpu: None,
             shared: Some(shared),
         };
         recorder.learn_numbers()?;

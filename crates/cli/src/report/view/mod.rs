@@ -46,7 +46,7 @@ pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewTerminal>, Fai
         let none = "the interactive view needs a terminal, and there is none: leave out --tui";
         return TerminalDevice::find().map(|place| Some(ViewTerminal(place))).ok_or_else(|| failed(none));
     }
-    let wants_text = options.stdio || options.json || options.header_only;
+    let wants_text = options.stdio || options.json || options.header_only || options.wall;
     let is_dumb = std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb");
     if wants_text || is_dumb || !io::stdout().is_terminal() {
         return Ok(None);

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** who asks the same again gets the same answer.
 
-use crate::profile::{ModuleId, ModuleKind, Profile};
+use crate::profile::{ModuleId, ModuleKind, Profile, WaitKind};
 use crate::symbol::{
     CodeRange, FileCode, JitCode, KernelAnswers, KernelCode, Missing, NamedFunction, ResolvedFrame, VdsoCode,
 };
@@ -27,6 +27,8 @@ pub(super) enum SymbolSource {
     },
     Jit(JitCode),
     Vdso(VdsoCode),
+    /// What a thread waits for.
+    Wait,
     /// The whole module is one function.
     One(NamedFunction),
     None,
@@ -48,6 +50,7 @@ impl SymbolSource {
             // Addresses that no record has told of are the kernel's own, if it knows them.
             ModuleKind::Unknown if id == ModuleId::UNKNOWN_KERNEL => Self::Kernel,
             ModuleKind::Unknown | ModuleKind::Memory => Self::None,
+            ModuleKind::Wait => Self::Wait,
             ModuleKind::KernelSymbol => Self::One(NamedFunction { name: path.into(), start: module.start }),
             ModuleKind::Vdso => {
                 let build_id = module.build_id.as_ref().map(|id| id.as_bytes());
@@ -74,6 +77,7 @@ impl SymbolSource {
             Self::KernelModule { name, start } => kernel()?.function_of_module(name, *start, address),
             Self::Jit(code) => code.function(address),
             Self::Vdso(code) => code.function(address),
+            Self::Wait => WaitKind::at(address).map(|kind| NamedFunction { name: kind.name().into(), start: address }),
             Self::One(function) => Some(function.clone()),
             Self::None => None,
         }

@@ -1,0 +1,245 @@
+//! Waits: `pmux record --off-cpu`, `report --wall` and `flame --wall`, beside what a program measures of itself.
+
+use crate::common::{SyncDir, eventually, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start};
+use pmux_testkit::CommandResult;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What a thread says of itself, or several of one name together.
+#[derive(Clone, Copy, Default, Debug)]
+struct Truth {
+    wall_ns: u64,
+    cpu_ns: u64,
+    switches: u64,
+}
+
+/// By the name of the thread and what it waited for, ns.
+type Waits = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// `examples/waits`; `None` where there is no compiler, or where programs can't see waits.
+fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
+    if !kernel() || !root() {
+        return None;
+    }
+    if let Some(why) = pmux_linux::bpf::why_not(pmux_linux::bpf::ProgramKind::RawTracepoint) {
+        needs("bpf", &format!("BPF programs ({why})"), false);
+        return None;
+    }
+    let btf = needs("bpf", "a kernel with CONFIG_DEBUG_INFO_BTF", Path::new("/sys/kernel/btf/vmlinux").exists());
+    if !btf || !needs("cc", "a C compiler", is_installed("cc")) {
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/waits/waits.c");
+    let file = sync_dir.path("waits");
+    let words = ["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"];
+    start("cc", words).args([&file, &source]).run().good();
+    Some(file)
+}
+
+/// Records a program that writes where the recording is.
+fn record(off_cpu: &str, file: &Path, words: &[&str]) -> CommandResult {
+    let ran = pmux(["record", off_cpu, "-m", "8M", "-o"]).args([file]).args(["--"]).args(words);
+    let mut ran = ran;
+    ran.command.current_dir(file.parent().unwrap());
+    ran.run().good()
+}
+
+/// How long hypervisors have kept the CPUs for others, ns: time that threads neither ran nor waited.
+fn stolen_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let ticks =
+        stat.lines().next().and_then(|all| all.split_whitespace().nth(8)).and_then(|word| word.parse::<u64>().ok());
+    // A tick of USER_HZ is 10 ms.
+    ticks.unwrap_or(0) * 10_000_000
+}
+
+fn truths(text: &str) -> BTreeMap<String, Truth> {
+    let mut truths: BTreeMap<String, Truth> = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        let truth = truths.entry(words[0].to_owned()).or_default();
+        truth.wall_ns += number(1);
+        truth.cpu_ns += number(2);
+        truth.switches += number(3);
+    }
+    truths
+}
+
+/// What a recording tells. What ran is left out.
+fn waits(file: &Path) -> Waits {
+    let ran = pmux(["report", "--wall", "--json", "-s", "comm,symbol", "-i"]).args([file]).run().good();
+    let report: Value = serde_json::from_str(&ran.text()).unwrap();
+    let events = report["events"].as_array().unwrap();
+    assert_eq!((events.len(), &events[0]["name"]), (1, &Value::from("wall-clock")));
+    let mut waits = Waits::new();
+    for row in events[0]["rows"].as_array().unwrap() {
+        let (comm, symbol) = (row["comm"].as_str().unwrap(), row["symbol"].as_str().unwrap());
+        let own = row["self"]["period"].as_u64().unwrap();
+        if symbol.starts_with('[') && own > 0 {
+            *waits.entry(comm.to_owned()).or_default().entry(symbol.to_owned()).or_default() += own;
+        }
+    }
+    waits
+}
+
+/// How much may be missing where the recorder says that it has not seen all switches: as long as such a wait may be.
+fn unseen_ns(ran: &CommandResult) -> u64 {
+    let said = ran.err.lines().find_map(|line| line.strip_prefix("pmux: ")?.split_once(" times a thread was not seen"));
+    said.map_or(0, |(count, _)| count.parse::<u64>().unwrap() * 100_000_000)
+}
+
+/// That each thread waited as long as it says: half a per cent more or less, what it takes to leave a CPU and to come back, and what
+/// neither could see.
+fn are_as_long_as_they_were(waits: &Waits, truths: &BTreeMap<String, Truth>, unseen_ns: u64) {
+    for (name, truth) in truths {
+        let waited = truth.wall_ns - truth.cpu_ns;
+        let seen: u64 = waits.get(name).map_or(0, |waits| waits.values().sum());
+        let allowed = truth.wall_ns / 200 + 2_000_000 + 1_000 * truth.switches + unseen_ns;
+        assert!(seen.abs_diff(waited) <= allowed, "{name} waited {waited} of {truth:?}, seen are {seen}: {waits:?}");
+    }
+}
+
+#[test]
+fn waits_are_as_long_as_the_program_says() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let file = sync_dir.path("all.data");
+    let before = stolen_ns();
+    let ran = record("--off-cpu=0", &file, &[example.to_str().unwrap(), "all"]);
+    let unseen = stolen_ns() - before + unseen_ns(&ran);
+    let (truths, seen) = (truths(&ran.text()), waits(&file));
+    are_as_long_as_they_were(&seen, &truths, unseen);
+    // Each thread has waited for what it is made for, and hardly for anything else.
+    for (name, kind) in [
+        ("holder", "[sleep]"),
+        ("sleeper", "[sleep]"),
+        ("locker", "[lock]"),
+        ("ping", "[pipe or socket]"),
+        ("pong", "[pipe or socket]"),
+        ("spins", "[run queue]"),
+        ("spins-nice", "[run queue]"),
+    ] {
+        let of = &seen[name];
+        let others: u64 = of.iter().filter(|(of, _)| *of != kind && *of != "[run queue]").map(|(_, ns)| ns).sum();
+        assert!(of[kind] > 0 && others * 50 <= of[kind], "{name}: {of:?}");
+    }
+    // 24 naps of 10 ms are no shorter, though a thread may be away from its CPU when its nap begins.
+    let away = |name: &str| seen[name].values().sum::<u64>() + unseen;
+    assert!(away("sleeper") >= 239_000_000 && away("holder") >= 249_000_000, "{seen:?}");
+    assert!(seen["pool"].contains_key("[lock]") && seen["pool"].contains_key("[sleep]"), "{:?}", seen["pool"]);
+    // The nice one of two that share a CPU waits longer.
+    assert!(away("spins-nice") > seen["spins"]["[run queue]"], "{seen:?}");
+    if perf() {
+        // perf knows the event by its name, and finds the same time in it.
+        let script = start("perf", ["script", "-F", "comm,event,period", "-i"]).args([&file]).run().good();
+        let mut blocked = 0;
+        for line in script.text().lines().filter(|line| line.contains("offcpu-time:")) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words[0] == "sleeper" {
+                blocked += words[1].parse::<u64>().unwrap();
+            }
+        }
+        let all: u64 = seen["sleeper"].values().sum();
+        assert_eq!(blocked + seen["sleeper"].get("[run queue]").copied().unwrap_or(0), all);
+        start("perf", ["report", "--stdio", "-i"]).args([&file]).run().good();
+    }
+}
+
+#[test]
+fn short_waits_are_added_up() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let file = sync_dir.path("short.data");
+    let before = stolen_ns();
+    // None is as long.
+    let ran = record("--off-cpu=1h", &file, &[example.to_str().unwrap(), "all"]);
+    // At the end threads have the name that they gave themselves last, and their sums are those of their whole lives: they waited also for
+    // their first CPU, and to end.
+    let truths = truths(&ran.text());
+    let waited: u64 = truths.values().map(|of| of.wall_ns - of.cpu_ns).sum();
+    let all: u64 = truths.values().map(|of| of.wall_ns / 200 + 2_000_000 + 1_000 * of.switches).sum();
+    let seen = waits(&file);
+    let sums: u64 = seen["done"].values().sum();
+    let allowed = all + stolen_ns() - before + unseen_ns(&ran);
+    assert!(sums + allowed >= waited && sums < 2 * waited, "{sums} of {waited}, less {allowed}: {seen:?}");
+    assert!(seen["done"].keys().all(|kind| kind == "[wait]" || kind == "[run queue]"), "{seen:?}");
+}
+
+/// Waits that have begun before a recording are recorded from its beginning on, of one process, of one thread and of all; children are recorded, or not.
+#[test]
+fn targets_are_recorded() {
+    let sync_dir = SyncDir::new();
+    if example(&sync_dir).is_none() {
+        return;
+    }
+    let file = sync_dir.path("w.data");
+    for whose in ["-p", "-t", "-a"] {
+        let sleeper = start("sleep", ["100"]).spawn();
+        let pid = sleeper.pid().to_string();
+        eventually("it sleeps", || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.contains("(sleep) S").then_some(())
+        });
+        let target: &[&str] = if whose == "-a" { &["-a"] } else { &[whose, &pid] };
+        let script = format!("sleep 0.2; kill {pid}; sleep 0.1");
+        let words = pmux(["record", "--off-cpu", "-o"]).args([&file]).args(target);
+        let ran = words.args(["--", "sh", "-c", &script]).run().good();
+        drop(sleeper);
+        // The one that is killed has slept for 0.2 s at least; system-wide there are the other two.
+        let seen = waits(&file);
+        let slept = seen.get("sleep").and_then(|of| of.get("[sleep]")).copied().unwrap_or(0);
+        assert!(slept >= 190_000_000, "{whose}: {seen:?}, {}", ran.err);
+        assert_eq!(seen.contains_key("sh"), whose == "-a", "{whose}: {seen:?}");
+    }
+    for (option, has_child) in [("-g", true), ("-i", false)] {
+        let words = pmux(["record", "--off-cpu", option, "-o"]).args([&file]);
+        words.args(["--", "sh", "-c", "sleep 0.05; :"]).run().good();
+        let seen = waits(&file);
+        assert_eq!(seen.contains_key("sleep"), has_child, "{option}: {seen:?}");
+        assert!(seen["sh"]["[child]"] >= 40_000_000, "{option}: {seen:?}");
+    }
+}
+
+#[test]
+fn what_can_not_be_is_refused() {
+    skip_unless!(kernel());
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("none.data");
+    // A recording without waits has no wall time.
+    pmux(["record", "-e", "cpu-clock:u", "-o"]).args([&file]).args(["--", "true"]).run().good();
+    for command in ["report", "flame"] {
+        let ran = pmux([command, "--wall", "-i"]).args([&file]).run();
+        assert!(ran.err.contains("it has no waits: record it with `pmux record --off-cpu`"), "{}", ran.err);
+        assert!(!ran.status.success());
+    }
+    let ran = pmux(["record", "--off-cpu=soon", "--", "true"]).run();
+    assert!(ran.err.contains("expected a time, such as 500ms"), "{}", ran.err);
+    if example(&sync_dir).is_none() {
+        return;
+    }
+    let ran = pmux(["record", "--off-cpu", "-C", "0", "-o"]).args([&file]).args(["--", "true"]).run();
+    assert!(ran.err.contains("waits are of threads"), "{}", ran.err);
+    if program("setpriv") {
+        let words = ["--bounding-set=-all", "--inh-caps=-all", crate::common::PMUX, "record", "--off-cpu", "-o"];
+        let ran = start("setpriv", words).args([&file]).args(["-e", "cpu-clock:u", "--", "true"]).run();
+        assert!(ran.err.contains("waits can't be recorded: this user may not load BPF programs"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_picture_of_wall_time() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let (file, picture) = (sync_dir.path("w.data"), sync_dir.path("w.svg"));
+    record("--off-cpu", &file, &[example.to_str().unwrap()]);
+    pmux(["flame", "--wall", "-i"]).args([&file]).args(["-o"]).args([&picture]).run().good();
+    let picture = std::fs::read_to_string(&picture).unwrap();
+    for name in ["[sleep]", "[lock]", "burn", "wall-clock", "holder"] {
+        assert!(picture.contains(name), "{name}");
+    }
+    let seen = &waits(&file)["waits"];
+    assert!(seen["[sleep]"] >= 200_000_000 && seen["[lock]"] >= 200_000_000, "{seen:?}");
+    assert!(seen.values().sum::<u64>() >= 480_000_000, "{seen:?}");
+}

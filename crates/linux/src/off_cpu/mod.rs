@@ -1,0 +1,391 @@
+//! Where tasks wait: programs at the scheduler's tracepoints.
+//!
+//! What it is: [`OffCpuProbe`] makes the kernel write a record for each wait of the tasks that are followed: since when, woken when,
+//! back when, from where in the program and in the kernel ([`Wait`]). Waits that are shorter than asked for are added up by thread
+//! ([`ShortWaits`]). Read next: `program`.
+//!
+//! A wait has two parts: until the task is woken, and then until it has a CPU. A task that is preempted waits for a CPU only.
+//!
+//! **Invariant:** no wait is silently missing: what was not written is in a sum, and what had no room there is in the sum of others.
+//! What was not seen to come back is in a sum, too; what was not seen to leave has no wait.
+
+mod program;
+
+use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Update};
+use crate::btf::Btf;
+use crate::procfs::Proc;
+use crate::sys::Errno;
+use program::{Layout, Programs};
+
+/// Where the record of a wait has what, in bytes from its beginning. It is also what is kept of a task.
+struct Place;
+
+impl Place {
+    const LEFT_AT: i16 = 0;
+    const WOKEN_AT: i16 = 8;
+    const CAME_AT: i16 = 16;
+    const TASK: i16 = 24;
+    /// How it left, as the kernel's tasks say it; 0: it could have gone on.
+    const STATE: i16 = 32;
+    const USER_BYTES: i16 = 36;
+    const KERNEL_BYTES: i16 = 40;
+    /// That of the program, then that of the kernel.
+    const STACKS: i16 = 48;
+    /// As many frames as a call chain of the kernel's events has; as a mask it lets whole addresses through.
+    const USER_BYTES_MOST: i32 = 127 * 8;
+    const KERNEL_BYTES_MOST: i32 = 64 * 8;
+}
+
+/// What is in the map that switches the programs, in bytes from its beginning.
+struct Control;
+
+impl Control {
+    /// Since when waits are recorded, ns, or 0: they are not.
+    const SINCE: i16 = 0;
+    /// Whether an exec is waited for no more.
+    const EXECUTED: i16 = 8;
+    /// How often a task was seen to come or to leave, but not to do the other before.
+    const MISSED: i16 = 16;
+    /// How often there was no room for a task.
+    const NO_ROOM: i16 = 24;
+    const BYTES: u32 = 32;
+}
+
+const TASK_BYTES: u32 = 48 + (127 + 64) * 8;
+/// How many threads have a sum of their own.
+const MOST_SUMS: u32 = 16 << 10;
+/// How many processes or threads can be named.
+const MOST_TARGETS: u32 = 64 << 10;
+/// How many tasks are followed at least, if there are so many: 27 MB.
+const USUAL_TASKS: u32 = 16 << 10;
+/// How many tasks are followed at most: 430 MB.
+const MOST_TASKS: u32 = 256 << 10;
+/// The number of the first PID namespace. Source: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
+const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
+
+/// Which tasks are followed. The kernel's own never are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OffCpuTarget {
+    /// All.
+    All,
+    /// Those of processes that are named.
+    Processes,
+    /// Threads that are named.
+    Threads,
+}
+
+/// Whether children of tasks that are followed are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OffCpuChildren {
+    /// They are.
+    Follow,
+    /// They are not.
+    Leave,
+}
+
+/// A wait of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait<'r> {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// When it left its CPU, ns of the monotonic clock.
+    pub left_ns: u64,
+    /// When what it waited for had come: between the others.
+    pub runnable_ns: u64,
+    /// When it had a CPU again.
+    pub came_ns: u64,
+    user: &'r [u8],
+    kernel: &'r [u8],
+}
+
+fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
+    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+}
+
+impl<'r> Wait<'r> {
+    /// Takes a record apart; `None` where it is none.
+    #[must_use]
+    pub fn decode(raw: &'r [u8]) -> Option<Self> {
+        let at = |at: i16| raw.get(usize::try_from(at).ok()?..);
+        let double = |place: i16| at(place)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
+        let word = |place: i16| at(place)?.first_chunk().map(|word| u32::from_ne_bytes(*word) as usize);
+        let (left_ns, woken_ns, came_ns) = (double(Place::LEFT_AT)?, double(Place::WOKEN_AT)?, double(Place::CAME_AT)?);
+        let (task, stacks) = (double(Place::TASK)?, at(Place::STACKS)?);
+        let (user, kernel) = stacks.split_at_checked(word(Place::USER_BYTES)?)?;
+        let runnable_ns = match (word(Place::STATE)?, woken_ns) {
+            (0, _) => left_ns,
+            // That it was woken was not seen.
+            (_, 0) => came_ns,
+            (_, woken_ns) => woken_ns.clamp(left_ns, came_ns.max(left_ns)),
+        };
+        Some(Self {
+            pid: (task >> 32) as u32,
+            tid: task as u32,
+            left_ns,
+            runnable_ns,
+            came_ns,
+            user,
+            kernel: kernel.get(..word(Place::KERNEL_BYTES)?)?,
+        })
+    }
+
+    /// Where the program was, innermost first.
+    pub fn user_stack(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
+        words(self.user)
+    }
+
+    /// Where the kernel was, innermost first.
+    pub fn kernel_stack(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
+        words(self.kernel)
+    }
+}
+
+/// What is known of a thread's waits that were not written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShortWaits {
+    /// The process; 0: of all for which there was no room.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// How many they are.
+    pub waits: u64,
+    /// How long it waited until it was woken, ns.
+    pub blocked_ns: u64,
+    /// How long it waited for a CPU, ns.
+    pub runnable_ns: u64,
+    /// How many of them were not short, but had no room in the ring.
+    pub lost: u64,
+}
+
+/// How many tasks may be followed at once: of the whole machine twice as many as there are now.
+fn most_tasks(target: OffCpuTarget) -> u32 {
+    let of_loads = |text: String| text.split(['/', ' ']).nth(4)?.parse::<u32>().ok();
+    let now = std::fs::read_to_string(Proc::system().root().join("loadavg")).ok().and_then(of_loads);
+    match target {
+        OffCpuTarget::All => now.unwrap_or(0).saturating_mul(2).clamp(USUAL_TASKS, MOST_TASKS),
+        _ => USUAL_TASKS,
+    }
+}
+
+#[derive(Debug)]
+struct Maps {
+    /// What is kept of each task that is followed, by the address of its structure.
+    tasks: Map,
+    /// What is kept of a task of which nothing is known.
+    nothing: Map,
+    /// Processes or threads that are followed.
+    targets: Map,
+    /// See [`Control`].
+    control: Map,
+    /// See [`ShortWaits`].
+    sums: Map,
+    /// The events into whose rings programs write, by CPU.
+    outputs: Map,
+}
+
+/// Programs that record waits, as long as it lives.
+#[derive(Debug)]
+pub struct OffCpuProbe {
+    maps: Maps,
+    /// Dropping them detaches the programs.
+    attached: Vec<Attached>,
+    made_for: MadeFor,
+}
+
+/// What programs are made for.
+#[derive(Clone, Copy, Debug)]
+struct MadeFor {
+    layout: Layout,
+    target: OffCpuTarget,
+    /// Shorter waits are added up, ns.
+    least_ns: u64,
+    /// The number of the tracepoint of execs.
+    exec: u32,
+}
+
+impl OffCpuProbe {
+    /// Loads and attaches the programs, which record nothing yet. Waits shorter than `least_ns` are added up. CPUs have numbers below
+    /// `cpus`.
+    ///
+    /// # Errors
+    /// Why they can't be had, as a clause.
+    pub fn open(target: OffCpuTarget, children: OffCpuChildren, least_ns: u64, cpus: u32) -> Result<Self, String> {
+        let own = std::process::id().cast_signed();
+        if Proc::system().namespace(own, "pid") != Some(FIRST_PID_NAMESPACE) {
+            return Err("programs see threads under other numbers than those of this PID namespace".to_owned());
+        }
+        if let Some(why) = crate::bpf::why_not(ProgramKind::RawTracepoint) {
+            return Err(why);
+        }
+        let undescribed = "this kernel does not describe its tasks to programs (CONFIG_DEBUG_INFO_BTF)";
+        let btf = Btf::system().ok_or(undescribed)?;
+        let (switch, arguments) = btf.tracepoint("sched_switch").ok_or(undescribed)?;
+        let (waking, _) = btf.tracepoint("sched_waking").ok_or(undescribed)?;
+        let (new_task, _) = btf.tracepoint("task_newtask").ok_or(undescribed)?;
+        let (free, _) = btf.tracepoint("sched_process_free").ok_or(undescribed)?;
+        let (exec, _) = btf.tracepoint("sched_process_exec").ok_or(undescribed)?;
+        let layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
+        let no_room = |errno| format!("the kernel gives no room for what the programs need: {errno}");
+        let maps = Maps::new(cpus, most_tasks(target)).map_err(no_room)?;
+        let mut probe = Self { maps, attached: Vec::new(), made_for: MadeFor { layout, target, least_ns, exec } };
+        if probe.attach("pmux_switch", switch, |programs| programs.switch()).is_err() {
+            // Then the kernel walks the stacks of programs.
+            probe.made_for.layout = layout.without_registers();
+            probe.attach("pmux_switch", switch, |programs| programs.switch())?;
+        }
+        probe.attach("pmux_waking", waking, |programs| programs.waking())?;
+        probe.attach("pmux_free", free, |programs| programs.free())?;
+        if children == OffCpuChildren::Follow {
+            probe.attach("pmux_newtask", new_task, |programs| programs.new_task())?;
+        }
+        Ok(probe)
+    }
+
+    fn attach(
+        &mut self,
+        name: &str,
+        tracepoint: u32,
+        assemble: impl for<'m> FnOnce(&Programs<'m>) -> Option<Bytecode<'m>>,
+    ) -> Result<(), String> {
+        let MadeFor { layout, target, least_ns, .. } = self.made_for;
+        let code = assemble(&Programs { maps: &self.maps, layout, target, least_ns });
+        let code = code.ok_or("a program can't be assembled")?;
+        let program = Program::load(ProgramKind::TypedTracepoint(tracepoint), &code, name);
+        let attached = program.map_err(|error| error.to_string())?.attach_typed_tracepoint();
+        self.attached.push(attached.map_err(|errno| format!("a program can't be attached: {errno}"))?);
+        Ok(())
+    }
+
+    /// Records from the next exec of a process on.
+    ///
+    /// # Errors
+    /// Why not, as a clause.
+    pub fn enable_on_exec(&mut self, pid: u32) -> Result<(), String> {
+        self.attach("pmux_exec", self.made_for.exec, |programs| programs.exec(pid))
+    }
+
+    /// Follows a process or a thread, as [`OffCpuTarget`] says.
+    ///
+    /// # Errors
+    /// `E2BIG`: too many are.
+    pub fn add(&self, id: u32) -> Result<(), Errno> {
+        self.maps.targets.set(&id.to_ne_bytes(), &[0; 4], Update::Set)
+    }
+
+    /// Records from now on. A task that waits already is recorded as if it had begun now.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn enable(&self) -> Result<(), Errno> {
+        self.switch(crate::now_ns())
+    }
+
+    /// Records no more.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn disable(&self) -> Result<(), Errno> {
+        self.switch(0)
+    }
+
+    fn switch(&self, since_ns: u64) -> Result<(), Errno> {
+        let mut control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
+        for (at, word) in [(Control::SINCE, since_ns), (Control::EXECUTED, 1)] {
+            if let Some(bytes) = usize::try_from(at).ok().and_then(|at| control.get_mut(at..at + 8)) {
+                bytes.copy_from_slice(&word.to_ne_bytes());
+            }
+        }
+        self.maps.control.set(&[0; 4], &control, Update::Set)
+    }
+
+    /// How many switches of tasks were not seen, and how often there was no room for a task: so many waits at most are missing.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn missed(&self) -> Result<(u64, u64), Errno> {
+        let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
+        let word = |at: i16| usize::try_from(at).ok().and_then(|at| words(control.get(at..)?).next()).unwrap_or(0);
+        Ok((word(Control::MISSED), word(Control::NO_ROOM)))
+    }
+
+    /// The map for the events that records are written with, by CPU ([`crate::host::LinuxHost::lend`]). A CPU without one has sums only.
+    #[must_use]
+    pub fn outputs(&self) -> &Map {
+        &self.maps.outputs
+    }
+
+    /// What was not written.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn short_waits(&self) -> Result<Vec<ShortWaits>, Errno> {
+        let entries = self.maps.sums.entries()?;
+        let sum = |(key, value): (&[u8], &[u8])| {
+            let task = words(key).next().unwrap_or(0);
+            let mut sums = words(value);
+            let mut next = || sums.next().unwrap_or(0);
+            let (pid, tid) = ((task >> 32) as u32, task as u32);
+            ShortWaits { pid, tid, waits: next(), blocked_ns: next(), runnable_ns: next(), lost: next() }
+        };
+        Ok(entries.iter().map(sum).filter(|sum| sum.waits > 0).collect())
+    }
+}
+
+impl Maps {
+    fn new(cpus: u32, most_tasks: u32) -> Result<Self, Errno> {
+        let maps = Self {
+            tasks: Map::new(MapKind::Hash, 8, TASK_BYTES, most_tasks, "pmux_tasks")?,
+            nothing: Map::new(MapKind::Array, 4, TASK_BYTES, 1, "pmux_nothing")?,
+            targets: Map::new(MapKind::Hash, 4, 4, MOST_TARGETS, "pmux_targets")?,
+            control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
+            sums: Map::new(MapKind::Hash, 8, 32, MOST_SUMS, "pmux_sums")?,
+            outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,
+        };
+        maps.sums.set(&[0; 8], &[0; 32], Update::Set)?;
+        Ok(maps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(left: u64, woken: u64, came: u64, state: u32, stacks: (&[u64], &[u64])) -> Vec<u8> {
+        let (user, kernel) = stacks;
+        let mut raw: Vec<u8> = [left, woken, came, 7 << 32 | 8].into_iter().flat_map(u64::to_ne_bytes).collect();
+        for word in [state, 8 * user.len() as u32, 8 * kernel.len() as u32, 0] {
+            raw.extend(word.to_ne_bytes());
+        }
+        raw.extend(user.iter().chain(kernel).flat_map(|ip| ip.to_ne_bytes()));
+        raw
+    }
+
+    #[test]
+    fn a_wait_has_two_parts() {
+        let parts = |left, woken, came, state| {
+            let raw = record(left, woken, came, state, (&[1, 2], &[3]));
+            let wait = Wait::decode(&raw);
+            wait.map(|wait| (wait.runnable_ns - wait.left_ns, wait.came_ns - wait.runnable_ns))
+        };
+        // Asleep, and woken; woken before it had left; woken by something unseen; preempted, with an old mark.
+        assert_eq!(parts(100, 140, 150, 1), Some((40, 10)));
+        assert_eq!(parts(100, 99, 150, 2), Some((0, 50)));
+        assert_eq!(parts(100, 0, 150, 1), Some((50, 0)));
+        assert_eq!(parts(100, 120, 150, 0), Some((0, 50)));
+    }
+
+    #[test]
+    fn bytes_of_a_record_are_not_believed() {
+        let whole = record(100, 140, 150, 1, (&[1, 2], &[3]));
+        let Some(wait) = Wait::decode(&whole) else { panic!("it is a record") };
+        assert_eq!((wait.pid, wait.tid), (7, 8));
+        assert_eq!(wait.user_stack().chain(wait.kernel_stack()).collect::<Vec<_>>(), [1, 2, 3]);
+        for length in 0..whole.len() {
+            assert_eq!(Wait::decode(&whole[..length]), None, "{length}");
+        }
+        // The kernel fills it up to whole words.
+        assert!(Wait::decode(&[whole, vec![0; 4]].concat()).is_some());
+    }
+}

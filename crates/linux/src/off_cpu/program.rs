@@ -1,0 +1,450 @@
+//! The programs that see tasks leave their CPU, being woken, and come back.
+//!
+//! What is known of a task's wait stands in a map, by the address of the task's structure, which no other task has before this one is
+//! freed ([`super::TASK_BYTES`]). It is laid out as the record of the wait, so that writing one is one call. (The kernel's own storage beside
+//! a task is twice as fast to find. But none can be made on a CPU on which a task is preempted that frees one.) The task's own stack is taken when it leaves, because only then its
+//! memory can be read; the kernel's part when it comes back, so that waits that are too short never pay for it.
+//!
+//! The tracepoint of switches runs when the task that leaves is queued no more: on another CPU it may have been woken already. So a
+//! task that is woken is marked whether or not it has been seen to leave, and a mark that is older than the leaving says that
+//! all of the wait was for a CPU.
+//!
+//! Not every switch is told: a task that an idle CPU takes up may come unseen (on 6.18 one of some ten thousand; of perf's events of the
+//! same tracepoint it is many more). That it leaves again says so.
+//!
+//! **Invariant:** the value of a task has two writers, the CPU that switches it and the one that wakes it, and they write different
+//! words.
+
+use super::{Control, Maps, OffCpuTarget, Place, TASK_BYTES};
+use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
+use crate::btf::Btf;
+
+/// Where the task's structure has what is needed, and how the tracepoint of switches tells how a task is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    pid: i16,
+    tgid: i16,
+    flags: i16,
+    /// When it was born, ns of the monotonic clock.
+    start_time: i16,
+    state: Option<i16>,
+    registers: Option<Registers>,
+}
+
+/// Where the instruction pointer, the stack pointer and the frame pointer stand among the registers of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Registers {
+    ip: i16,
+    sp: i16,
+    fp: i16,
+}
+
+impl Registers {
+    fn new(btf: &Btf) -> Option<Self> {
+        let member = |name| btf.offset("pt_regs", name).and_then(|at| i16::try_from(at).ok());
+        match () {
+            () if cfg!(target_arch = "x86_64") => {
+                Some(Self { ip: member("ip")?, sp: member("sp")?, fp: member("bp")? })
+            }
+            () if cfg!(target_arch = "aarch64") => {
+                Some(Self { ip: member("pc")?, sp: member("sp")?, fp: member("regs")? + 29 * 8 })
+            }
+            () => None,
+        }
+    }
+}
+
+impl Layout {
+    /// That of this kernel. Since Linux 5.18 the tracepoint tells the state; what stands in the task may have changed by then.
+    pub(super) fn new(btf: &Btf, arguments: usize) -> Option<Self> {
+        let member = |name| btf.offset("task_struct", name).and_then(|at| i16::try_from(at).ok());
+        let state = if arguments > STATE_ARGUMENT {
+            None
+        } else {
+            // Before 5.14 it had another name.
+            Some(member("__state").or_else(|| member("state"))?)
+        };
+        Some(Self {
+            pid: member("pid")?,
+            tgid: member("tgid")?,
+            flags: member("flags")?,
+            start_time: member("start_time")?,
+            state,
+            registers: Registers::new(btf),
+        })
+    }
+
+    /// The same, for a kernel that does not give programs the registers of a task (before 5.15).
+    pub(super) const fn without_registers(self) -> Self {
+        Self { registers: None, ..self }
+    }
+}
+
+const STATE_ARGUMENT: usize = 3;
+/// `PF_KTHREAD` in `include/linux/sched.h`.
+const KERNEL_THREAD: i32 = 0x0020_0000;
+/// `TASK_DEAD` there.
+const DEAD: i32 = 0x80;
+/// `BPF_F_USER_STACK` in `include/uapi/linux/bpf.h`.
+const USER_STACK: i32 = 1 << 8;
+/// `BPF_NOEXIST` there.
+const NEW: i32 = 1;
+/// This CPU, as a place in a map of events.
+const CURRENT_CPU: u64 = 0xffff_ffff;
+/// [`Place::LEFT_AT`] of a task that has a CPU.
+const HAS_CPU: i32 = -1;
+
+// What stands where on the stack, below R10.
+const KEY: i16 = -8;
+const ZERO: i16 = -12;
+const ID: i16 = -16;
+/// How many waits, for what was waited, for a CPU, how many of them had no room: what is added up of waits that are not written.
+const SUM: i16 = -48;
+/// What a frame pointer points to: the one before, and where its function goes on.
+const FRAME: i16 = -64;
+/// Kept while the program's stack is walked.
+const CONTEXT: i16 = -72;
+const NOW: i16 = -80;
+/// The address of a task's structure.
+const TASK_KEY: i16 = -88;
+
+/// No function has a larger frame: what says so is no frame pointer.
+const LARGEST_FRAME: i32 = 1 << 23;
+
+/// What the programs are made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Programs<'m> {
+    pub(super) maps: &'m Maps,
+    pub(super) layout: Layout,
+    pub(super) target: OffCpuTarget,
+    /// Shorter waits are added up, ns.
+    pub(super) least_ns: u64,
+}
+
+impl<'m> Programs<'m> {
+    /// Runs at `sched_switch` of `(preempt, prev, next, prev_state)`.
+    pub(super) fn switch(&self) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        let (end, comes) = (asm.label(), asm.label());
+        asm.set(Reg::R6, Reg::R1);
+        self.since(asm, end);
+        asm.call(Helper::KtimeGetNs).set(Reg::R8, Reg::R0);
+        self.leaves(asm, comes);
+        asm.place(comes);
+        self.comes(asm, end);
+        asm.place(end).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Runs at `sched_waking` of `(task)`.
+    pub(super) fn waking(&self) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        let end = asm.label();
+        asm.set(Reg::R6, Reg::R1);
+        self.since(asm, end);
+        asm.load(Size::Double, Reg::R7, Reg::R6, 0);
+        self.user_task(asm, end);
+        self.value(asm, end);
+        asm.call(Helper::KtimeGetNs).store(Size::Double, Reg::R9, Place::WOKEN_AT, Reg::R0);
+        asm.place(end).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Runs at `task_newtask` of `(task, clone_flags)`: a child of a task that is followed is followed, and waits for its first CPU.
+    pub(super) fn new_task(&self) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        let (end, there) = (asm.label(), asm.label());
+        asm.set(Reg::R6, Reg::R1);
+        // Also while nothing is recorded: what is born then is followed later, as by events that are off.
+        if self.target == OffCpuTarget::All {
+            self.since(asm, end);
+        } else {
+            // The parent is one of them.
+            asm.call(Helper::GetCurrentTaskBtf).set(Reg::R7, Reg::R0);
+            self.value(asm, end);
+        }
+        asm.load(Size::Double, Reg::R7, Reg::R6, 0);
+        self.user_task(asm, end);
+        self.find(asm);
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
+        self.make(asm, end);
+        asm.place(there).set(Reg::R9, Reg::R0).store(Size::Double, Reg::R9, Place::LEFT_AT, 0);
+        asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, 0).store(Size::Double, Reg::R9, Place::STATE, 0);
+        self.since(asm, end);
+        asm.call(Helper::KtimeGetNs).store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R0);
+        asm.place(end).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Runs at `sched_process_free` of `(task)`: its address may be another's from now on.
+    pub(super) fn free(&self) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        asm.load(Size::Double, Reg::R7, Reg::R1, 0).store(Size::Double, Reg::R10, TASK_KEY, Reg::R7);
+        asm.set_map(Reg::R1, &self.maps.tasks).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(TASK_KEY));
+        asm.call(Helper::MapDelete).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Runs at `sched_process_exec` of `(task, old_pid, program)`: with the exec of a process recording begins.
+    pub(super) fn exec(&self, pid: u32) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        let end = asm.label();
+        asm.load(Size::Double, Reg::R7, Reg::R1, 0).load(Size::Word, Reg::R1, Reg::R7, self.layout.tgid);
+        asm.jump_if(Reg::R1, Compare::Unequal, pid.cast_signed(), end);
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R6, Reg::R0);
+        // Once: what it executes later, and what is switched off, stays as it is.
+        asm.load(Size::Double, Reg::R1, Reg::R6, Control::EXECUTED).jump_if(Reg::R1, Compare::Unequal, 0, end);
+        asm.call(Helper::KtimeGetNs).store(Size::Double, Reg::R6, Control::SINCE, Reg::R0);
+        asm.store(Size::Double, Reg::R6, Control::EXECUTED, 1);
+        asm.place(end).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Ends unless waits are recorded.
+    fn since(&self, asm: &mut Assembler<'m>, end: Label) {
+        self.control(asm, end);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, end);
+    }
+
+    /// `R0` = since when waits are recorded, ns; 0: they are not.
+    fn control(&self, asm: &mut Assembler<'m>, end: Label) {
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end).load(
+            Size::Double,
+            Reg::R0,
+            Reg::R0,
+            Control::SINCE,
+        );
+    }
+
+    /// Goes on only if the task in `R7` is neither idle nor the kernel's own.
+    fn user_task(&self, asm: &mut Assembler<'m>, other: Label) {
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.pid).jump_if(Reg::R1, Compare::Equal, 0, other);
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.flags);
+        asm.jump_if(Reg::R1, Compare::Common, KERNEL_THREAD, other);
+    }
+
+    /// `R0` = the value of the task in `R7`, or 0.
+    fn find(&self, asm: &mut Assembler<'m>) {
+        asm.store(Size::Double, Reg::R10, TASK_KEY, Reg::R7).set_map(Reg::R1, &self.maps.tasks);
+        look_up(asm, TASK_KEY);
+    }
+
+    /// `R0` = the value of the task in `R7`, which has none: one that says nothing. Where there is no room, it is counted.
+    fn make(&self, asm: &mut Assembler<'m>, other: Label) {
+        let (no_room, made) = (asm.label(), asm.label());
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.nothing);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, no_room).set(Reg::R3, Reg::R0);
+        asm.set_map(Reg::R1, &self.maps.tasks).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(TASK_KEY));
+        // Another CPU may have made it.
+        asm.set(Reg::R4, NEW).call(Helper::MapUpdate);
+        self.find(asm);
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, made).place(no_room);
+        self.miss(asm, Control::NO_ROOM);
+        asm.jump(other).place(made);
+    }
+
+    /// `R9` = the value of the task in `R7`, which is made where the task is one of those that are followed.
+    fn value(&self, asm: &mut Assembler<'m>, other: Label) {
+        let id = match self.target {
+            OffCpuTarget::All => None,
+            OffCpuTarget::Processes => Some(self.layout.tgid),
+            OffCpuTarget::Threads => Some(self.layout.pid),
+        };
+        let there = asm.label();
+        self.find(asm);
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, there);
+        if let Some(id) = id {
+            asm.load(Size::Word, Reg::R1, Reg::R7, id).store(Size::Word, Reg::R10, ID, Reg::R1);
+            asm.set_map(Reg::R1, &self.maps.targets);
+            look_up(asm, ID).jump_if(Reg::R0, Compare::Equal, 0, other);
+        }
+        self.make(asm, other);
+        asm.place(there).set(Reg::R9, Reg::R0);
+    }
+
+    /// A task leaves its CPU, at `R8`.
+    fn leaves(&self, asm: &mut Assembler<'m>, other: Label) {
+        asm.load(Size::Double, Reg::R7, Reg::R6, 8);
+        self.user_task(asm, other);
+        self.value(asm, other);
+        self.came_unseen(asm);
+        let (preempted, known) = (asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R1, Reg::R6, 0).alu(Alu::And, Reg::R1, 1);
+        asm.jump_if(Reg::R1, Compare::Unequal, 0, preempted);
+        match self.layout.state {
+            None => asm.load(Size::Double, Reg::R1, Reg::R6, 8 * STATE_ARGUMENT as i16),
+            Some(at) => asm.load(Size::Word, Reg::R1, Reg::R7, at),
+        };
+        asm.jump_if(Reg::R1, Compare::Common, DEAD, other)
+            .store(Size::Word, Reg::R9, Place::STATE, Reg::R1)
+            .jump(known);
+        asm.place(preempted).store(Size::Word, Reg::R9, Place::STATE, 0).place(known);
+        asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R8);
+        match self.layout.registers {
+            Some(registers) => walk_stack(asm, registers),
+            None => {
+                let whole = asm.label();
+                asm.set(Reg::R1, Reg::R6).set(Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
+                asm.set(Reg::R3, Place::USER_BYTES_MOST).set(Reg::R4, USER_STACK).call(Helper::GetStack);
+                // An error is a large number.
+                asm.jump_if(Reg::R0, Compare::LessOrEqual, Place::USER_BYTES_MOST, whole).set(Reg::R0, 0);
+                asm.place(whole).store(Size::Word, Reg::R9, Place::USER_BYTES, Reg::R0);
+            }
+        }
+    }
+
+    /// Where the task was not seen to come back, which happens on CPUs that were idle: it waited until it was woken, and had a CPU at once.
+    fn came_unseen(&self, asm: &mut Assembler<'m>) {
+        let (seen, known) = (asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, seen);
+        asm.jump_if(Reg::R1, Compare::Equal, 0, seen);
+        self.miss(asm, Control::MISSED);
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
+        asm.jump_if(Reg::R2, Compare::LessOrEqual, Reg::R1, seen);
+        asm.store(Size::Double, Reg::R10, NOW, Reg::R8).set(Reg::R8, Reg::R2).store(
+            Size::Double,
+            Reg::R10,
+            SUM + 24,
+            0,
+        );
+        self.add_up(asm, known);
+        asm.place(known).load(Size::Double, Reg::R8, Reg::R10, NOW).place(seen);
+    }
+
+    /// A task comes back, at `R8`.
+    fn comes(&self, asm: &mut Assembler<'m>, end: Label) {
+        let (left, long, short, done, unseen) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R7, Reg::R6, 16);
+        self.user_task(asm, end);
+        self.value(asm, end);
+        self.control(asm, end);
+        // It may have been switched off meanwhile.
+        asm.jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R2, Reg::R0);
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT);
+        // It was not seen to leave.
+        asm.jump_if(Reg::R1, Compare::Equal, HAS_CPU, unseen).jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R2, left);
+        // It was away when recording began, or when it was born: asleep, if it was woken since.
+        let (runnable, older) = (asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
+        asm.jump_if(Reg::R1, Compare::LessOrEqual, Reg::R2, older).set(Reg::R2, Reg::R1).place(older);
+        asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R2);
+        asm.load(Size::Double, Reg::R3, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R3, Compare::Equal, 0, runnable);
+        asm.set(Reg::R3, 1).place(runnable).store(Size::Word, Reg::R9, Place::STATE, Reg::R3);
+        // Unless there was no room for it when it left.
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
+        asm.load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM).jump_if(Reg::R1, Compare::Unequal, 0, done);
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT);
+        asm.place(left).store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R8);
+        asm.set(Reg::R2, Reg::R8).alu(Alu::Sub, Reg::R2, Reg::R1).set_wide(Reg::R3, self.least_ns);
+        asm.store(Size::Double, Reg::R10, SUM + 24, 0);
+        asm.jump_if(Reg::R2, Compare::Less, Reg::R3, short).place(long);
+        self.write(asm);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, done).store(Size::Double, Reg::R10, SUM + 24, 1);
+        asm.place(short);
+        self.add_up(asm, done);
+        asm.place(done).store(Size::Double, Reg::R9, Place::LEFT_AT, HAS_CPU);
+        asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, 0).jump(end).place(unseen);
+        self.miss(asm, Control::MISSED);
+    }
+
+    /// One more of what is missing; `R0` to `R5` are lost.
+    fn miss(&self, asm: &mut Assembler<'m>, which: i16) {
+        let none = asm.label();
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none).set(Reg::R1, 1).atomic_add(
+            Reg::R0,
+            which,
+            Reg::R1,
+        );
+        asm.place(none);
+    }
+
+    /// `to` = process and thread of the task in `R7`; `R1` is lost.
+    fn task(&self, asm: &mut Assembler<'m>, to: Reg) {
+        asm.load(Size::Word, to, Reg::R7, self.layout.tgid).alu(Alu::ShiftLeft, to, 32);
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.pid).alu(Alu::Or, to, Reg::R1);
+    }
+
+    /// Writes the record of the wait; `R0` is then 0, or why there is none.
+    fn write(&self, asm: &mut Assembler<'m>) {
+        let whole = asm.label();
+        self.task(asm, Reg::R2);
+        asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
+        // R7 is the task, and then how long both stacks are.
+        asm.load(Size::Word, Reg::R2, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R2, Place::USER_BYTES_MOST);
+        asm.store(Size::Double, Reg::R10, KEY, Reg::R2);
+        asm.alu(Alu::Add, Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
+        asm.set(Reg::R1, Reg::R7).set(Reg::R3, Place::KERNEL_BYTES_MOST).set(Reg::R4, 0).call(Helper::GetTaskStack);
+        asm.jump_if(Reg::R0, Compare::LessOrEqual, Place::KERNEL_BYTES_MOST, whole).set(Reg::R0, 0);
+        asm.place(whole).store(Size::Word, Reg::R9, Place::KERNEL_BYTES, Reg::R0);
+        asm.load(Size::Double, Reg::R5, Reg::R10, KEY).alu(Alu::And, Reg::R5, Place::USER_BYTES_MOST);
+        asm.alu(Alu::Add, Reg::R5, Reg::R0).alu(Alu::Add, Reg::R5, i32::from(Place::STACKS));
+        asm.set(Reg::R1, Reg::R6).set_map(Reg::R2, &self.maps.outputs).set_wide(Reg::R3, CURRENT_CPU);
+        asm.set(Reg::R4, Reg::R9).call(Helper::PerfEventOutput);
+    }
+
+    /// Adds the wait to what is known of its thread's waits that are not written. The last word of the sum is there already.
+    fn add_up(&self, asm: &mut Assembler<'m>, done: Label) {
+        let (runnable, known, sum, others) = (asm.label(), asm.label(), asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
+        // R3: until when it waited for something else than a CPU.
+        asm.set(Reg::R3, Reg::R1).load(Size::Word, Reg::R4, Reg::R9, Place::STATE);
+        asm.jump_if(Reg::R4, Compare::Equal, 0, runnable);
+        asm.set(Reg::R3, Reg::R8).jump_if(Reg::R2, Compare::Equal, 0, runnable).set(Reg::R3, Reg::R1);
+        asm.jump_if(Reg::R2, Compare::LessOrEqual, Reg::R1, runnable).set(Reg::R3, Reg::R2);
+        asm.place(runnable).set(Reg::R4, Reg::R8).alu(Alu::Sub, Reg::R4, Reg::R3).alu(Alu::Sub, Reg::R3, Reg::R1);
+        asm.store(Size::Double, Reg::R10, SUM, 1).store(Size::Double, Reg::R10, SUM + 8, Reg::R3);
+        asm.store(Size::Double, Reg::R10, SUM + 16, Reg::R4);
+        self.task(asm, Reg::R2);
+        asm.store(Size::Double, Reg::R10, KEY, Reg::R2).set_map(Reg::R1, &self.maps.sums);
+        look_up(asm, KEY).jump_if(Reg::R0, Compare::Unequal, 0, known);
+        asm.set_map(Reg::R1, &self.maps.sums).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(KEY));
+        asm.set(Reg::R3, Reg::R10).alu(Alu::Add, Reg::R3, i32::from(SUM)).set(Reg::R4, NEW).call(Helper::MapUpdate);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, done).place(others);
+        // There is no room for it.
+        asm.store(Size::Double, Reg::R10, KEY, 0).set_map(Reg::R1, &self.maps.sums);
+        look_up(asm, KEY).jump_if(Reg::R0, Compare::Equal, 0, done);
+        asm.place(known).place(sum);
+        for at in [0, 8, 16, 24] {
+            asm.load(Size::Double, Reg::R1, Reg::R10, SUM + at).atomic_add(Reg::R0, at, Reg::R1);
+        }
+    }
+}
+
+/// Walks the stack of the program whose task is `R7` and leaves, by frame pointers, into the value that is `R9`. Twice as fast as the
+/// kernel does it: in a program without frame pointers the register holds anything, and reading there costs a fault. So only what can
+/// be a frame is read: it lies above the one before, and not far.
+fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
+    let end = asm.label();
+    asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
+    asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs).set(Reg::R8, 8);
+    asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip).store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
+    // R6 is below the frame, R7 the frame, R8 how many bytes there are.
+    asm.load(Size::Double, Reg::R6, Reg::R0, registers.sp).load(Size::Double, Reg::R7, Reg::R0, registers.fp);
+    for at in (8..Place::USER_BYTES_MOST as i16).step_by(8) {
+        asm.jump_if(Reg::R7, Compare::Less, Reg::R6, end).set(Reg::R1, Reg::R7).alu(Alu::Sub, Reg::R1, Reg::R6);
+        asm.jump_if(Reg::R1, Compare::Greater, LARGEST_FRAME, end);
+        asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, i32::from(FRAME)).set(Reg::R2, 16).set(Reg::R3, Reg::R7);
+        asm.call(Helper::ProbeReadUser).jump_if(Reg::R0, Compare::Unequal, 0, end);
+        asm.load(Size::Double, Reg::R1, Reg::R10, FRAME + 8).jump_if(Reg::R1, Compare::Equal, 0, end);
+        asm.store(Size::Double, Reg::R9, Place::STACKS + at, Reg::R1).set(Reg::R8, i32::from(at) + 8);
+        asm.set(Reg::R6, Reg::R7).alu(Alu::Add, Reg::R6, 8).load(Size::Double, Reg::R7, Reg::R10, FRAME);
+    }
+    asm.place(end).store(Size::Word, Reg::R9, Place::USER_BYTES, Reg::R8);
+    asm.load(Size::Double, Reg::R6, Reg::R10, CONTEXT).load(Size::Double, Reg::R8, Reg::R10, NOW);
+}
+
+/// `R0` = the value of the key on the stack, in the map that is `R1`.
+fn look_up<'a, 'm>(asm: &'a mut Assembler<'m>, key: i16) -> &'a mut Assembler<'m> {
+    asm.set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(key)).call(Helper::MapLookup)
+}
+
+const _: () = assert!(TASK_BYTES == Place::STACKS as u32 + (Place::USER_BYTES_MOST + Place::KERNEL_BYTES_MOST) as u32);

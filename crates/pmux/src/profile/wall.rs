@@ -1,0 +1,283 @@
+//! Wall time: what threads did on a CPU, and what they waited for, in one tree.
+//!
+//! What it is: [`Tally::wall`] makes one event of the samples of a clock, of waits (`offcpu-time`) and of waits for a CPU
+//! (`runqueue-time`). The stack of a wait gets one more frame, its innermost: what was waited for ([`WaitKind`]), which is read off the
+//! functions of the kernel. Read first: [`WaitKind::of`].
+//!
+//! **Invariant:** no time is added and none is left out, but that of events which are no times.
+
+use super::modules::{Module, ModuleId, ModuleKind};
+use super::stacks::{Frame, Site, StackId};
+use super::tally::{Key, Tally};
+use super::{Profile, Symbols};
+use pmux_abi::attr::{EventType, sw};
+use std::collections::HashMap;
+
+/// What a thread waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WaitKind {
+    /// A CPU: it could have gone on.
+    RunQueue,
+    /// A time.
+    Sleep,
+    /// A lock, or whatever else is built on a futex.
+    Lock,
+    /// A disk.
+    Io,
+    /// A page of its memory.
+    PageFault,
+    /// The other end of a pipe, a socket or a terminal.
+    Pipe,
+    /// One of several files.
+    Poll,
+    /// The end of a child.
+    Child,
+    /// A signal, or a debugger.
+    Signal,
+    /// Something else, or what the recording does not tell.
+    Other,
+}
+
+impl WaitKind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::RunQueue,
+        Self::Sleep,
+        Self::Lock,
+        Self::Io,
+        Self::PageFault,
+        Self::Pipe,
+        Self::Poll,
+        Self::Child,
+        Self::Signal,
+        Self::Other,
+    ];
+
+    /// What its frame is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RunQueue => "[run queue]",
+            Self::Sleep => "[sleep]",
+            Self::Lock => "[lock]",
+            Self::Io => "[I/O]",
+            Self::PageFault => "[page fault]",
+            Self::Pipe => "[pipe or socket]",
+            Self::Poll => "[poll]",
+            Self::Child => "[child]",
+            Self::Signal => "[signal]",
+            Self::Other => "[wait]",
+        }
+    }
+
+    /// The kind whose frame has this address; `None` for others.
+    pub(super) fn at(address: u64) -> Option<Self> {
+        usize::try_from(address).ok().and_then(|at| Self::ALL.get(at).copied())
+    }
+
+    fn address(self) -> u64 {
+        Self::ALL.iter().position(|&kind| kind == self).unwrap_or(0) as u64
+    }
+
+    /// What a thread waits for that is in these functions of the kernel. A page fault may wait for a disk, and a poll for a time: what
+    /// the program asked for comes first.
+    #[must_use]
+    pub fn of<S: AsRef<str>>(functions: &[S]) -> Self {
+        // A star stands for any end.
+        const KINDS: [(WaitKind, &[&str]); 8] = [
+            (WaitKind::PageFault, &["handle_mm_fault", "do_user_addr_fault", "exc_page_fault", "do_page_fault"]),
+            (
+                WaitKind::Lock,
+                &[
+                    "futex_*",
+                    "__futex_*",
+                    "do_futex",
+                    "mutex_lock*",
+                    "__mutex_lock*",
+                    "rwsem_*",
+                    "down_read*",
+                    "down_write*",
+                    "rt_mutex_*",
+                    "__rt_mutex_*",
+                    "locks_lock_inode_wait",
+                    "fcntl_setlk*",
+                ],
+            ),
+            (
+                WaitKind::Io,
+                &[
+                    "io_schedule*",
+                    "folio_wait_*",
+                    "wait_on_page_*",
+                    "blk_*",
+                    "submit_bio_wait",
+                    "jbd2_*",
+                    "vfs_fsync*",
+                    "do_fsync",
+                    "sync_filesystem",
+                    "file_write_and_wait*",
+                    "filemap_fdatawait*",
+                    "wait_for_completion_io*",
+                    "io_cqring_wait",
+                    "read_events",
+                ],
+            ),
+            (WaitKind::Poll, &["do_poll*", "do_sys_poll", "do_select", "core_sys_select", "ep_poll*", "do_epoll_wait"]),
+            (
+                WaitKind::Pipe,
+                &[
+                    "pipe_*",
+                    "anon_pipe_*",
+                    "unix_*",
+                    "sk_wait_*",
+                    "sock_*",
+                    "__sys_recv*",
+                    "__sys_accept*",
+                    "tcp_*",
+                    "inet_*",
+                    "__skb_*",
+                    "n_tty_*",
+                    "tty_*",
+                    "eventfd_read",
+                    "fifo_open",
+                    "wait_for_partner",
+                ],
+            ),
+            (WaitKind::Child, &["do_wait", "kernel_wait4", "kernel_waitid"]),
+            (WaitKind::Signal, &["sigsuspend", "do_sigtimedwait", "*_sys_pause", "do_signal_stop", "ptrace_stop"]),
+            (WaitKind::Sleep, &["hrtimer_nanosleep*", "do_nanosleep", "schedule_hrtimeout*", "msleep*"]),
+        ];
+        let is = |name: &str, pattern: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+            (Some(end), _) => name.ends_with(end),
+            (_, Some(begin)) => name.starts_with(begin),
+            // What the compiler has made of a function is named after it.
+            _ => name.split('.').next() == Some(pattern),
+        };
+        let has = |(_, patterns): &&(Self, &[&str])| {
+            functions.iter().any(|name| patterns.iter().any(|pattern| is(name.as_ref(), pattern)))
+        };
+        KINDS.iter().find(has).map_or(Self::Other, |(kind, _)| *kind)
+    }
+}
+
+/// The name of the event that all become.
+const WALL: &str = "wall-clock";
+
+impl Tally {
+    /// Makes wall time of what was added up, as one event of the profile, whose unit is the nanosecond. To be called before functions
+    /// are looked up.
+    ///
+    /// # Errors
+    /// A sentence: the recording has no waits.
+    pub fn wall(&self, profile: &mut Profile) -> Result<Self, String> {
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        enum Part {
+            Runs,
+            Waits,
+            WaitsForCpu,
+            NoTime,
+        }
+        let part = |event: &super::EventInfo| match event.name.split([':', '/']).next() {
+            Some("offcpu-time") => Part::Waits,
+            Some("runqueue-time") => Part::WaitsForCpu,
+            _ if event.attr.kind == EventType::SOFTWARE && event.attr.config <= sw::TASK_CLOCK => Part::Runs,
+            _ => Part::NoTime,
+        };
+        let parts: Vec<Part> = profile.events.iter().map(part).collect();
+        if !parts.iter().any(|part| matches!(part, Part::Waits | Part::WaitsForCpu)) {
+            return Err("it has no waits: record it with `pmux record --off-cpu`".to_owned());
+        }
+        // Two clocks count the same time.
+        let clock = parts.iter().position(|&part| part == Part::Runs);
+        let all = clock.or_else(|| parts.iter().position(|&part| part == Part::Waits)).unwrap_or(0);
+        if clock.is_none() {
+            profile.notes.push("it has no samples of cpu-clock: what ran is not in it, only what waited".to_owned());
+        }
+        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: waits(profile) };
+        let mut wall = Self::new(self.apart());
+        for (key, weight) in self.rows() {
+            let stack = match parts.get(key.event as usize) {
+                Some(Part::Runs) if Some(key.event as usize) == clock => key.stack,
+                Some(Part::Waits) => kinds.stack(profile, key.stack, None),
+                Some(Part::WaitsForCpu) => kinds.stack(profile, key.stack, Some(WaitKind::RunQueue)),
+                _ => continue,
+            };
+            wall.add(Key { event: all as u32, stack, ..*key }, *weight);
+        }
+        if let Some(event) = profile.events.get_mut(all) {
+            WALL.clone_into(&mut event.name);
+            event.group = None;
+            (event.attr.kind, event.attr.config) = (EventType::SOFTWARE, sw::CPU_CLOCK);
+        }
+        Ok(wall)
+    }
+}
+
+/// What stands for a program where a thread waits.
+fn waits(profile: &mut Profile) -> ModuleId {
+    let name = profile.names.intern(b"[wait]");
+    profile.modules.add(Module { kind: ModuleKind::Wait, path: name, short: name, build_id: None, start: 0, pid: None })
+}
+
+struct Kinds {
+    symbols: Symbols,
+    /// What stacks became.
+    stacks: HashMap<(StackId, Option<WaitKind>), StackId>,
+    module: ModuleId,
+}
+
+impl Kinds {
+    /// The stack with one more frame: this kind, or that which the kernel's functions tell.
+    fn stack(&mut self, profile: &mut Profile, stack: StackId, kind: Option<WaitKind>) -> StackId {
+        if let Some(&known) = self.stacks.get(&(stack, kind)) {
+            return known;
+        }
+        let is = kind.unwrap_or_else(|| {
+            let in_kernel = |frame: &_| profile.modules.get(profile.stacks.frame(*frame).module).kind.is_kernel();
+            let frames: Vec<_> = profile.stacks.walk(stack).take_while(in_kernel).collect();
+            let names: Vec<_> =
+                frames.iter().map(|&frame| self.symbols.function_of(profile, frame).name.clone()).collect();
+            WaitKind::of(&names)
+        });
+        let frame = Frame { module: self.module, address: is.address(), site: Site::Exact };
+        let frame = profile.stacks.frame_id(frame);
+        // Sums have no stack: what stands for it is the address 0.
+        let nowhere = profile.stacks.innermost(stack).is_some_and(|only| profile.stacks.frame(only).address == 0)
+            && profile.stacks.caller(stack) == StackId::EMPTY;
+        let known = profile.stacks.call(if nowhere { StackId::EMPTY } else { stack }, frame);
+        self.stacks.insert((stack, kind), known);
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_read_off_the_kernels_functions() {
+        let kind = |functions: &str| WaitKind::of(&functions.split(' ').collect::<Vec<_>>());
+        for (functions, expected) in [
+            ("do_nanosleep hrtimer_nanosleep common_nsleep do_syscall_64", WaitKind::Sleep),
+            ("futex_do_wait __futex_wait futex_wait do_futex", WaitKind::Lock),
+            (
+                "io_schedule folio_wait_bit_common filemap_fault __do_fault handle_mm_fault exc_page_fault",
+                WaitKind::PageFault,
+            ),
+            ("io_schedule blk_mq_get_tag", WaitKind::Io),
+            ("schedule_hrtimeout_range_clock ep_poll do_epoll_wait", WaitKind::Poll),
+            ("anon_pipe_read vfs_read ksys_read", WaitKind::Pipe),
+            ("unix_stream_read_generic sock_recvmsg", WaitKind::Pipe),
+            ("do_wait.isra.0 kernel_wait4", WaitKind::Child),
+            ("__do_sys_pause __x64_sys_pause", WaitKind::Signal),
+            ("do_wait_for_something", WaitKind::Other),
+            ("", WaitKind::Other),
+        ] {
+            assert_eq!(kind(functions), expected, "{functions}");
+        }
+        for kind in WaitKind::ALL {
+            assert_eq!(WaitKind::at(kind.address()), Some(kind));
+        }
+        assert_eq!(WaitKind::at(99), None);
+    }
+}

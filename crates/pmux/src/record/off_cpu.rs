@@ -1,0 +1,333 @@
+//! Waits, as samples of two events: until a thread was woken (`offcpu-time`), and until it had a CPU then (`runqueue-time`).
+//!
+//! What it is: programs in the kernel write a record for each wait ([`pmux_linux::off_cpu`]), into rings of its own; here it becomes
+//! samples as perf's `offcpu-time` has them: the period is the wait's length, the call chain is where the thread waited, the time is
+//! when it had a CPU again. Both samples of one wait stand one behind the other. What the kernel has only added up (short waits, and
+//! what found no room) are samples without a call chain at the end.
+//!
+//! **Invariant:** no time is in two samples, and none that a program has seen is in none.
+
+use super::open::EventRole;
+use super::rings::Rings;
+use crate::error::Error;
+use crate::perf_data::EventDesc;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::target::{Inherit, Target};
+use pmux_abi::Array;
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
+use pmux_abi::record::{
+    Misc, Record, RecordHeader, Sample, SampleId, SampleLayout, TaskId, callchain, decode_record, encode_record,
+};
+use pmux_engine::cpu_mask::CpuMask;
+use pmux_engine::engine::SetRequest;
+use pmux_engine::system_wide::{Absent, SetScope};
+use pmux_engine::{CpuId, EventId, GroupSpec, SetId};
+use pmux_linux::cpus::Cpus;
+use pmux_linux::diagnose::ReasonKind;
+use pmux_linux::host::KERNEL;
+use pmux_linux::off_cpu::{OffCpuChildren, OffCpuProbe, OffCpuTarget, ShortWaits, Wait};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The events, in their order in the file.
+pub(super) const EVENTS: [&str; 2] = ["offcpu-time", "runqueue-time"];
+const BLOCKED: usize = 0;
+const RUNNABLE: usize = 1;
+
+/// What both events are in the file, before all events get the same words behind their records.
+pub(super) fn attr(like: &Attr) -> Attr {
+    let identity = AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
+    Attr {
+        kind: EventType::SOFTWARE,
+        config: sw::BPF_OUTPUT,
+        sampling: Sampling::Period(1),
+        sample: like.sample | SampleFormat::PERIOD | SampleFormat::CALLCHAIN,
+        read_format: like.read_format,
+        flags: like.flags.intersection(identity),
+        clock_id: like.clock_id,
+        wakeup: Wakeup::Bytes(0),
+        ..Attr::default()
+    }
+}
+
+/// What the kernel is asked for in its place: the records of programs.
+fn output(file: &Attr) -> Attr {
+    let ours = SampleFormat::PERIOD | SampleFormat::CALLCHAIN;
+    Attr { sample: file.sample.difference(ours) | SampleFormat::RAW, ..*file }
+}
+
+/// Waits that are recorded.
+pub(super) struct OffCpu {
+    session: Session,
+    probe: OffCpuProbe,
+    set: SetId,
+    rings: Rings,
+    led: HashSet<EventId>,
+    /// The ids of both events on each CPU.
+    ids: BTreeMap<CpuId, [u64; 2]>,
+    /// Of what programs write, and of what is in the file.
+    raw: SampleLayout,
+    layout: SampleLayout,
+    /// Where both events stand among all.
+    first_index: usize,
+    /// Of the sums: what was told already.
+    told: HashMap<(u32, u32), ShortWaits>,
+    scratch: Box<[u8]>,
+}
+
+/// What came of one look into the rings.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// Samples, as they go into a file.
+    pub(super) records: Vec<u8>,
+    pub(super) samples: u64,
+    /// When the last one was.
+    pub(super) last_ns: Option<u64>,
+}
+
+impl OffCpu {
+    /// Loads programs for a target, which record nothing before [`OffCpu::enable`]. `tids` are its threads, where it is made of some.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where programs can't be had; [`Error::Options`]; [`Error::Ring`].
+    pub(super) fn open(
+        session: &Session,
+        target: &Target<'_>,
+        (inherit, tids): (Inherit, &HashSet<i32>),
+        least_ns: u64,
+        desc: (usize, &EventDesc),
+        ring_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
+        let refused = |why: String| Error::Refused(vec![refusal(&why)]);
+        let (kind, children) = match (target, inherit) {
+            (Target::Cpus(crate::target::CpuChoice::All), _) => (OffCpuTarget::All, OffCpuChildren::Follow),
+            (Target::Cpus(_) | Target::Cgroups { .. }, _) => {
+                return Err(Error::Options(
+                    "waits are of threads: --off-cpu goes with a command, with -p, -t or -a, not with some CPUs or a control group",
+                ));
+            }
+            (Target::Command(_) | Target::Processes(_), Inherit::Children) => {
+                (OffCpuTarget::Processes, OffCpuChildren::Follow)
+            }
+            (_, Inherit::Children) => (OffCpuTarget::Threads, OffCpuChildren::Follow),
+            (_, Inherit::None) => (OffCpuTarget::Threads, OffCpuChildren::Leave),
+        };
+        let possible = Cpus::system().possible().unwrap_or_else(|_| session.online());
+        let probe = OffCpuProbe::open(kind, children, least_ns, possible.last().unwrap_or(0) + 1).map_err(refused)?;
+        let ids: Vec<i32> = match (target, kind) {
+            (Target::Processes(pids), OffCpuTarget::Processes) => pids.clone(),
+            (Target::Command(command), _) => vec![command.pid()],
+            _ => tids.iter().copied().collect(),
+        };
+        for id in ids {
+            probe.add(id.cast_unsigned()).map_err(|errno| refused(format!("too many threads are named: {errno}")))?;
+        }
+        let (first_index, file) = desc;
+        let asked = output(&file.attr);
+        let online: Vec<CpuId> = session.engine().online().iter().collect();
+        let rings = Rings::open(session, &online, ring_bytes, None)?;
+        let groups = vec![GroupSpec::single(KERNEL, asked); EVENTS.len()];
+        let mask = possible.iter().map(CpuId).collect::<CpuMask>();
+        let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
+        let engine = session.engine();
+        let set = engine.open_set(request).map_err(|error| refused(format!("their records can't be had: {error}")))?;
+        let mut off_cpu = Self {
+            session: session.clone(),
+            probe,
+            set,
+            rings,
+            led: HashSet::new(),
+            ids: BTreeMap::new(),
+            raw: SampleLayout::new(&asked),
+            layout: SampleLayout::new(&file.attr),
+            first_index,
+            told: HashMap::new(),
+            scratch: vec![0; RecordHeader::MAX_RECORD].into_boxed_slice(),
+        };
+        engine.enable_set(off_cpu.set)?;
+        off_cpu.lead(&mut Vec::new())?;
+        Ok(off_cpu)
+    }
+
+    /// Leads what programs write on CPUs that have come into rings; ids that are new go behind `fresh`, each with its event.
+    pub(super) fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
+        let engine = self.session.engine();
+        for (cpu, events) in engine.set_events(self.set)? {
+            if events.iter().all(|event| self.led.contains(event)) {
+                continue;
+            }
+            let mut ids = [0; 2];
+            for (id, &event) in ids.iter_mut().zip(&events) {
+                *id = self.rings.lead(event, cpu, EventRole::Samples)?;
+                self.led.insert(event);
+            }
+            if let Some(&writes) = events.first() {
+                let failed = |errno| Error::Ring { what: "leading waits into a ring", errno };
+                engine.host().lend(engine.lease(writes)?, self.probe.outputs(), cpu.0).map_err(failed)?;
+            }
+            fresh.extend(ids.iter().enumerate().map(|(which, &id)| (self.first_index + which, id)));
+            self.ids.insert(cpu, ids);
+        }
+        Ok(())
+    }
+
+    /// The ids that both events have now, each with its event.
+    pub(super) fn ids(&self) -> impl Iterator<Item = (usize, u64)> {
+        let of = |ids: &[u64; 2]| [(self.first_index, ids[BLOCKED]), (self.first_index + 1, ids[RUNNABLE])];
+        self.ids.values().flat_map(of)
+    }
+
+    pub(super) fn rings(&self) -> &Rings {
+        &self.rings
+    }
+
+    pub(super) fn enable(&self) -> Result<(), Error> {
+        self.switched(self.probe.enable())
+    }
+
+    /// Records from the next exec of a process on.
+    pub(super) fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error> {
+        let enabled = self.probe.enable_on_exec(pid.cast_unsigned());
+        enabled.map_err(|why| Error::Refused(vec![refusal(&why)]))
+    }
+
+    pub(super) fn disable(&self) -> Result<(), Error> {
+        self.switched(self.probe.disable())
+    }
+
+    fn switched(&self, result: Result<(), pmux_linux::Errno>) -> Result<(), Error> {
+        result.map_err(|errno| Error::Ring { what: "switching the recording of waits", errno })
+    }
+
+    /// Takes out what waits in the rings, until it is so many bytes: the rest stays there.
+    pub(super) fn take(&mut self, enough_bytes: u64) -> Taken {
+        let mut taken = Taken::default();
+        let (mut record, mut waits) = (Vec::new(), Vec::new());
+        for (cpu, ring) in self.rings.each_with_cpu() {
+            let Some(&ids) = self.ids.get(&cpu) else { continue };
+            // A ring that contradicts itself has nothing that could be told. What found no room is in the sums.
+            // A wait becomes two samples.
+            let left_bytes = enough_bytes.saturating_sub(taken.records.len() as u64).div_ceil(2);
+            let _ = ring.batch_of(left_bytes, |peek| {
+                peek.copy_to(&mut record);
+                waits.extend_from_slice(&record);
+            });
+            for record in pmux_abi::record::Records::new(&waits).flatten() {
+                let Ok((Record::Sample(Sample { raw: Some(raw), .. }), _)) = decode_record(record, &self.raw) else {
+                    continue;
+                };
+                let Some(wait) = Wait::decode(raw) else { continue };
+                let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
+                encoder.wait(&wait, &mut taken);
+            }
+            waits.clear();
+        }
+        taken
+    }
+
+    /// What was added up only since the last call, as samples of now.
+    pub(super) fn take_sums(&mut self) -> Taken {
+        let mut taken = Taken::default();
+        let (Ok(sums), Some((&cpu, &ids))) = (self.probe.short_waits(), self.ids.first_key_value()) else {
+            return taken;
+        };
+        let now = pmux_linux::now_ns();
+        let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
+        for sum in &sums {
+            let task = match sum.pid {
+                0 => TaskId { pid: u32::MAX, tid: u32::MAX },
+                pid => TaskId { pid, tid: sum.tid },
+            };
+            let told = self.told.insert((sum.pid, sum.tid), *sum);
+            let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(told.as_ref().map_or(0, of));
+            encoder.sample(BLOCKED, task, now, since(|sum| sum.blocked_ns), &[], &mut taken);
+            encoder.sample(RUNNABLE, task, now, since(|sum| sum.runnable_ns), &[], &mut taken);
+        }
+        taken
+    }
+
+    /// What is missing, in sentences.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let sums = self.probe.short_waits().unwrap_or_default();
+        let lost: u64 = sums.iter().map(|sum: &ShortWaits| sum.lost).sum();
+        let (missed, no_room) = self.probe.missed().unwrap_or_default();
+        let notes = [
+            (
+                lost,
+                "waits found no room in their ring: their time is told by thread only, without stacks (a larger ring: -m)",
+            ),
+            (missed, "times a thread was not seen to leave its CPU or to come back: such a wait has no stack"),
+            (no_room, "times there was no room for what is known of a thread: a wait of it is missing"),
+        ];
+        let notes = notes.into_iter().filter(|(count, _)| *count > 0);
+        notes.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+/// Why waits are not recorded.
+fn refusal(why: &str) -> Refusal {
+    let mut refusal = Refusal::new(format!("waits can't be recorded: {why}"), ReasonKind::NotSupported);
+    refusal.help.push("leave --off-cpu out".to_owned());
+    refusal
+}
+
+impl Drop for OffCpu {
+    fn drop(&mut self) {
+        self.session.engine().close_set(self.set);
+    }
+}
+
+struct Encoder<'o> {
+    layout: &'o SampleLayout,
+    ids: [u64; 2],
+    cpu: CpuId,
+    scratch: &'o mut [u8],
+}
+
+impl Encoder<'_> {
+    fn wait(&mut self, wait: &Wait<'_>, taken: &mut Taken) {
+        let mut chain = Vec::with_capacity(2 + wait.kernel_stack().len() + wait.user_stack().len());
+        if wait.kernel_stack().len() > 0 {
+            chain.push(callchain::KERNEL);
+            chain.extend(wait.kernel_stack());
+        }
+        if wait.user_stack().len() > 0 {
+            chain.push(callchain::USER);
+            chain.extend(wait.user_stack());
+        }
+        let task = TaskId { pid: wait.pid, tid: wait.tid };
+        let blocked = wait.runnable_ns.saturating_sub(wait.left_ns);
+        let runnable = wait.came_ns.saturating_sub(wait.runnable_ns);
+        self.sample(BLOCKED, task, wait.came_ns, blocked, &chain, taken);
+        self.sample(RUNNABLE, task, wait.came_ns, runnable, &chain, taken);
+    }
+
+    /// A sample of so long; none of no time.
+    fn sample(&mut self, which: usize, task: TaskId, at_ns: u64, ns: u64, chain: &[u64], taken: &mut Taken) {
+        if ns == 0 {
+            return;
+        }
+        let format = self.layout.format();
+        let id = self.ids.get(which).copied();
+        let word = |bit, value: Option<u64>| value.filter(|_| format.contains(bit));
+        let (mark, innermost) = (chain.first().copied(), chain.get(1).copied());
+        let sample = Sample {
+            identifier: word(SampleFormat::IDENTIFIER, id),
+            ip: word(SampleFormat::IP, Some(innermost.unwrap_or(0))),
+            task: format.contains(SampleFormat::TID).then_some(task),
+            time: word(SampleFormat::TIME, Some(at_ns)),
+            id: word(SampleFormat::ID, id),
+            stream_id: word(SampleFormat::STREAM_ID, id),
+            cpu: format.contains(SampleFormat::CPU).then_some(self.cpu.0),
+            period: Some(ns),
+            callchain: Some(Array::from(chain)),
+            ..Sample::default()
+        };
+        let misc = if mark == Some(callchain::KERNEL) { Misc::KERNEL } else { Misc::USER };
+        if let Ok(bytes) = encode_record(&Record::Sample(sample), None::<&SampleId>, misc, self.layout, self.scratch) {
+            taken.records.extend_from_slice(&self.scratch[..bytes]);
+            taken.samples += 1;
+            taken.last_ns = Some(at_ns);
+        }
+    }
+}
