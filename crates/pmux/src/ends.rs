@@ -3,8 +3,7 @@
 //! What it is: a task that executes a set-user-id program, or one that its user may not read, keeps its number and loses its
 //! events (Linux: `begin_new_exec` calls `perf_event_exit_task` where the new program is not dumpable). Their counts stand still and
 //! no read of them fails, so one more event of the task says so: its file hangs up. The kernel ends
-//! all events of the task, also those that a service has opened. The file hangs up only when no child lives that has inherited the event;
-//! before, and where this process can open no event itself, the ids of a task tell.
+//! all events of the task, also those that a service has opened. Where this process can open no event itself, only the ids of a task tell.
 //! Read first: [`EventEnds::look`].
 //!
 //! **Invariant:** a task that exits is no such case.
@@ -26,10 +25,8 @@ pub struct EventEnds {
     session: Session,
     /// The tasks that have their events, as far as is known.
     watched: Vec<WatchedTask>,
-    /// Those of which their ids tell: ordinary users' tasks with equal ids, which nothing but an exec makes different.
+    /// The same, of which only their ids tell: ordinary users' tasks with equal ids, which nothing but an exec makes different.
     by_ids: Vec<i32>,
-    /// One of them that is a command: its end is seen, and it is early enough to look then.
-    command: Option<i32>,
     ended: Vec<i32>,
     /// A command whose program its user may not read.
     unreadable: Option<i32>,
@@ -59,7 +56,6 @@ impl Session {
             session: self.clone(),
             watched: Vec::new(),
             by_ids: Vec::new(),
-            command: None,
             ended: Vec::new(),
             unreadable: None,
         };
@@ -73,13 +69,14 @@ impl Session {
                     }
                 }
             }
-            (Backend::Kernel, EventOpener::Service) => {}
-            (Backend::Usage { .. }, _) => return ends,
+            (Backend::Kernel, EventOpener::Service) => {
+                let proc = Proc::system();
+                let ordinary = |status: Status| status.users.real != 0 && !has_other_ids(&status);
+                let is_ordinary = |&tid: &i32| proc.status(tid).is_ok_and(ordinary);
+                ends.by_ids.extend(tasks.iter().copied().filter(is_ordinary));
+            }
+            (Backend::Usage { .. }, _) => {}
         }
-        let proc = Proc::system();
-        let ordinary = |status: Status| status.users.real != 0 && !has_other_ids(&status);
-        let is_ordinary = |tid: &i32| proc.status(*tid).is_ok_and(ordinary);
-        ends.by_ids.extend(tasks.iter().copied().filter(|tid| !ends.ended.contains(tid) && is_ordinary(tid)));
         ends
     }
 
@@ -87,23 +84,30 @@ impl Session {
     #[must_use]
     pub fn watch_event_ends_of(&self, command: &Command) -> EventEnds {
         let unreadable = (!command.is_readable()).then(|| command.pid());
-        let mut ends = self.watch_event_ends(&[command.pid()]);
-        if self.inner.source == EventOpener::Own {
-            ends.command = ends.by_ids.pop();
-        }
-        EventEnds { unreadable, ..ends }
+        EventEnds { unreadable, ..self.watch_event_ends(&[command.pid()]) }
     }
 
     /// `None` where there is no room for its ring.
     fn watch_task(&self, tid: i32) -> Result<Option<WatchedTask>, OpenError> {
-        // Inherited, or the kernel could not swap the events of the threads that the task starts when it switches between them, but
-        // would take all of them off the CPU and put others on. Then there is a ring on one CPU only, and none without records: of
-        // names there are fewest.
-        let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::INHERIT | AttrFlags::COMM;
+        // Threads inherit it, or the kernel could not swap their events when it switches between them, but would take all off the CPU
+        // and put others on. No child process does: the file hangs up when nothing lives that has inherited, and an exec ends the
+        // other threads before it ends the events. What is inherited has a ring on one CPU only, and none without records: of names
+        // there are fewest.
+        let threads = AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD | AttrFlags::COMM;
+        let on_one = self.engine().online().iter().next().map_or(Filter::Everything, Filter::OnCpu);
+        match self.watch_with(tid, threads, on_one) {
+            // Before Linux 5.13 threads can't inherit alone. Without inheritance the flag does nothing, but that it marks an event
+            // with records.
+            Err(error) if !is_refused(&error) => self.watch_with(tid, AttrFlags::INHERIT_STAT, Filter::Everything),
+            opened => opened,
+        }
+    }
+
+    fn watch_with(&self, tid: i32, flags: AttrFlags, filter: Filter) -> Result<Option<WatchedTask>, OpenError> {
+        let flags = flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
         // A clock, because opening an event that counts nothing makes the kernel change code of its own on every CPU.
         let attr = Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, flags, ..Attr::default() };
         let engine = self.engine();
-        let filter = engine.online().iter().next().map_or(Filter::Everything, Filter::OnCpu);
         let target = Target { filter, ..Target::task(LinuxHost::task(tid)) };
         let opened = engine.open(&GroupSpec::single(KERNEL, attr), target)?;
         let ring = engine.lease(opened.events[0]).ok().and_then(|of| engine.host().map_ring(of, 1).ok());
@@ -136,14 +140,8 @@ impl EventEnds {
     /// as another user than it was started by, or is a command that was watched as such.
     pub fn look(&mut self) {
         let proc = Proc::system();
-        let other_ids = |tid: i32| proc.status(tid).is_ok_and(|status| has_other_ids(&status));
-        self.ended.extend(self.by_ids.extract_if(.., |tid| other_ids(*tid)));
-        self.ended.extend(self.command.take_if(|tid| other_ids(*tid)));
-        // Nothing but its exec has ended the events of such a command, which was known before it.
-        let is_ending = |tid: i32| proc.stat(tid).is_ok_and(|stat| stat.is_ending());
-        self.ended
-            .extend(self.unreadable.take_if(|tid| is_ending(*tid) && self.watched.iter().any(|of| of.tid == *tid)));
-        self.watched.retain(|watched| !self.ended.contains(&watched.tid));
+        let ended = |&mut tid: &mut i32| proc.status(tid).is_ok_and(|status| has_other_ids(&status));
+        self.ended.extend(self.by_ids.extract_if(.., ended));
         let mut waiter = Waiter::new();
         for (fd, index) in self.fds().zip(0..) {
             waiter.watch(fd, Token(index));
@@ -183,8 +181,6 @@ impl EventEnds {
         };
         if ended {
             self.ended.push(tid);
-            self.by_ids.retain(|&other| other != tid);
-            self.command.take_if(|other| *other == tid);
         }
     }
 }

@@ -361,8 +361,10 @@ fn a_set_user_id_program_is_never_counted_as_0() {
         target.wait().good();
     }
     // Also while a child lives that has inherited what was opened.
-    let line = format!("sleep 1 & exec {sleep} 0.3");
-    count(&["--", "sh", "-c", &line]).says(&["counting ended when the command executed a set-user-id program"]);
+    for sleep in [&sleep, &copy("sleep", 0o711)] {
+        let line = format!("sleep 1 & exec {sleep} 0.3");
+        count(&["--", "sh", "-c", &line]).says(&["counting ended when the command executed a set-user-id program"]);
+    }
     let sync_dir = SyncDir::new();
     fs::set_permissions(sync_dir.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     for (command, output) in [("record", "it.data"), ("flight", "snapshots")] {

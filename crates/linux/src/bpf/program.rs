@@ -23,7 +23,7 @@ pub enum ProgramKind {
     Tracepoint,
     /// Runs at a tracepoint of the kernel by its name, on every CPU; its context are the tracepoint's arguments, 8 bytes each.
     RawTracepoint,
-    /// As [`ProgramKind::RawTracepoint`], at the tracepoint with this number among the kernel's types ([`crate::btf`]): the verifier knows
+    /// As [`ProgramKind::RawTracepoint`], at the tracepoint with this number among the kernel's types: the verifier knows
     /// what its arguments point to. Since Linux 5.5.
     TypedTracepoint(u32),
 }

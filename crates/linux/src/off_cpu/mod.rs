@@ -7,7 +7,7 @@
 //! A wait has two parts: until the task is woken, and then until it has a CPU. A task that is preempted waits for a CPU only.
 //!
 //! **Invariant:** no wait is silently missing: what was not written is in a sum, and what had no room there is in the sum of others.
-//! What was not seen to come back is in a sum, too; what was not seen to leave has no wait.
+//! What was woken and not seen to come back is in a sum, too; another switch that was not seen is a wait less, and counted.
 
 mod program;
 

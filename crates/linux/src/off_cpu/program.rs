@@ -37,6 +37,8 @@ struct Registers {
     ip: i16,
     sp: i16,
     fp: i16,
+    /// Where a number says that the program is one of 32 bits, and that number. Its frames are others.
+    narrow: Option<(i16, i32)>,
 }
 
 impl Registers {
@@ -44,10 +46,12 @@ impl Registers {
         let member = |name| btf.offset("pt_regs", name).and_then(|at| i16::try_from(at).ok());
         match () {
             () if cfg!(target_arch = "x86_64") => {
-                Some(Self { ip: member("ip")?, sp: member("sp")?, fp: member("bp")? })
+                // `__USER32_CS` in `arch/x86/include/asm/segment.h`.
+                let narrow = Some((member("cs")?, 0x23));
+                Some(Self { ip: member("ip")?, sp: member("sp")?, fp: member("bp")?, narrow })
             }
             () if cfg!(target_arch = "aarch64") => {
-                Some(Self { ip: member("pc")?, sp: member("sp")?, fp: member("regs")? + 29 * 8 })
+                Some(Self { ip: member("pc")?, sp: member("sp")?, fp: member("regs")? + 29 * 8, narrow: None })
             }
             () => None,
         }
@@ -147,6 +151,9 @@ impl<'m> Programs<'m> {
         asm.load(Size::Double, Reg::R7, Reg::R6, 0);
         self.user_task(asm, end);
         self.value(asm, end);
+        // The first time after it has left: a task may be woken in its place, too.
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
+        asm.jump_if(Reg::R2, Compare::Greater, Reg::R1, end);
         asm.call(Helper::KtimeGetNs).store(Size::Double, Reg::R9, Place::WOKEN_AT, Reg::R0);
         asm.place(end).set(Reg::R0, 0).exit();
         code.finish()
@@ -302,9 +309,11 @@ impl<'m> Programs<'m> {
 
     /// Where the task was not seen to come back, which happens on CPUs that were idle: it waited until it was woken, and had a CPU at once.
     fn came_unseen(&self, asm: &mut Assembler<'m>) {
-        let (seen, known) = (asm.label(), asm.label());
+        let (seen, known, unseen) = (asm.label(), asm.label(), asm.label());
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, seen);
-        asm.jump_if(Reg::R1, Compare::Equal, 0, seen);
+        // It ran when recording began, unless it was woken since.
+        asm.load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R1, Compare::Unequal, 0, unseen);
+        asm.jump_if(Reg::R2, Compare::Equal, 0, seen).place(unseen);
         self.miss(asm, Control::MISSED);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
         asm.jump_if(Reg::R2, Compare::LessOrEqual, Reg::R1, seen);
@@ -320,7 +329,8 @@ impl<'m> Programs<'m> {
 
     /// A task comes back, at `R8`.
     fn comes(&self, asm: &mut Assembler<'m>, end: Label) {
-        let (left, long, short, done, unseen) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        let (no_room, unseen) = (asm.label(), asm.label());
+        let (left, long, short, done) = (asm.label(), asm.label(), asm.label(), asm.label());
         asm.load(Size::Double, Reg::R7, Reg::R6, 16);
         self.user_task(asm, end);
         self.value(asm, end);
@@ -340,7 +350,7 @@ impl<'m> Programs<'m> {
         // Unless there was no room for it when it left.
         asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
         look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
-        asm.load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM).jump_if(Reg::R1, Compare::Unequal, 0, done);
+        asm.load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM).jump_if(Reg::R1, Compare::Unequal, 0, no_room);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT);
         asm.place(left).store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R8);
         asm.set(Reg::R2, Reg::R8).alu(Alu::Sub, Reg::R2, Reg::R1).set_wide(Reg::R3, self.least_ns);
@@ -353,6 +363,9 @@ impl<'m> Programs<'m> {
         asm.place(done).store(Size::Double, Reg::R9, Place::LEFT_AT, HAS_CPU);
         asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, 0).jump(end).place(unseen);
         self.miss(asm, Control::MISSED);
+        asm.jump(end).place(no_room);
+        self.miss(asm, Control::NO_ROOM);
+        asm.jump(done);
     }
 
     /// One more of what is missing; `R0` to `R5` are lost.
@@ -427,6 +440,10 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
     asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
     asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs).set(Reg::R8, 8);
     asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip).store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
+    if let Some((at, number)) = registers.narrow {
+        asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
+        asm.jump_if(Reg::R1, Compare::Equal, number, end);
+    }
     // R6 is below the frame, R7 the frame, R8 how many bytes there are.
     asm.load(Size::Double, Reg::R6, Reg::R0, registers.sp).load(Size::Double, Reg::R7, Reg::R0, registers.fp);
     for at in (8..Place::USER_BYTES_MOST as i16).step_by(8) {

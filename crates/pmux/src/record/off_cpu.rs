@@ -256,8 +256,11 @@ impl OffCpu {
                 lost,
                 "waits found no room in their ring: their time is told by thread only, without stacks (a larger ring: -m)",
             ),
-            (missed, "times a thread was not seen to leave its CPU or to come back: such a wait has no stack"),
-            (no_room, "times there was no room for what is known of a thread: a wait of it is missing"),
+            (
+                missed,
+                "times a thread was not seen to leave its CPU or to come back: such a wait is missing, or has no stack",
+            ),
+            (no_room, "times there was no room for what is known of a thread: waits of it are missing"),
         ];
         let notes = notes.into_iter().filter(|(count, _)| *count > 0);
         notes.map(|(count, what)| format!("{count} {what}")).collect()
