@@ -3,9 +3,10 @@
 //! Each round both record the same load one after the other, with rings of the same size, on the whole machine: stacks at 4999 Hz
 //! (or as often as the kernel allows now), and a storm of tracepoints under a loop of system calls. What is shown are medians of the
 //! recorder's own CPU time (user and system, that of the `sleep` it waits for included), lost records, and bytes in the file for
-//! each sample. Last, what a switch between two threads takes longer that play ping-pong on one CPU while they are recorded, as `perf bench
-//! sched pipe` measures it: the least of some rounds. How deep stacks are is what others on the machine do at that moment, so what call chains take stands apart. With
-//! `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
+//! each sample. How deep stacks are is what others on the machine do at that moment, so what call chains take stands apart. Last, what
+//! a switch between two threads takes longer that play ping-pong on one CPU while they are recorded, as `perf bench sched pipe`
+//! measures it: the least of some rounds. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot
+//! rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use linux_perf_data::linux_perf_event_reader::EventRecord;
@@ -117,9 +118,7 @@ impl Bench {
         }
         println!("  {:9.2}  of perf's CPU time", cpu[1] / cpu[0].max(0.001));
     }
-}
 
-impl Bench {
     /// What a switch takes under recorders, beside none.
     fn switches(&self) {
         let (rounds, operations) = if self.small { (1, "2000") } else { (7, "200000") };

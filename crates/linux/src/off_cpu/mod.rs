@@ -60,8 +60,6 @@ const MOST_TARGETS: u32 = 64 << 10;
 const USUAL_TASKS: u32 = 16 << 10;
 /// How many tasks are followed at most: 430 MB.
 const MOST_TASKS: u32 = 256 << 10;
-/// The number of the first PID namespace. Source: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
-const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Which tasks are followed. The kernel's own never are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,8 +210,7 @@ impl OffCpuProbe {
     /// # Errors
     /// Why they can't be had, as a clause.
     pub fn open(target: OffCpuTarget, children: OffCpuChildren, least_ns: u64, cpus: u32) -> Result<Self, String> {
-        let own = std::process::id().cast_signed();
-        if Proc::system().namespace(own, "pid") != Some(FIRST_PID_NAMESPACE) {
+        if !Proc::system().is_in_first_pid_namespace() {
             return Err("programs see threads under other numbers than those of this PID namespace".to_owned());
         }
         if let Some(why) = crate::bpf::why_not(ProgramKind::RawTracepoint) {

@@ -330,7 +330,7 @@ impl<'m> Programs<'m> {
     /// A task comes back, at `R8`.
     fn comes(&self, asm: &mut Assembler<'m>, end: Label) {
         let (no_room, unseen) = (asm.label(), asm.label());
-        let (left, long, short, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let (left, short, done) = (asm.label(), asm.label(), asm.label());
         asm.load(Size::Double, Reg::R7, Reg::R6, 16);
         self.user_task(asm, end);
         self.value(asm, end);
@@ -355,7 +355,7 @@ impl<'m> Programs<'m> {
         asm.place(left).store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R8);
         asm.set(Reg::R2, Reg::R8).alu(Alu::Sub, Reg::R2, Reg::R1).set_wide(Reg::R3, self.least_ns);
         asm.store(Size::Double, Reg::R10, SUM + 24, 0);
-        asm.jump_if(Reg::R2, Compare::Less, Reg::R3, short).place(long);
+        asm.jump_if(Reg::R2, Compare::Less, Reg::R3, short);
         self.write(asm);
         asm.jump_if(Reg::R0, Compare::Equal, 0, done).store(Size::Double, Reg::R10, SUM + 24, 1);
         asm.place(short);
@@ -406,7 +406,7 @@ impl<'m> Programs<'m> {
 
     /// Adds the wait to what is known of its thread's waits that are not written. The last word of the sum is there already.
     fn add_up(&self, asm: &mut Assembler<'m>, done: Label) {
-        let (runnable, known, sum, others) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let (runnable, known) = (asm.label(), asm.label());
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
         // R3: until when it waited for something else than a CPU.
         asm.set(Reg::R3, Reg::R1).load(Size::Word, Reg::R4, Reg::R9, Place::STATE);
@@ -421,11 +421,11 @@ impl<'m> Programs<'m> {
         look_up(asm, KEY).jump_if(Reg::R0, Compare::Unequal, 0, known);
         asm.set_map(Reg::R1, &self.maps.sums).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(KEY));
         asm.set(Reg::R3, Reg::R10).alu(Alu::Add, Reg::R3, i32::from(SUM)).set(Reg::R4, NEW).call(Helper::MapUpdate);
-        asm.jump_if(Reg::R0, Compare::Equal, 0, done).place(others);
+        asm.jump_if(Reg::R0, Compare::Equal, 0, done);
         // There is no room for it.
         asm.store(Size::Double, Reg::R10, KEY, 0).set_map(Reg::R1, &self.maps.sums);
         look_up(asm, KEY).jump_if(Reg::R0, Compare::Equal, 0, done);
-        asm.place(known).place(sum);
+        asm.place(known);
         for at in [0, 8, 16, 24] {
             asm.load(Size::Double, Reg::R1, Reg::R10, SUM + at).atomic_add(Reg::R0, at, Reg::R1);
         }

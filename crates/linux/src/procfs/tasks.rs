@@ -56,6 +56,14 @@ impl Proc {
         std::fs::metadata(self.task_path(tid, &format!("ns/{kind}"))).ok().map(|file| file.ino())
     }
 
+    /// Whether this process is in the first PID namespace: then programs in the kernel know tasks by the numbers that they have here.
+    #[must_use]
+    pub fn is_in_first_pid_namespace(&self) -> bool {
+        // `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
+        const FIRST: u64 = 0xefff_fffc;
+        self.namespace(std::process::id().cast_signed(), "pid") == Some(FIRST)
+    }
+
     /// The task that has a number in the PID namespace of another task, as it is numbered here; `None` where there is none. Its own process
     /// is looked at first, then all others of that namespace.
     #[must_use]

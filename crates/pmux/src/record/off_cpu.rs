@@ -131,7 +131,7 @@ impl OffCpu {
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await };
         let engine = session.engine();
         let set = engine.open_set(request).map_err(|error| refused(format!("their records can't be had: {error}")))?;
-        let mut off_cpu = Self {
+        let off_cpu = Self {
             session: session.clone(),
             probe,
             set,
@@ -145,11 +145,10 @@ impl OffCpu {
             scratch: vec![0; RecordHeader::MAX_RECORD].into_boxed_slice(),
         };
         engine.enable_set(off_cpu.set)?;
-        off_cpu.lead(&mut Vec::new())?;
         Ok(off_cpu)
     }
 
-    /// Leads what programs write on CPUs that have come into rings; ids that are new go behind `fresh`, each with its event.
+    /// Leads what programs write into rings, also on CPUs that have come; ids that are new go behind `fresh`, each with its event.
     pub(super) fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
         let engine = self.session.engine();
         for (cpu, events) in engine.set_events(self.set)? {
@@ -169,12 +168,6 @@ impl OffCpu {
             self.ids.insert(cpu, ids);
         }
         Ok(())
-    }
-
-    /// The ids that both events have now, each with its event.
-    pub(super) fn ids(&self) -> impl Iterator<Item = (usize, u64)> {
-        let of = |ids: &[u64; 2]| [(self.first_index, ids[BLOCKED]), (self.first_index + 1, ids[RUNNABLE])];
-        self.ids.values().flat_map(of)
     }
 
     pub(super) fn rings(&self) -> &Rings {

@@ -201,8 +201,8 @@ impl Recorder {
         let first = self.tracking_index - EVENTS.len();
         let desc = (first, &self.descs[first]);
         let tasks = (self.options.inherit, &self.tids);
-        let off_cpu = OffCpu::open(&self.session, target, tasks, least_ns, desc, self.options.ring_bytes)?;
-        self.fresh.extend(off_cpu.ids());
+        let mut off_cpu = OffCpu::open(&self.session, target, tasks, least_ns, desc, self.options.ring_bytes)?;
+        off_cpu.lead(&mut self.fresh)?;
         self.off_cpu = Some(off_cpu);
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Rings {
 
     /// The rings, by CPU as they came.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.ring_owners.iter_mut().map(|ring_owner| &mut ring_owner.ring.ring)
+        self.each_with_cpu().map(|(_, ring)| ring)
     }
 
     /// The same, each with its CPU.

@@ -44,6 +44,7 @@ use pmux_linux::Errno;
 use pmux_linux::bpf::{self, Bytecode, EventContext, Map, Program, ProgramKind};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::KERNEL;
+use pmux_linux::procfs::Proc;
 use program::{Numbers, ProgramSpec};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -52,8 +53,6 @@ use table::CountTable;
 /// The first kernel that steps over a breakpoint also where a program runs at it; on x86 none has to. Source: commit d11a69873d9a
 /// ("hw_breakpoint: fix single-stepping when using bpf_overflow_handler").
 const STEPS_SINCE: (u32, u32) = (6, 6);
-/// The inode of the first PID namespace. Source: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// When this machine reports an access to data.
 pub(super) fn moment() -> HitMoment {
@@ -147,9 +146,7 @@ impl WatchProbe {
         }
         let possible = Cpus::system().possible().unwrap_or_else(|_| session.online());
         let cpus = possible.last().unwrap_or(0) + 1;
-        let first_namespace =
-            std::fs::read_link("/proc/self/ns/pid").is_ok_and(|to| to.as_os_str() == FIRST_PID_NAMESPACE);
-        let numbers = if first_namespace { Numbers::Ours } else { Numbers::Others };
+        let numbers = if Proc::system().is_in_first_pid_namespace() { Numbers::Ours } else { Numbers::Others };
         let no_room = |errno| format!("the kernel gives no room for what a program needs: {errno}");
         let work = match purpose {
             Purpose::Count if numbers == Numbers::Others => {
