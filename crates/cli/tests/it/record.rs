@@ -228,6 +228,7 @@ fn a_full_disk_keeps_what_fits() {
     std::fs::create_dir(&disk).unwrap();
     let mut words: Vec<OsString> = ["-m", "sh", "-c", script].map(OsString::from).to_vec();
     words.extend([disk.into_os_string(), common::PMUX.into(), copy.clone().into_os_string()]);
+    let _alone = pmux_testkit::lock(pmux_testkit::SWITCH_PROGRAMS);
     // Both CPUs have something to do, or it takes long.
     let busy = [0, 1].map(|_| Group::of(start("sh", ["-c", "while :; do :; done"])));
     let ran = start("unshare", words).run();
