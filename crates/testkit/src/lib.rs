@@ -40,10 +40,6 @@ pub const DEBUG_REGISTERS: &str = "breakpoints";
 /// Which CPUs are online.
 pub const HOTPLUG: &str = "hotplug";
 
-/// Programs of the kernel that run at each switch. perf 6.1 gives up on a recording of whole CPUs in which samples were taken in such
-/// programs, and these came and went meanwhile.
-pub const SWITCH_PROGRAMS: &str = "switch-programs";
-
 /// Sets a flag when it is dropped: what scoped threads wait for is set by a test that fails, too, or its failure would never be
 /// seen, because the scope waits for them.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);

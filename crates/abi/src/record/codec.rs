@@ -63,6 +63,7 @@ fn decode_alone<'a>(header: RecordHeader, payload: &'a [u8], layout: &SampleLayo
 
 /// The id is split off first, so no body can reach into it.
 fn decode_with_id<'a>(header: RecordHeader, payload: &'a [u8], layout: &SampleLayout) -> Option<Decoded<'a>> {
+    let payload = layout.own_payload(header, payload);
     let (body, tail) = payload.split_at_checked(payload.len().checked_sub(layout.sample_id_size())?)?;
     let record = decode_body(header, body, layout)?;
     Some((record, Some(SampleId::read(tail, layout)?)))

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** computed once from an attribute, then never again; finding an id or a time takes no search.
 
-use super::RecordHeader;
+use super::{RecordHeader, RecordKind};
 use crate::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat};
 use crate::bytes::u64_at;
 use crate::read::ReadLayout;
@@ -91,6 +91,9 @@ const fn bytes_of(format: SampleFormat, fields: &[SampleFormat]) -> u8 {
 }
 
 impl SampleLayout {
+    /// The kinds of records that can be longer than what is written of them: see [`SampleLayout::own_size`].
+    pub const MAY_HAVE_EXCESS: [RecordKind; 3] = [RecordKind::KSYMBOL, RecordKind::BPF_EVENT, RecordKind::TEXT_POKE];
+
     /// Computes the layout of an attribute; bits without a name are ignored.
     #[must_use]
     pub const fn new(attr: &Attr) -> Self {
@@ -167,7 +170,7 @@ impl SampleLayout {
     #[must_use]
     #[inline]
     pub fn event_id(&self, record: &[u8]) -> Option<u64> {
-        Self::peek(record, self.id_in_sample, self.id_from_end)
+        self.peek(record, self.id_in_sample, self.id_from_end)
     }
 
     /// Returns a record's time in ns, without decoding the record.
@@ -176,14 +179,48 @@ impl SampleLayout {
     #[must_use]
     #[inline]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
-        Self::peek(record, self.time_in_sample, self.time_from_end)
+        self.peek(record, self.time_in_sample, self.time_from_end)
+    }
+
+    /// Returns the bytes of a record that are its own, its header included: fewer than its size says, where the kernel counted
+    /// the ids of other events, too.
+    ///
+    /// A KSYMBOL, BPF_EVENT or TEXT_POKE record that goes to several events grows by a [`super::SampleId`] with each of them, and
+    /// only the first such id is written (`perf_event_ksymbol_output` of Linux 5.1 to 6.18 adds to a size that all share). Behind it
+    /// is what the ring held before. Of other records, and of what is no record of this layout, the answer is the size.
+    #[must_use]
+    #[inline]
+    pub fn own_size(&self, record: &[u8]) -> usize {
+        let Ok((header, payload, _)) = RecordHeader::split(record) else { return record.len() };
+        RecordHeader::SIZE + self.own_payload(header, payload).len()
+    }
+
+    /// The same, of what is behind the header.
+    #[inline]
+    pub(super) fn own_payload<'a>(&self, header: RecordHeader, payload: &'a [u8]) -> &'a [u8] {
+        let body = match header.kind {
+            RecordKind::BPF_EVENT => Some(16),
+            RecordKind::KSYMBOL => {
+                let name = payload.get(16..).unwrap_or_default();
+                name.iter().position(|&byte| byte == 0).map(|end| (16 + end + 1).next_multiple_of(8))
+            }
+            RecordKind::TEXT_POKE => {
+                let words = payload.get(8..).and_then(|words| words.first_chunk());
+                words.map(|&[a, b, c, d]| {
+                    let (old, new) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+                    (12 + usize::from(old) + usize::from(new)).next_multiple_of(8)
+                })
+            }
+            _ => return payload,
+        };
+        body.and_then(|body| payload.get(..body + self.sample_id_size())).unwrap_or(payload)
     }
 
     #[inline]
-    fn peek(record: &[u8], in_sample: Option<u8>, from_end: Option<u8>) -> Option<u64> {
+    fn peek(&self, record: &[u8], in_sample: Option<u8>, from_end: Option<u8>) -> Option<u64> {
         let (header, payload, _) = RecordHeader::split(record).ok()?;
-        let size = RecordHeader::SIZE + payload.len();
-        let at = if header.kind == super::RecordKind::SAMPLE {
+        let size = RecordHeader::SIZE + self.own_payload(header, payload).len();
+        let at = if header.kind == RecordKind::SAMPLE {
             usize::from(in_sample?)
         } else if header.kind.has_sample_id() {
             let at = size.checked_sub(usize::from(from_end?))?;

@@ -1,7 +1,7 @@
 //! Waits: `pmux record --off-cpu`, `report --wall` and `flame --wall`, beside what a program measures of itself.
 
 use crate::common::{SyncDir, eventually, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start};
-use pmux_testkit::{CommandResult, SWITCH_PROGRAMS, lock};
+use pmux_testkit::CommandResult;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,6 @@ fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
 fn record(off_cpu: &str, file: &Path, words: &[&str]) -> CommandResult {
     let ran = pmux(["record", off_cpu, "-m", "8M", "-o"]).args([file]).args(["--"]).args(words);
     let mut ran = ran;
-    let _alone = lock(SWITCH_PROGRAMS);
     ran.command.current_dir(file.parent().unwrap());
     ran.run().good()
 }
@@ -178,7 +177,6 @@ fn targets_are_recorded() {
     if example(&sync_dir).is_none() {
         return;
     }
-    let _alone = lock(SWITCH_PROGRAMS);
     let file = sync_dir.path("w.data");
     for whose in ["-p", "-t", "-a"] {
         let sleeper = start("sleep", ["100"]).spawn();

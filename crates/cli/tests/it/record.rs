@@ -228,7 +228,6 @@ fn a_full_disk_keeps_what_fits() {
     std::fs::create_dir(&disk).unwrap();
     let mut words: Vec<OsString> = ["-m", "sh", "-c", script].map(OsString::from).to_vec();
     words.extend([disk.into_os_string(), common::PMUX.into(), copy.clone().into_os_string()]);
-    let _alone = pmux_testkit::lock(pmux_testkit::SWITCH_PROGRAMS);
     // Both CPUs have something to do, or it takes long.
     let busy = [0, 1].map(|_| Group::of(start("sh", ["-c", "while :; do :; done"])));
     let ran = start("unshare", words).run();
@@ -238,6 +237,32 @@ fn a_full_disk_keeps_what_fits() {
     let content = Content::read(&copy);
     assert!(content.samples > 100, "{}", content.samples);
     all_of_perf_reads_but_build_ids(&copy);
+}
+
+#[test]
+fn recorders_at_the_same_time_do_not_spoil_each_other() {
+    skip_unless!(kernel() && root());
+    let folder = folder();
+    let files = ["outer", "middle", "inner"].map(|name| folder.path().join(name));
+    // Each runs the next one; each hit is a sample of all, and the last one loads BPF programs, of which all are told.
+    let record = |file: &Path, arguments: &[&str]| {
+        let words = [common::PMUX, "record", "-o", file.to_str().unwrap()];
+        [&words, arguments, &["--"]].concat().into_iter().map(OsString::from).collect::<Vec<_>>()
+    };
+    let programs = pmux_linux::bpf::why_not(pmux_linux::bpf::ProgramKind::RawTracepoint).is_none()
+        && Path::new("/sys/kernel/btf/vmlinux").exists();
+    let last: &[&str] = if programs { &["--off-cpu"] } else { &[] };
+    let faults = ["-a", "-e", "page-faults", "-c", "1"];
+    let words =
+        [record(&files[0], &faults), record(&files[1], &faults), record(&files[2], last), role::words("touch:300")];
+    let words = words.concat();
+    start(&words[0], &words[1..]).run().good();
+    for file in &files[..2] {
+        let content = Content::read(file);
+        assert!(content.sampled["page-faults"] >= 300, "{:?}", content.sampled);
+        assert_eq!(content.lost, 0, "samples of no event");
+        perf_reads_each(&[&["report", "--stdio"], &["script"]], file);
+    }
 }
 
 fn all_of_perf_reads_but_build_ids(file: &Path) {

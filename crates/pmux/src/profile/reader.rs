@@ -8,7 +8,7 @@
 
 use super::error::ProfileError;
 use super::folder::Overlap;
-use super::head::Head;
+use super::head::{EventInfo, Head};
 use super::input::{Input, Records};
 use super::rounds::{Met, OrderedRecords, Queue};
 use super::unpack::Unpacker;
@@ -420,6 +420,15 @@ impl Reader {
     /// The event that a record is of.
     fn event_of(&mut self, record: &[u8]) -> Option<u32> {
         let first = self.head.events.get(self.first_event)?;
+        if is_of_any_size(record) {
+            let of_event = |(index, event): (usize, &EventInfo)| {
+                let id = event.layout.event_id(record)?;
+                (self.head.by_id.get(&id) == Some(&(index as u32))).then_some(index as u32)
+            };
+            if let Some(found) = self.head.events.iter().enumerate().skip(self.first_event).find_map(of_event) {
+                return Some(found);
+            }
+        }
         let Some(id) = first.layout.event_id(record) else { return Some(self.first_event as u32) };
         if self.last_id.0 == id && id != 0 {
             return Some(self.last_id.1);
@@ -433,6 +442,12 @@ impl Reader {
         self.last_id = (id, event);
         Some(event)
     }
+}
+
+/// Whether the layout of its event says where a record ends ([`SampleLayout::own_size`]), so that its id is not found without it.
+fn is_of_any_size(record: &[u8]) -> bool {
+    let kind = record.first_chunk().map(|kind| record::RecordKind(u32::from_ne_bytes(*kind)));
+    kind.is_some_and(|kind| SampleLayout::MAY_HAVE_EXCESS.contains(&kind))
 }
 
 /// Whether a record can't be what it says: no kernel writes that kind, or it is too short for what each of them has.

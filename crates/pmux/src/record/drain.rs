@@ -9,6 +9,7 @@
 use super::Recorder;
 use super::attrs::TIME_AT;
 use super::existing::{empty_id, is_alive};
+use super::mend::Mend;
 use super::off_cpu::{OffCpu, Taken};
 use crate::error::Error;
 use crate::perf_data::pack::Packer;
@@ -130,8 +131,10 @@ impl Recorder {
         self.write_numbers(writer)?;
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
         let (progress, build_ids, past) = (&mut self.progress, &mut self.build_ids, &mut self.past);
+        let mend = Mend::new(&self.descs);
         let mut record = Vec::new();
         for ring in self.rings.each() {
+            let mut is_wrong = false;
             // Of what is compressed it is not known how long it becomes.
             let left_bytes = match (&self.packing, enough_bytes.saturating_sub(writer.data_bytes())) {
                 (Some(_), 1..) => u64::MAX,
@@ -153,6 +156,7 @@ impl Recorder {
                     THROTTLE => progress.throttled += 1,
                     _ => {}
                 }
+                is_wrong |= mend.is_wanted(peek, &mut record);
                 if let (Some(past), true) = (past.as_mut(), explains(peek.kind())) {
                     peek.copy_to(&mut record);
                     past.take(&record);
@@ -167,12 +171,22 @@ impl Recorder {
             if batch.left_bytes() == 0 {
                 continue;
             }
+            let mut copy_to = |into: &mut Vec<u8>| {
+                into.clear();
+                batch.copy_to(into, usize::MAX);
+                if is_wrong {
+                    mend.put(&std::mem::take(into), into);
+                }
+            };
             match &mut self.packing {
+                None if is_wrong => {
+                    copy_to(&mut record);
+                    writer.put(&record)
+                }
                 None => writer.put_batch(&mut batch),
                 Some(Packing { packer, raw, packed }) => {
-                    raw.clear();
+                    copy_to(raw);
                     packed.clear();
-                    batch.copy_to(raw, usize::MAX);
                     // Its space is free again while we compress.
                     drop(batch);
                     packer.pack(raw, packed);
@@ -231,6 +245,8 @@ impl Recorder {
     /// Keeps what waits in the rings, and notes who was born, while there is no file yet.
     pub(super) fn take_early(&mut self, born: &mut HashSet<i32>) {
         let progress = &mut self.progress;
+        // Not all ids are known yet.
+        let mend = Mend::of_sizes(&self.descs);
         for ring in self.rings.each() {
             let note = |peek: &Peek<'_>| {
                 progress.records += 1;
@@ -242,7 +258,9 @@ impl Recorder {
                 }
             };
             if let Ok(mut batch) = ring.batch(note) {
-                batch.copy_to(&mut self.early, usize::MAX);
+                let mut raw = Vec::new();
+                batch.copy_to(&mut raw, usize::MAX);
+                mend.put(&raw, &mut self.early);
             }
         }
     }

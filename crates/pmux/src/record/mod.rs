@@ -17,6 +17,7 @@ mod drain;
 mod existing;
 mod features;
 mod lead;
+mod mend;
 mod off_cpu;
 mod open;
 mod past;

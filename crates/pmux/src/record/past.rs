@@ -9,6 +9,7 @@
 //!
 //! **Invariant:** pure, and bounded. Records are in the order of their times when they are told.
 
+use super::mend::put_own;
 use super::state::TaskTable;
 use pmux_abi::attr::Attr;
 use pmux_abi::record::{Record, RecordHeader, RecordKind, Records, SampleId, SampleLayout, decode_record};
@@ -79,7 +80,7 @@ impl Past {
         }
         let Some(at_ns) = self.layout.time(record) else { return };
         let start = self.records.len();
-        self.records.extend(record);
+        put_own(record, &self.layout, &mut self.records);
         self.places.push((at_ns, start..self.records.len()));
     }
 

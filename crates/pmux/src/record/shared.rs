@@ -11,6 +11,7 @@
 use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
 use super::build_ids::MappedBuildIds;
 use super::drain::{LOST, MMAP2, Progress, SAMPLE, THROTTLE};
+use super::mend::{may_have_excess, put_own};
 use super::open::RecordMode;
 use super::plan::{Plan, able, samples_user};
 use super::rings::Rings;
@@ -182,7 +183,10 @@ impl Recorder {
                 _ => {}
             }
             progress.records += 1;
-            records.extend_from_slice(record);
+            match &layout {
+                Some(layout) if may_have_excess(word(0) as u32) => put_own(record, layout, records),
+                _ => records.extend_from_slice(record),
+            }
         })?;
         sampled.into_iter().for_each(|at| progress.sampled_at(at));
         let records = std::mem::take(records);
