@@ -30,6 +30,7 @@ mod service;
 mod session;
 mod sim;
 mod stat;
+mod terminal;
 mod timeline;
 mod view;
 mod watch;

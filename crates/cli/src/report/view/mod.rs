@@ -1,7 +1,7 @@
 //! The interactive view of `pmux report`.
 //!
 //! What it is: a thread reads the recording and makes tables ([`reader`]); this one holds what is looked at ([`state`]), turns keys
-//! into actions ([`input`]) and draws ([`draw`]) on the [`terminal`]. What the two say to each other is in [`messages`]. Read first:
+//! into actions ([`input`]) and draws ([`draw`]) on the [`terminal`](crate::terminal). What the two say to each other is in [`messages`]. Read first:
 //! [`run`], then `messages`.
 //!
 //! **Invariant:** the screen never waits for the reader: keys are answered while it reads, and while it looks into debugging information.
@@ -11,7 +11,6 @@ mod input;
 mod messages;
 mod reader;
 mod state;
-mod terminal;
 #[cfg(test)]
 mod testing;
 mod text_screens;
@@ -21,18 +20,17 @@ use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use crate::stderr::visible;
 use crate::style::{Destination, Grouping, Style};
+use crate::terminal::{Screen, TerminalDevice, columns_and_lines, spawn_input, spawn_signals};
 use draw::Theme;
 use messages::ReaderMessage;
 use pmux::profile::{LookupDetail, SortKey};
 use ratatui::crossterm::event;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGCONT;
 use state::{Action, Effect, Sort, State};
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use terminal::{Screen, TerminalDevice, columns_and_lines};
 
 /// So long nothing is drawn: what can't be read at all is said without taking the terminal.
 const GRACE: Duration = Duration::from_millis(100);
@@ -105,15 +103,17 @@ pub(super) fn run(
         return Err(failed(text));
     }
     let no_terminal = |error: io::Error| failed(format!("the terminal can't be used: {error}; --stdio prints a table"));
-    spawn_signals(sender.clone()).map_err(no_terminal)?;
+    let signals = sender.clone();
+    spawn_signals(move |signal| signals.send(ViewEvent::Signal(signal)).is_ok()).map_err(no_terminal)?;
     let mut screen = Screen::enter(place).map_err(no_terminal)?;
     // The first poll asks to be told of a new size: what the size was before that may not be true any more.
     let _ = event::poll(Duration::ZERO);
     let (columns, lines) = columns_and_lines();
     state.act(Action::Resize(columns, lines));
-    spawn_input(sender).map_err(no_terminal)?;
+    let tell = move |event: Option<event::Event>| event.map_or(ViewEvent::NoTerminal, ViewEvent::Terminal);
+    spawn_input(move |event| sender.send(tell(event)).is_ok()).map_err(no_terminal)?;
     loop {
-        screen.draw(&state, theme).map_err(no_terminal)?;
+        screen.draw(|frame| draw::draw(frame, &state, theme)).map_err(no_terminal)?;
         let mut next = match first.take() {
             Some(first) => Some(first),
             None => events.recv().ok(),
@@ -179,29 +179,4 @@ fn spawn_reader(
     };
     let spawned = thread::Builder::new().name("reader".to_owned()).spawn(read);
     spawned.map(|_| ()).map_err(|error| failed(format!("no thread can be started: {error}")))
-}
-
-fn spawn_input(sender: Sender<ViewEvent>) -> io::Result<()> {
-    let read = move || {
-        loop {
-            let happened = event::read().map_or(ViewEvent::NoTerminal, ViewEvent::Terminal);
-            let is_last = matches!(happened, ViewEvent::NoTerminal);
-            if sender.send(happened).is_err() || is_last {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("keys".to_owned()).spawn(read).map(|_| ())
-}
-
-fn spawn_signals(sender: Sender<ViewEvent>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGCONT])?;
-    let wait = move || {
-        for signal in signals.forever() {
-            if sender.send(ViewEvent::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(|_| ())
 }

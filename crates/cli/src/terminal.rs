@@ -1,26 +1,26 @@
-//! The terminal: taken for the view, and given back as it was, however the view ends.
+//! The terminal: taken for a view, and given back as it was, however the view ends.
 //!
 //! What it is: [`Screen`] holds it; a panic of any thread gives it back before anything is printed. Read first: [`Screen::enter`].
 //!
 //! **Invariant:** every end (by a key, a signal, an error or a panic) leaves a terminal that shows what is typed.
 
-use super::draw::{Theme, draw};
-use super::state::State;
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture, Event};
 use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 use ratatui::crossterm::{cursor, execute};
-use signal_hook::consts::SIGTSTP;
+use ratatui::{Frame, Terminal};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, raise};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::thread;
 
 /// Where the view is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TerminalDevice {
+pub(crate) enum TerminalDevice {
     StandardOutput,
     /// The terminal that the process belongs to: standard output goes elsewhere.
     Controlling,
@@ -28,7 +28,7 @@ pub(super) enum TerminalDevice {
 
 impl TerminalDevice {
     /// Where there is a terminal to draw on and to read keys from; `None` if nowhere.
-    pub(super) fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         let tty = || File::options().read(true).write(true).open("/dev/tty").is_ok();
         let has_keys = io::stdin().is_terminal() || tty();
         match io::stdout().is_terminal() {
@@ -60,14 +60,14 @@ impl TerminalDevice {
 }
 
 /// The terminal, as long as it is ours.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     device: TerminalDevice,
     terminal: Terminal<CrosstermBackend<Box<dyn Write>>>,
 }
 
 impl Screen {
     /// Takes the terminal.
-    pub(super) fn enter(device: TerminalDevice) -> io::Result<Self> {
+    pub(crate) fn enter(device: TerminalDevice) -> io::Result<Self> {
         let terminal = Terminal::new(CrosstermBackend::new(device.open()?))?;
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -79,13 +79,14 @@ impl Screen {
         taken.map(|()| screen)
     }
 
-    pub(super) fn draw(&mut self, state: &State, theme: Theme) -> io::Result<()> {
-        self.terminal.draw(|frame| draw(frame, state, theme)).map(|_| ())
+    /// Draws all of it anew.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(|_| ())
     }
 
     /// Stops the program, and goes on when another process continues it. A shell that can't do that is not left alone with a stopped
     /// program: the kernel ignores the signal then.
-    pub(super) fn suspend(&mut self) -> io::Result<()> {
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
         self.device.give_back();
         raise(SIGTSTP)?;
         self.device.take()?;
@@ -93,7 +94,7 @@ impl Screen {
     }
 
     /// After the program was stopped by others: the shell has changed how the terminal behaves.
-    pub(super) fn resume(&mut self) -> io::Result<()> {
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
         disable_raw_mode()?;
         enable_raw_mode()?;
         self.begin_again()
@@ -107,7 +108,7 @@ impl Screen {
     }
 
     /// Ends as the signal would have ended it.
-    pub(super) fn end_by(self, signal: i32) -> io::Result<()> {
+    pub(crate) fn end_by(self, signal: i32) -> io::Result<()> {
         drop(self);
         emulate_default_handler(signal)
     }
@@ -120,6 +121,27 @@ impl Drop for Screen {
 }
 
 /// Columns and lines of the terminal.
-pub(super) fn columns_and_lines() -> (u16, u16) {
+pub(crate) fn columns_and_lines() -> (u16, u16) {
     size().unwrap_or((80, 24))
+}
+
+/// Tells of keys, the mouse and new sizes in a thread of its own; of `None` when the terminal is gone. It ends when `tell` says false.
+pub(crate) fn spawn_input(tell: impl Fn(Option<Event>) -> bool + Send + 'static) -> io::Result<()> {
+    let read = move || {
+        loop {
+            let happened = event::read().ok();
+            let is_last = happened.is_none();
+            if !tell(happened) || is_last {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("keys".to_owned()).spawn(read).map(|_| ())
+}
+
+/// Tells of signals that end a view, and of the one that continues it, in a thread of its own. It ends when `tell` says false.
+pub(crate) fn spawn_signals(tell: impl Fn(i32) -> bool + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGCONT])?;
+    let wait = move || signals.forever().all(tell);
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(|_| ())
 }
