@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod columns;
 mod convert;
 mod diff;
 mod failure;
@@ -31,6 +32,7 @@ mod session;
 mod sim;
 mod stat;
 mod terminal;
+mod theme;
 mod timeline;
 mod view;
 mod watch;

@@ -21,7 +21,7 @@ use crate::options::reading::{Percent, ReportOptions};
 use crate::stderr::visible;
 use crate::style::{Destination, Grouping, Style};
 use crate::terminal::{Screen, TerminalDevice, columns_and_lines, spawn_input, spawn_signals};
-use draw::Theme;
+use crate::theme::Theme;
 use messages::ReaderMessage;
 use pmux::profile::{LookupDetail, SortKey};
 use ratatui::crossterm::event;

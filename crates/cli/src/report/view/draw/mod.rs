@@ -7,15 +7,15 @@
 
 mod source;
 mod table;
-mod theme;
 
 #[cfg(test)]
 mod tests;
 
-pub(super) use theme::Theme;
+use crate::theme::Theme;
 
 use super::state::{LINES_ABOVE, LINES_BELOW, Pick, PickList, Screen, Scroll, Stage, State, Typing};
-use super::text_screens::{self, TextLine, fit, width};
+use super::text_screens::{self, TextLine};
+use crate::columns::{fit, width};
 use crate::report::{percent, table::short_count};
 use pmux::profile::Weight;
 use ratatui::Frame;

@@ -4,8 +4,8 @@
 
 use super::super::messages::{SourceBy, SourceLine, SourcePlace};
 use super::super::state::{SourceScreen, State};
-use super::super::text_screens::{fit, shifted};
 use super::{Pen, SHARE, Theme, bar, share};
+use crate::columns::{fit, shifted};
 use crate::report::percent;
 use pmux::profile::Weight;
 use ratatui::layout::Rect;

@@ -4,8 +4,8 @@
 
 use super::super::messages::{CallLine, CallStep, Chains, TableData, TableRow};
 use super::super::state::{Expansion, Item, NoCallsReason, Sort, Stage, State};
-use super::super::text_screens::{fit, shifted, width};
 use super::{Pen, SHARE, Theme, bar, share};
+use crate::columns::{fit, shifted, width};
 use crate::report::table::heading;
 use pmux::profile::SortKey;
 use ratatui::layout::Rect;

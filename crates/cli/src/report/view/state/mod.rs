@@ -19,7 +19,8 @@ pub(super) use source::SourceScreen;
 pub(super) use table::{Expansion, Item, NoCallsReason, Sort, Table};
 
 use super::messages::{CallStep, Chains, Overview, ReaderMessage, RowKey, TableQuery, ViewRequest, Zoom, ZoomTarget};
-use super::text_screens::{self, width};
+use super::text_screens;
+use crate::columns::width;
 use pmux::profile::{Progress, SortKey, Spot};
 
 /// Above the list: a title, where one is, headings; below it: what is to be said, keys.

@@ -11,8 +11,8 @@ const WARM: f64 = 0.5;
 
 /// How things look.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Theme {
-    pub(in super::super) colours: Colours,
+pub(crate) struct Theme {
+    pub(crate) colours: Colours,
 }
 
 impl Theme {
@@ -20,49 +20,49 @@ impl Theme {
         if self.colours == Colours::On { Style::new().fg(colour) } else { Style::new() }
     }
 
-    pub(super) fn plain() -> Style {
+    pub(crate) fn plain() -> Style {
         Style::new()
     }
 
-    pub(super) fn strong() -> Style {
+    pub(crate) fn strong() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    pub(super) fn faint() -> Style {
+    pub(crate) fn faint() -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    pub(super) fn headings(self) -> Style {
+    pub(crate) fn headings(self) -> Style {
         self.coloured(Color::Cyan).add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
     }
 
-    pub(super) fn zoom(self) -> Style {
+    pub(crate) fn zoom(self) -> Style {
         self.coloured(Color::Cyan).add_modifier(Modifier::BOLD)
     }
 
-    pub(super) fn remark(self) -> Style {
+    pub(crate) fn remark(self) -> Style {
         self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    pub(super) fn key(self) -> Style {
+    pub(crate) fn key(self) -> Style {
         self.coloured(Color::Cyan)
     }
 
-    pub(super) fn kernel(self) -> Style {
+    pub(crate) fn kernel(self) -> Style {
         self.coloured(Color::Magenta)
     }
 
-    pub(super) fn found(self) -> Style {
+    pub(crate) fn found(self) -> Style {
         self.coloured(Color::Green).add_modifier(Modifier::BOLD)
     }
 
     /// The line that the cursor is on.
-    pub(super) fn selected() -> Style {
+    pub(crate) fn selected() -> Style {
         Style::reset().add_modifier(Modifier::REVERSED)
     }
 
     /// Of a share in per cent.
-    pub(super) fn share(self, percent: f64) -> Style {
+    pub(crate) fn share(self, percent: f64) -> Style {
         match percent {
             HOT.. => self.coloured(Color::Red).add_modifier(Modifier::BOLD),
             WARM.. => self.coloured(Color::Yellow),
