@@ -1,7 +1,7 @@
 //! The command `pmux`.
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
-//! [`mod@watch`], [`mod@record`], [`mod@flight`], [`mod@run`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
+//! [`mod@watch`], [`mod@record`], [`mod@top`], [`mod@flight`], [`mod@run`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
 //! What draws a recording ([`mod@flame`], [`mod@convert`], [`mod@view`], [`mod@diff`], [`mod@timeline`]) begins with [`picture`];
 //! [`input`] says for all who read one which recording is meant.
 //!
@@ -34,6 +34,7 @@ mod stat;
 mod terminal;
 mod theme;
 mod timeline;
+mod top;
 mod view;
 mod watch;
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Run(options)) => run::run(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Record(options)) => record::record(&options),
+        Parsed::Run(Invocation::Top(options)) => top::top(&options),
         Parsed::Run(Invocation::Flight(options)) => flight::flight(&options),
         Parsed::Run(Invocation::Report(options)) => report::report(&options),
         Parsed::Run(Invocation::Script(options)) => script::script(&options),

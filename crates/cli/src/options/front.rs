@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 const GROUPS: &[(&str, &[&str])] = &[
     ("Measure", &["stat", "watch", "run", "list", "explain"]),
-    ("Record", &["record", "flight"]),
+    ("Record", &["top", "record", "flight"]),
     ("Look", &["report", "script", "flame", "timeline", "diff", "convert", "view"]),
     ("Service", &["serve", "status"]),
     ("Lab", &["timec", "plan", "sim", "bench"]),

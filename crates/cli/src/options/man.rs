@@ -147,6 +147,13 @@ const TIMELINE: Examples = &[
     ("The newest snapshot of a folder, with what has triggered it:", "pmux timeline -i snapshots -o timeline.html"),
 ];
 
+const TOP: Examples = &[
+    ("Which functions run now, and who calls them (Enter)?", "pmux top"),
+    ("Which container or pod takes the CPUs?", "pmux top -s cgroup"),
+    ("The threads of a process, every half a second:", "pmux top -p 1234 -s thread -d 0.5"),
+    ("One minute of it, for a program:", "pmux top -j -n 30"),
+];
+
 const BENCH: Examples = &[
     ("What do breakpoints add to the start and the end of a thread?", "pmux bench breakpoint thread -b 4 -t 64 -r 100"),
     ("The same on a machine with 256 CPUs, in the ledger alone, beside a simple algorithm:", BENCH_LEDGER),
@@ -395,6 +402,7 @@ fn examples_of(kind: &str) -> Examples {
         "bench" => BENCH,
         "flame" => FLAME,
         "timeline" => TIMELINE,
+        "top" => TOP,
         "view" => VIEW,
         "diff" => DIFF,
         "convert" => CONVERT,

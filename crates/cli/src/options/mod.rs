@@ -33,6 +33,7 @@ pub(crate) mod symbols;
 pub(crate) mod target;
 pub(crate) mod timec;
 pub(crate) mod timeline;
+pub(crate) mod top;
 pub(crate) mod watch;
 
 #[cfg(test)]
@@ -86,6 +87,8 @@ pub(crate) enum Invocation {
     Watch(Box<watch::WatchOptions>),
     /// Record samples into a perf.data file
     Record(Box<record::RecordOptions>),
+    /// Show live which functions, processes or containers run now, and their callers
+    Top(Box<top::TopOptions>),
     /// Keep the last seconds in memory and write them when a condition holds
     Flight(Box<flight::FlightOptions>),
     /// Show the hottest functions of a recording and their callers
@@ -192,6 +195,7 @@ impl Invocation {
             Self::Sim(options) => ("sim", options.check()),
             Self::Watch(options) => ("watch", options.check()),
             Self::Record(options) => ("record", options.check()),
+            Self::Top(options) => ("top", options.check()),
             Self::Flight(options) => ("flight", options.check()),
             Self::Report(options) => ("report", options.part.check()),
             Self::Script(options) => ("script", options.part.check()),

@@ -83,7 +83,7 @@ pub(crate) enum Frequency {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CallGraph(pub(crate) CallChain);
 
-fn frequency(text: &str) -> Result<Frequency, String> {
+pub(super) fn frequency(text: &str) -> Result<Frequency, String> {
     match text {
         "max" => Ok(Frequency::Most),
         text => match scaled(text, &[('K', 1000), ('M', 1_000_000)]) {
@@ -93,7 +93,7 @@ fn frequency(text: &str) -> Result<Frequency, String> {
     }
 }
 
-fn call_graph(text: &str) -> Result<CallGraph, String> {
+pub(super) fn call_graph(text: &str) -> Result<CallGraph, String> {
     const USUAL: u32 = 8192;
     const MOST: u32 = 65_528;
     let (how, bytes) = text.split_once(',').map_or((text, None), |(how, bytes)| (how, Some(bytes)));

@@ -49,6 +49,7 @@ mod sim;
 mod stat_command;
 mod stat_targets;
 mod timeline;
+mod top;
 mod tree;
 mod turns;
 mod unwind;

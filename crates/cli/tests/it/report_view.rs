@@ -1,85 +1,14 @@
 //! The interactive view of `pmux report`, driven by keys in a terminal of its own.
 
-use crate::common::{PMUX, SyncDir, eventually, kernel, program, record_faults, start};
+use crate::common::terminal::Terminal;
+use crate::common::{PMUX, SyncDir, kernel, program, record_faults, start};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-/// A shell in a terminal that only the test sees.
-struct Terminal {
-    socket: PathBuf,
-}
-
-impl Terminal {
-    fn new(sync_dir: &SyncDir, columns: u16, lines: u16) -> Self {
-        let terminal = Self { socket: sync_dir.path("tmux") };
-        let (columns, lines) = (columns.to_string(), lines.to_string());
-        let started =
-            terminal.command(&["new-session", "-d", "-x", &columns, "-y", &lines, "env", "PS1=ready> ", "sh"]);
-        assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
-        terminal.shows(&["ready>"]);
-        terminal
-    }
-
-    fn command(&self, words: &[&str]) -> Output {
-        let mut command = Command::new("tmux");
-        command.arg("-S").arg(&self.socket).args(["-f", "/dev/null", "-u"]).args(words);
-        command.env("TERM", "xterm-256color").env_remove("TMUX").env_remove("NO_COLOR").output().unwrap()
-    }
-
-    /// Keys by their names, one after the other.
-    fn press(&self, keys: &[&str]) {
-        assert!(self.command(&[&["send-keys"], keys].concat()).status.success());
-    }
-
-    fn write(&self, text: &str) {
-        assert!(self.command(&["send-keys", "-l", text]).status.success());
-    }
-
-    fn screen(&self, options: &[&str]) -> String {
-        String::from_utf8(self.command(&[&["capture-pane", "-p"], options].concat()).stdout).unwrap()
-    }
-
-    /// Waits until all of this is on the screen.
-    #[track_caller]
-    fn shows(&self, texts: &[&str]) -> String {
-        let mut last = String::new();
-        let look = || {
-            last = self.screen(&[]);
-            texts.iter().all(|text| last.contains(text)).then(|| last.clone())
-        };
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| eventually("the screen", look)));
-        found.unwrap_or_else(|_| panic!("{texts:?} is not on\n{last}"))
-    }
-
-    /// Waits until none of this is on the screen.
-    #[track_caller]
-    fn leaves(&self, texts: &[&str]) {
-        eventually("the screen", || {
-            let screen = self.screen(&[]);
-            texts.iter().all(|text| !screen.contains(text)).then_some(())
-        });
-    }
-
-    /// Shows a recording; the shell tells how it ended.
-    fn report(&self, file: &Path, options: &str) {
-        self.write(&format!("clear; '{PMUX}' report -i '{}' {options}; echo ended $?", file.display()));
-        self.press(&["Enter"]);
-    }
-
-    /// What is typed is seen, and done.
-    #[track_caller]
-    fn is_a_shell(&self) {
-        self.write("echo $((600 + 66))");
-        self.press(&["Enter"]);
-        self.shows(&["echo $((600 + 66))", "666"]);
-        assert!(!self.screen(&[]).contains("q quit"));
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.command(&["kill-server"]);
-    }
+/// Shows a recording; the shell tells how it ended.
+fn report(terminal: &Terminal, file: &Path, options: &str) {
+    terminal.write(&format!("clear; '{PMUX}' report -i '{}' {options}; echo ended $?", file.display()));
+    terminal.press(&["Enter"]);
 }
 
 /// Two threads that touch pages, in a function of their own.
@@ -118,7 +47,7 @@ fn setting(columns: u16, lines: u16) -> Option<(SyncDir, Terminal, PathBuf)> {
 #[test]
 fn keys_lead_from_the_table_to_the_line() {
     let Some((_door, terminal, file)) = setting(120, 30) else { return };
-    terminal.report(&file, "");
+    report(&terminal, &file, "");
     terminal.shows(&["page-faults", "everything", "Children", "Self", "Symbol", "q quit"]);
     // Filter, while it is typed.
     terminal.press(&["/"]);
@@ -165,7 +94,7 @@ fn keys_lead_from_the_table_to_the_line() {
 #[test]
 fn a_terminal_may_have_any_size() {
     let Some((_door, terminal, file)) = setting(80, 24) else { return };
-    terminal.report(&file, "");
+    report(&terminal, &file, "");
     terminal.shows(&["page-faults", "q quit"]);
     terminal.command(&["resize-window", "-x", "30", "-y", "6"]);
     terminal.shows(&["Too small: 30 columns"]);
@@ -179,7 +108,7 @@ fn a_terminal_may_have_any_size() {
 fn a_signal_gives_the_terminal_back() {
     let Some((_door, terminal, file)) = setting(100, 24) else { return };
     for (signal, status) in [("TERM", "ended 143"), ("HUP", "ended 129")] {
-        terminal.report(&file, "");
+        report(&terminal, &file, "");
         terminal.shows(&["page-faults", "q quit"]);
         // Only the view: the shell lives on.
         let shell = String::from_utf8(terminal.command(&["display", "-p", "#{pane_pid}"]).stdout).unwrap();
@@ -193,7 +122,7 @@ fn a_signal_gives_the_terminal_back() {
 #[test]
 fn it_stops_and_goes_on() {
     let Some((_door, terminal, file)) = setting(100, 24) else { return };
-    terminal.report(&file, "");
+    report(&terminal, &file, "");
     terminal.shows(&["page-faults", "q quit"]);
     terminal.press(&["C-z"]);
     terminal.shows(&["ready>"]);
@@ -213,7 +142,7 @@ fn it_stops_and_goes_on() {
 fn colours_are_left_out_with_no_color() {
     let Some((_door, terminal, file)) = setting(100, 24) else { return };
     let coloured = |options: &str| {
-        terminal.report(&file, options);
+        report(&terminal, &file, options);
         terminal.shows(&["page-faults", "q quit", "Symbol"]);
         let screen = terminal.screen(&["-e"]);
         terminal.press(&["q"]);
@@ -231,15 +160,15 @@ fn colours_are_left_out_with_no_color() {
 fn what_is_wrong_is_said_on_the_ordinary_screen() {
     let Some((sync_dir, terminal, file)) = setting(100, 24) else { return };
     std::fs::write(sync_dir.path("text.data"), "this is no recording at all").unwrap();
-    terminal.report(&sync_dir.path("text.data"), "");
+    report(&terminal, &sync_dir.path("text.data"), "");
     terminal.shows(&["this is no recording", "ended 125"]);
     // A table where one is asked for, and through a pipe.
-    terminal.report(&file, "--stdio | head -n 3");
+    report(&terminal, &file, "--stdio | head -n 3");
     terminal.shows(&["# Total Lost Samples", "ended 0"]);
-    terminal.report(&file, "| head -n 3");
+    report(&terminal, &file, "| head -n 3");
     terminal.shows(&["# Total Lost Samples", "ended 0"]);
     // And the view all the same where it is asked for.
-    terminal.report(&file, "--tui | cat");
+    report(&terminal, &file, "--tui | cat");
     terminal.shows(&["page-faults", "q quit"]);
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);

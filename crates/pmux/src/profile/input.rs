@@ -14,6 +14,7 @@ use std::time::SystemTime;
 /// A recording to read.
 pub struct Input {
     source: InputSource,
+    is_live: bool,
     pub(super) sources: Sources,
     /// What a folder has beside the first one, in the order of time.
     next: Vec<PathBuf>,
@@ -93,6 +94,13 @@ impl Input {
         Self::of(InputSource::File(file))
     }
 
+    /// Of a recording in the form of a stream that is still being written: what comes is told as soon as it is in the order of time,
+    /// which is two rounds of the recorder later.
+    #[must_use]
+    pub fn live(source: impl Read + Send + 'static) -> Self {
+        Self { is_live: true, ..Self::stream(source) }
+    }
+
     /// Of anything that can be read once.
     #[must_use]
     pub fn stream(source: impl Read + Send + 'static) -> Self {
@@ -102,6 +110,7 @@ impl Input {
     fn of(source: InputSource) -> Self {
         Self {
             source,
+            is_live: false,
             sources: Sources::default(),
             next: Vec::new(),
             beside: Vec::new(),
@@ -150,7 +159,7 @@ impl Input {
         let open = |path: PathBuf| {
             let opened = File::open(&path).and_then(|file| {
                 let end = file.metadata()?.len();
-                Ok(Records { source: Box::new(file.take(end)), total: Some(end), taken: 0 })
+                Ok(Records { source: Box::new(file.take(end)), total: Some(end), taken: 0, is_live: false })
             });
             opened.map_err(|error| ProfileError::Open(path, error))
         };
@@ -177,7 +186,10 @@ impl Input {
                 let mut first = [0; PIPE_HEADER];
                 let read = read_full(&mut stream, &mut first)?;
                 if is_pipe(first.get(..read).unwrap_or_default())? {
-                    return Ok((Head::default(), Records { source: stream, total: None, taken: 0 }));
+                    return Ok((
+                        Head::default(),
+                        Records { source: stream, total: None, taken: 0, is_live: self.is_live },
+                    ));
                 }
                 // A file that comes through a pipe: what describes it stands at its end.
                 let mut copy = temporary_file()?;
@@ -194,12 +206,12 @@ fn of_file(mut file: File) -> Result<(Head, Records), ProfileError> {
     let read = read_full(&mut file, &mut first)?;
     if is_pipe(first.get(..read).unwrap_or_default())? {
         let total = file.metadata()?.len();
-        return Ok((Head::default(), Records { source: Box::new(file), total: Some(total), taken: 0 }));
+        return Ok((Head::default(), Records { source: Box::new(file), total: Some(total), taken: 0, is_live: false }));
     }
     let (head, DataSection { offset, end }) = Head::read(&file)?;
     let total = end - offset;
     file.seek(SeekFrom::Start(offset))?;
-    Ok((head, Records { source: Box::new(file.take(total)), total: Some(total), taken: 0 }))
+    Ok((head, Records { source: Box::new(file.take(total)), total: Some(total), taken: 0, is_live: false }))
 }
 
 /// A file without a name.
@@ -230,13 +242,18 @@ pub(super) struct Records {
     /// How many bytes there are, where that is known.
     pub(super) total: Option<u64>,
     pub(super) taken: u64,
+    /// Whether what is there is worth more than what would come by waiting.
+    is_live: bool,
 }
 
 impl Records {
-    /// Adds up to so many bytes. Returns how many; fewer only at the end.
+    /// Adds up to so many bytes. Returns how many; fewer only at the end, or of what is live.
     pub(super) fn read_more(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         // How many are asked for may be what a recording claims: memory is taken as they come. The room is not filled with zeros first.
         const PIECE_BYTES: usize = 1 << 20;
+        if self.is_live {
+            return self.read_once(into, most);
+        }
         let mut all = 0;
         while all < most {
             let (before, wanted) = (into.len(), PIECE_BYTES.min(most - all));
@@ -250,6 +267,23 @@ impl Records {
             }
         }
         Ok(all)
+    }
+
+    /// Adds what is there, or waits until something is.
+    fn read_once(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        const PIECE_BYTES: usize = 1 << 16;
+        let before = into.len();
+        into.resize(before + PIECE_BYTES.min(most), 0);
+        let read = loop {
+            match self.source.read(&mut into[before..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        let count = *read.as_ref().unwrap_or(&0);
+        into.truncate(before + count);
+        self.taken += count as u64;
+        read
     }
 
     /// Leaves bytes out that are no records.

@@ -327,7 +327,12 @@ impl Reader {
                     let keeps = header.kind.0 == kind::HEADER_TRACING_DATA && bytes < 1 << 28;
                     let mut data = if keeps { block[next..next + here].to_vec() } else { Vec::new() };
                     if keeps {
-                        self.stream.records.read_more(&mut data, bytes as usize - here)?;
+                        loop {
+                            let left = bytes as usize - data.len();
+                            if left == 0 || self.stream.records.read_more(&mut data, left)? == 0 {
+                                break;
+                            }
+                        }
                         self.part.tracing = Some(data);
                     } else {
                         self.aux_bytes = self.aux_bytes.saturating_add(bytes);

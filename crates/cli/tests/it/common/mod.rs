@@ -14,6 +14,7 @@ pub mod recording;
 pub mod records;
 pub mod roles;
 pub mod service;
+pub mod terminal;
 
 pub use pmux_testkit::{
     Cgroup, CommandResult, DEBUG_REGISTERS, PATIENCE, Running, Start, SyncDir, commands_are_programs, copy_of,

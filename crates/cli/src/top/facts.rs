@@ -1,0 +1,83 @@
+//! What is true of all intervals: events, what is watched, and what watching costs.
+//!
+//! **Invariant:** what pmux takes is what the kernel says of its threads.
+
+use super::live::Interval;
+use std::time::Instant;
+
+/// What is known beside samples.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// Their names, and whether each is a clock.
+    pub(super) events: Vec<(String, bool)>,
+    /// Whose, in words.
+    pub(super) target: String,
+    /// How many CPUs are watched; `None` where tasks are.
+    pub(super) cpus: Option<usize>,
+    pub(super) by_service: bool,
+    /// How many CPUs pmux took in the last interval.
+    pub(super) own_cpus: f64,
+    pub(super) lost: u64,
+    /// What is to be said beside: the newest.
+    pub(super) note: Option<String>,
+}
+
+impl Facts {
+    pub(super) fn event(&self, event: usize) -> &str {
+        self.events.get(event).map_or("", |(name, _)| name)
+    }
+
+    pub(super) fn is_clock(&self, event: usize) -> bool {
+        self.events.get(event).is_some_and(|(_, is_clock)| *is_clock)
+    }
+
+    /// How many CPUs a period is worth; `None` of events that are no clock.
+    pub(super) fn cpus_of(&self, event: usize, period: u64, interval: &Interval) -> Option<f64> {
+        let took_ns = interval.took.as_nanos().max(1) as f64;
+        self.is_clock(event).then(|| period as f64 / took_ns)
+    }
+}
+
+/// What this process takes.
+pub(super) struct OwnCost {
+    since: Instant,
+    ran_ns: u64,
+}
+
+impl OwnCost {
+    pub(super) fn begin() -> Self {
+        Self { since: Instant::now(), ran_ns: ran_ns() }
+    }
+
+    /// How many CPUs since it was asked last.
+    pub(super) fn cpus(&mut self) -> f64 {
+        let now = Self::begin();
+        let took_ns = (now.since - self.since).as_nanos().max(1) as f64;
+        // What a thread that has ended had taken is gone.
+        let cpus = now.ran_ns.saturating_sub(self.ran_ns) as f64 / took_ns;
+        *self = now;
+        cpus
+    }
+}
+
+/// For how long the threads of this process ran, ns. Source: the first number of `/proc/PID/schedstat`.
+fn ran_ns() -> u64 {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let texts = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn facts() -> Facts {
+        Facts {
+            events: vec![("cpu-clock".to_owned(), true), ("page-faults".to_owned(), false)],
+            target: "all CPUs".to_owned(),
+            cpus: Some(2),
+            own_cpus: 0.0025,
+            ..Facts::default()
+        }
+    }
+}

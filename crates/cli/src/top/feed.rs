@@ -1,0 +1,238 @@
+//! Where samples come from: a recorder that writes into a pipe, and a reader at its other end, in threads of their own.
+//!
+//! What it is: what `pmux record -o - | pmux report` does, without an end. A profile remembers all stacks and names that it met, so it
+//! is begun anew when it has met [`MOST_STACKS`]. Read first: [`Feed::begin`].
+//!
+//! **Invariant:** the screen waits for neither of them; rings are emptied four times a second, or when they fill up.
+
+use super::live::Live;
+use crate::failure::{Failure, failed, failure};
+use crate::options::shared::SharedWhen;
+use crate::options::top::TopOptions;
+use crate::sampling;
+use pmux::profile::{Input, Profile, Sample, Sink, Symbols, read};
+use pmux::record::{Form, Recorder, RecorderInfo};
+use pmux::wait::{Token, Waiter};
+use pmux::{CpuChoice, Error, Session, SharedChoice, Target};
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const RINGS: Token = Token(0);
+/// How often rings are emptied, where none fills up.
+const FLUSH: Duration = Duration::from_millis(250);
+/// A profile that has met so many stacks is begun anew: some 16 MB.
+const MOST_STACKS: usize = 1 << 18;
+
+/// Samples that come in.
+pub(super) struct Feed {
+    live: Arc<Mutex<Live>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// What the events are called, and whether each is a clock.
+    pub(super) events: Vec<(String, bool)>,
+    /// How many CPUs are watched; `None` where tasks are.
+    pub(super) cpus: Option<usize>,
+    pub(super) by_service: bool,
+}
+
+impl Feed {
+    /// Opens the events, and lets samples come.
+    ///
+    /// # Errors
+    /// A text for the user and the exit status.
+    pub(super) fn begin(options: &TopOptions) -> Result<Self, Failure> {
+        let session =
+            crate::session::open(&options.shared, Some(SharedChoice::Auto)).map_err(|error| failure(&error))?;
+        let typed = options.sampling();
+        let target_spec = typed.target_spec().map_err(failed)?;
+        let events = sampling::events(&typed, &session)?;
+        let target = sampling::target(&typed, &target_spec, None)?;
+        sampling::check_target_alive(&target, &target_spec)?;
+        let how = sampling::record_options(&typed, &target_spec)?;
+        let open = |session: &Session| Recorder::open(session, events.clone(), &target, how.clone());
+        let must_share = options.shared.shared_when() == Some(SharedWhen::Always);
+        let subscribed =
+            session.shared_through().map(|_| Recorder::subscribe(&session, events.clone(), &target, how.clone()));
+        let opened = match subscribed {
+            Some(Ok(recorder)) => Ok((recorder, true)),
+            Some(Err(error)) if must_share => Err(error),
+            // What is not shared is no news: it was not demanded.
+            Some(Err(_)) => {
+                Session::with_shared(SharedChoice::Never).and_then(|own| open(&own)).map(|own| (own, false))
+            }
+            None => open(&session).map(|own| (own, false)),
+        };
+        let (recorder, by_service) = opened.map_err(|error| failure(&error))?;
+        let is_clock = |name: &str| matches!(name.split(':').next(), Some("cpu-clock" | "task-clock"));
+        let names = recorder.events().iter().map(|desc| desc.name.clone());
+        let named: Vec<(String, bool)> = names.map(|name| (name.clone(), is_clock(&name))).collect();
+        let events = named[..named.len().saturating_sub(1)].to_vec();
+        let cpus = match &target {
+            Target::Cpus(CpuChoice::Only(list)) | Target::Cgroups { cpus: CpuChoice::Only(list), .. } => {
+                Some(list.len())
+            }
+            Target::Cpus(CpuChoice::All) | Target::Cgroups { .. } => Some(session.online().len()),
+            _ => None,
+        };
+        let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
+        lock(&live).notes.extend(recorder.notes().iter().cloned());
+        let pump = Pump {
+            recorder,
+            live: Arc::clone(&live),
+            stop: Arc::clone(&stop),
+            awaited: sampling::awaited_target(&target_spec),
+        };
+        let run = move || pump.run();
+        let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| failed(format!("no thread can be started: {error}")))?;
+        Ok(Self { live, stop, thread: Some(thread), events, cpus, by_service })
+    }
+
+    pub(super) fn live(&self) -> MutexGuard<'_, Live> {
+        lock(&self.live)
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
+    // A sample that was taken in by half does no harm.
+    live.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What moves records from the rings into the pipe.
+struct Pump {
+    recorder: Recorder,
+    live: Arc<Mutex<Live>>,
+    stop: Arc<AtomicBool>,
+    awaited: Option<Target<'static>>,
+}
+
+/// Why a pipe was left.
+enum PipeEnd {
+    /// The reader has met too much: another one begins.
+    Reader,
+    /// There is no more to come.
+    Target,
+    Stopped,
+}
+
+impl Pump {
+    fn run(mut self) {
+        let result = loop {
+            match self.fill() {
+                Ok(PipeEnd::Reader) => {}
+                Ok(PipeEnd::Target | PipeEnd::Stopped) => break Ok(()),
+                Err(text) => break Err(text),
+            }
+        };
+        lock(&self.live).ended = Some(result);
+    }
+
+    /// Fills one pipe.
+    fn fill(&mut self) -> Result<PipeEnd, String> {
+        let no_pipe = |error: io::Error| format!("no pipe can be made: {error}");
+        let (from, to) = io::pipe().map_err(no_pipe)?;
+        lock(&self.live).begin_profile();
+        let sink = LiveSink {
+            live: Arc::clone(&self.live),
+            stop: Arc::clone(&self.stop),
+            symbols: None,
+            functions: Vec::new(),
+        };
+        let reader = thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            let mut sink = sink;
+            read(Input::live(from), &mut sink).map(drop).map_err(|error| error.to_string())
+        });
+        let reader = reader.map_err(|error| format!("no thread can be started: {error}"))?;
+        let end = self.write_into(File::from(OwnedFd::from(to)));
+        let read = reader.join().unwrap_or_else(|_| Err("reading has failed".to_owned()));
+        match (end, read) {
+            (Ok(PipeEnd::Reader), Err(why)) => Err(why),
+            (end, _) => end,
+        }
+    }
+
+    fn write_into(&mut self, file: File) -> Result<PipeEnd, String> {
+        let text = |error: &Error| failure(error).0;
+        let about = RecorderInfo { form: Form::Stream, ..RecorderInfo::default() };
+        let is_pipe =
+            |error: &Error| matches!(error, Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe);
+        let mut writer = match self.recorder.begin(file, &about) {
+            Ok(writer) => writer,
+            Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
+            Err(error) => return Err(text(&error)),
+        };
+        self.recorder.enable().map_err(|error| text(&error))?;
+        let mut waiter = Waiter::new();
+        let mut watched = (u64::MAX, 0);
+        loop {
+            let now = (self.recorder.lives(), self.recorder.fds().len());
+            if watched != now {
+                watched = now;
+                waiter.forget(RINGS);
+                self.recorder.fds().into_iter().for_each(|fd| waiter.watch(fd, RINGS));
+            }
+            waiter.wait(Some(Instant::now() + FLUSH)).map_err(|errno| format!("waiting failed: {errno}"))?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(PipeEnd::Stopped);
+            }
+            self.recorder.look_for_service();
+            self.recorder.follow_cpus().map_err(|error| text(&error))?;
+            match self.recorder.drain(&mut writer) {
+                Ok(_) => {}
+                Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
+                Err(error) => return Err(text(&error)),
+            }
+            let (lost, notes) = (self.recorder.progress().lost, self.recorder.notes());
+            {
+                let mut live = lock(&self.live);
+                live.lost = lost;
+                if live.notes.len() < notes.len() {
+                    live.notes = notes.to_vec();
+                }
+            }
+            if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
+                return Ok(PipeEnd::Target);
+            }
+        }
+    }
+}
+
+/// Takes samples out of a profile.
+struct LiveSink {
+    live: Arc<Mutex<Live>>,
+    stop: Arc<AtomicBool>,
+    symbols: Option<Symbols>,
+    /// Kept for its memory.
+    functions: Vec<u32>,
+}
+
+impl Sink for LiveSink {
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        let symbols = self.symbols.get_or_insert_with(|| Symbols::new(profile));
+        self.functions.clear();
+        // Reading a table of symbols takes time: the screen can be drawn meanwhile.
+        self.functions
+            .extend(profile.stacks.walk(sample.stack).map(|frame| symbols.id_of(profile, frame).0.index() as u32));
+        lock(&self.live).take(profile, symbols, sample, &self.functions);
+        if profile.stacks.len() > MOST_STACKS || self.stop.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,443 @@
+//! The samples of the last interval, and what is made of them.
+//!
+//! What it is: samples come in one by one ([`Live::take`]); [`Live::turn`] ends an interval, and [`Interval`] is what it had: rows by any
+//! key, and what a row has inside, as often as it is looked at. Read first: [`Interval::rows`].
+//!
+//! **Invariant:** memory is bounded by what one interval holds ([`MOST_SAMPLES`], [`MOST_FRAMES`]); what had no room is counted.
+
+use crate::options::top::TopKey;
+use pmux::profile::{ModuleId, ModuleKind, Name, Profile, Sample, Symbols, level};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// So many samples of an interval are kept.
+const MOST_SAMPLES: usize = 1 << 18;
+/// So many frames of their stacks.
+const MOST_FRAMES: usize = 1 << 23;
+/// So much is told of what is in a row.
+const MOST_INSIDE: usize = 10;
+/// So many callers stand in a line.
+const MOST_CALLERS: usize = 12;
+
+/// A function, as it is shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Place {
+    name: Arc<str>,
+    dso: Arc<str>,
+    is_kernel: bool,
+    /// Whether it is in a program, a library or the kernel.
+    is_mapped: bool,
+}
+
+/// A sample of the interval.
+struct LiveSample {
+    event: u16,
+    pid: i32,
+    tid: i32,
+    /// What the process and the thread are called.
+    names: [Arc<str>; 2],
+    cpu: u32,
+    period: u64,
+    /// Of the functions of the interval, the innermost first.
+    stack: Range<usize>,
+}
+
+/// What an interval had.
+#[derive(Default)]
+pub(super) struct Interval {
+    samples: Vec<LiveSample>,
+    /// Places of functions in [`Interval::places`], stack by stack.
+    stacks: Vec<u32>,
+    /// All functions that are known.
+    places: Arc<Vec<Place>>,
+    /// How long it was.
+    pub(super) took: Duration,
+    /// Samples that had no room here.
+    pub(super) left_out: u64,
+    /// Paths of control groups by process, looked up when they are asked for.
+    cgroups: HashMap<i32, Arc<str>>,
+}
+
+/// What samples are collected in.
+pub(super) struct Live {
+    began: Instant,
+    interval: Interval,
+    places: Arc<Vec<Place>>,
+    names: HashMap<Name, Arc<str>>,
+    dsos: HashMap<ModuleId, Arc<str>>,
+    /// What the recorder has to say, the newest last.
+    pub(super) notes: Vec<String>,
+    /// Records that the rings had no room for, ever.
+    pub(super) lost: u64,
+    /// Why there is no more to come.
+    pub(super) ended: Option<Result<(), String>>,
+}
+
+/// What is shown of an interval.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Choice {
+    pub(super) key: TopKey,
+    pub(super) event: usize,
+    /// Rows whose text has this, in any case.
+    pub(super) filter: String,
+    pub(super) hides_kernel: bool,
+    pub(super) hides_user: bool,
+}
+
+/// A line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Row {
+    pub(super) id: RowId,
+    /// Process, thread or CPU; 0 for others.
+    pub(super) number: i32,
+    pub(super) name: String,
+    /// Where it is: the program of a function, the process of a thread, the path of a control group.
+    pub(super) place: String,
+    pub(super) period: u64,
+    pub(super) samples: u64,
+    pub(super) is_kernel: bool,
+}
+
+/// What all samples of a row have in common.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum RowId {
+    Function(Arc<str>, Arc<str>),
+    Task(i32),
+    Named(Arc<str>),
+    Cpu(u32),
+}
+
+/// What there was in all, of one event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) samples: u64,
+    /// Of what was not idle.
+    pub(super) busy_period: u64,
+}
+
+impl Live {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            interval: Interval::default(),
+            places: Arc::default(),
+            names: HashMap::new(),
+            dsos: HashMap::new(),
+            notes: Vec::new(),
+            lost: 0,
+            ended: None,
+        }
+    }
+
+    /// A profile has begun anew: its numbers mean something else now.
+    pub(super) fn begin_profile(&mut self) {
+        self.places = Arc::default();
+        self.names.clear();
+        self.dsos.clear();
+        self.interval = Interval::default();
+    }
+
+    /// Takes in a sample that was met in these functions, the innermost first.
+    pub(super) fn take(&mut self, profile: &Profile, symbols: &Symbols, sample: &Sample<'_>, functions: &[u32]) {
+        let interval = &mut self.interval;
+        if interval.samples.len() >= MOST_SAMPLES || interval.stacks.len() >= MOST_FRAMES {
+            interval.left_out += 1;
+            return;
+        }
+        let start = interval.stacks.len();
+        interval.stacks.extend(functions);
+        let end = interval.stacks.len();
+        if symbols.functions().len() > self.places.len() {
+            // Copied where an interval is looked at that has them, too: once in each interval.
+            let places = Arc::make_mut(&mut self.places);
+            for function in &symbols.functions()[places.len()..] {
+                let module = function.module;
+                let dso = self.dsos.entry(module).or_insert_with(|| {
+                    let short = profile.modules.get(module).short;
+                    profile.names.get(short).into()
+                });
+                let name = match &*function.name {
+                    "" => format!("{:#x}", function.start).into(),
+                    _ => Arc::clone(&function.name),
+                };
+                places.push(Place {
+                    name,
+                    dso: Arc::clone(dso),
+                    is_kernel: level(profile, module) == 'k',
+                    is_mapped: profile.modules.get(module).kind != ModuleKind::Unknown,
+                });
+            }
+        }
+        let thread = profile.tasks.thread(sample.thread);
+        let process = profile.tasks.process(thread.process);
+        let main = process.main.map_or(sample.comm, |main| profile.tasks.thread(main).name());
+        let names = &mut self.names;
+        let mut name = |name: Name| Arc::clone(names.entry(name).or_insert_with(|| profile.names.get(name).into()));
+        interval.samples.push(LiveSample {
+            event: sample.event as u16,
+            pid: process.pid,
+            tid: thread.tid,
+            names: [name(main), name(sample.comm)],
+            cpu: sample.cpu.unwrap_or(0),
+            period: sample.period,
+            stack: start..end,
+        });
+    }
+
+    /// Ends the interval.
+    pub(super) fn turn(&mut self) -> Interval {
+        let now = Instant::now();
+        let mut ended = std::mem::take(&mut self.interval);
+        ended.took = now - std::mem::replace(&mut self.began, now);
+        ended.places = Arc::clone(&self.places);
+        ended
+    }
+}
+
+impl Interval {
+    fn stack(&self, sample: &LiveSample) -> impl Iterator<Item = &Place> {
+        let ids = self.stacks.get(sample.stack.clone()).unwrap_or_default();
+        ids.iter().filter_map(|&id| self.places.get(id as usize))
+    }
+
+    fn of_event(&self, event: usize) -> impl Iterator<Item = &LiveSample> {
+        self.samples.iter().filter(move |sample| usize::from(sample.event) == event)
+    }
+
+    /// What there was in all.
+    pub(super) fn totals(&self, event: usize) -> Totals {
+        self.of_event(event).fold(Totals::default(), |totals, sample| Totals {
+            samples: totals.samples + 1,
+            busy_period: totals.busy_period + if sample.pid == 0 { 0 } else { sample.period },
+        })
+    }
+
+    /// Looks up in which control groups the processes are, where that is asked for.
+    pub(super) fn prepare(&mut self, choice: &Choice) {
+        if choice.key == TopKey::Cgroup {
+            for sample in &self.samples {
+                self.cgroups.entry(sample.pid).or_insert_with(|| cgroup_of(sample.pid).into());
+            }
+        }
+    }
+
+    /// The row that a sample belongs to; `None` if it is hidden.
+    fn row_id(&self, sample: &LiveSample, choice: &Choice) -> Option<RowId> {
+        let innermost = self.stack(sample).next();
+        let is_hidden = match innermost {
+            Some(place) if place.is_kernel => choice.hides_kernel,
+            _ => choice.hides_user,
+        };
+        // Who is idle does nothing.
+        if is_hidden || sample.pid == 0 {
+            return None;
+        }
+        let unknown = || Arc::from("[unknown]");
+        Some(match choice.key {
+            TopKey::Symbol => innermost.map_or_else(
+                || RowId::Function(unknown(), Arc::default()),
+                |place| RowId::Function(Arc::clone(&place.name), Arc::clone(&place.dso)),
+            ),
+            TopKey::Dso => RowId::Named(innermost.map_or_else(unknown, |place| Arc::clone(&place.dso))),
+            TopKey::Process => RowId::Task(sample.pid),
+            TopKey::Thread => RowId::Task(sample.tid),
+            TopKey::Cgroup => RowId::Named(self.cgroups.get(&sample.pid).cloned().unwrap_or_default()),
+            TopKey::Cpu => RowId::Cpu(sample.cpu),
+        })
+    }
+
+    /// The rows, those with most first.
+    pub(super) fn rows(&self, choice: &Choice) -> Vec<Row> {
+        let mut found: HashMap<RowId, Row> = HashMap::new();
+        for sample in self.of_event(choice.event) {
+            let Some(id) = self.row_id(sample, choice) else { continue };
+            let row = found.entry(id).or_insert_with_key(|id| self.new_row(id, sample, choice.key));
+            row.period += sample.period;
+            row.samples += 1;
+        }
+        let wanted = choice.filter.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&wanted);
+        let mut rows: Vec<Row> = found.into_values().filter(|row| has(&row.name) || has(&row.place)).collect();
+        rows.sort_by(|a, b| b.period.cmp(&a.period).then_with(|| (&a.name, a.number).cmp(&(&b.name, b.number))));
+        rows
+    }
+
+    fn new_row(&self, id: &RowId, sample: &LiveSample, key: TopKey) -> Row {
+        let [process, thread] = &sample.names;
+        let (number, name, place) = match id {
+            RowId::Function(name, dso) => (0, name.to_string(), dso.to_string()),
+            RowId::Task(tid) if key == TopKey::Thread => {
+                (*tid, thread.to_string(), format!("{} {process}", sample.pid))
+            }
+            RowId::Task(pid) => (*pid, process.to_string(), String::new()),
+            RowId::Named(path) if key == TopKey::Cgroup => (0, container(path), path.to_string()),
+            RowId::Named(name) => (0, name.to_string(), String::new()),
+            RowId::Cpu(cpu) => (cpu.cast_signed(), format!("CPU {cpu}"), String::new()),
+        };
+        let is_code = matches!(key, TopKey::Symbol | TopKey::Dso);
+        let is_kernel = is_code && self.stack(sample).next().is_some_and(|place| place.is_kernel);
+        Row { id: id.clone(), number, name, place, period: 0, samples: 0, is_kernel }
+    }
+
+    /// What a row is made of: of a function who called it, of anything else its functions; each with its part of the row in per cent.
+    pub(super) fn inside(&self, row: &Row, choice: &Choice) -> Vec<(f64, String)> {
+        let mut parts: HashMap<String, u64> = HashMap::new();
+        let is_of_row = |sample: &&LiveSample| self.row_id(sample, choice).as_ref() == Some(&row.id);
+        for sample in self.of_event(choice.event).filter(is_of_row) {
+            let mut stack = self.stack(sample);
+            let text = if choice.key == TopKey::Symbol {
+                let mut callers: Vec<_> = stack.skip(1).take(MOST_CALLERS).collect();
+                // What lies in no program is no caller: without frame pointers, anything may stand where they would.
+                let known = callers.iter().take_while(|place| place.is_mapped).count();
+                let breaks = known < callers.len();
+                callers.truncate(known);
+                let names = callers.iter().map(|place| format!("< {}", place.name));
+                names.chain(breaks.then(|| "< ?".to_owned())).collect::<Vec<_>>().join(" ")
+            } else {
+                stack.next().map_or_else(String::new, |place| format!("{}  {}", place.name, place.dso))
+            };
+            *parts.entry(text).or_default() += sample.period;
+        }
+        let mut parts: Vec<(String, u64)> = parts.into_iter().collect();
+        parts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let share = |period: u64| 100.0 * period as f64 / row.period.max(1) as f64;
+        let named = |text: String| match (text.is_empty(), choice.key) {
+            (false, _) => text,
+            (true, TopKey::Symbol) => "(no caller is known)".to_owned(),
+            (true, _) => "[unknown]".to_owned(),
+        };
+        parts.into_iter().take(MOST_INSIDE).map(|(text, period)| (share(period), named(text))).collect()
+    }
+}
+
+/// The path of the control group of a process: in the hierarchy of version 2, or the first that there is; empty if it has ended.
+fn cgroup_of(pid: i32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
+    let unified = text.lines().find(|line| line.starts_with("0::")).and_then(path).filter(|path| path != "/");
+    unified.or_else(|| text.lines().find_map(path)).unwrap_or_default()
+}
+
+/// What a control group is called: by the container and the pod that its path names, as runtimes do.
+fn container(path: &str) -> String {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let last = last.strip_suffix(".scope").or_else(|| last.strip_suffix(".service")).unwrap_or(last);
+    let (runtime, id) = last.rsplit_once('-').unwrap_or(("container", last));
+    let is_id = id.len() >= 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let name = match path {
+        "" => "(ended)".to_owned(),
+        "/" => "/".to_owned(),
+        _ if is_id => format!("{runtime} {}", &id[..12]),
+        _ => last.to_owned(),
+    };
+    // `kubepods-burstable-pod<UID>.slice`, or `pod<UID>`; systemd writes underlines for dashes.
+    let pod = path.split('/').find_map(|part| {
+        let part = part.strip_suffix(".slice").unwrap_or(part);
+        let uid = part.rsplit_once("-pod").map_or_else(|| part.strip_prefix("pod"), |(_, uid)| Some(uid))?;
+        (uid.len() >= 32).then(|| uid.replace('_', "-"))
+    });
+    pod.map_or(name.clone(), |pod| format!("pod {pod} {name}"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    fn place(name: &str, is_kernel: bool) -> Place {
+        let dso = if is_kernel { "[kernel.kallsyms]" } else { "shop" };
+        Place { name: name.into(), dso: dso.into(), is_kernel, is_mapped: name != "0x6f6f" }
+    }
+
+    /// Samples as (process, thread, CPU, period, functions by number, the innermost first).
+    fn interval(samples: &[(i32, i32, u32, u64, &[u32])]) -> Interval {
+        let places =
+            ["serve", "main", "read", "idle", "0x6f6f"].map(|name| place(name, matches!(name, "read" | "idle")));
+        let took = Duration::from_nanos(100);
+        let mut made = Interval { places: Arc::new(places.into()), took, ..Interval::default() };
+        for &(pid, tid, cpu, period, stack) in samples {
+            let start = made.stacks.len();
+            made.stacks.extend(stack);
+            let names = [format!("p{pid}").into(), format!("t{tid}").into()];
+            made.samples.push(LiveSample { event: 0, pid, tid, names, cpu, period, stack: start..made.stacks.len() });
+        }
+        made
+    }
+
+    /// 100 ns of two CPUs.
+    pub(in super::super) fn shop() -> Interval {
+        interval(&[
+            (7, 7, 0, 10, &[0, 1]),
+            (7, 8, 1, 30, &[2, 0, 1]),
+            (7, 8, 1, 20, &[2, 1]),
+            (9, 9, 0, 5, &[0]),
+            (0, 0, 1, 100, &[3]),
+            (9, 9, 0, 1, &[]),
+        ])
+    }
+
+    fn told(rows: &[Row]) -> Vec<(&str, i32, u64, u64)> {
+        rows.iter().map(|row| (row.name.as_str(), row.number, row.period, row.samples)).collect()
+    }
+
+    #[test]
+    fn rows_by_each_key_have_what_was_not_idle() {
+        let shop = shop();
+        let by = |key| shop.rows(&Choice { key, ..Choice::default() });
+        assert_eq!(told(&by(TopKey::Symbol)), [("read", 0, 50, 2), ("serve", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
+        assert_eq!(told(&by(TopKey::Process)), [("p7", 7, 60, 3), ("p9", 9, 6, 2)]);
+        assert_eq!(told(&by(TopKey::Thread)), [("t8", 8, 50, 2), ("t7", 7, 10, 1), ("t9", 9, 6, 2)]);
+        assert_eq!(told(&by(TopKey::Cpu)), [("CPU 1", 1, 50, 2), ("CPU 0", 0, 16, 3)]);
+        let dsos = by(TopKey::Dso);
+        assert_eq!(told(&dsos), [("[kernel.kallsyms]", 0, 50, 2), ("shop", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
+        assert_eq!(shop.totals(0), Totals { samples: 6, busy_period: 66 });
+        assert_eq!(shop.totals(1), Totals::default());
+    }
+
+    #[test]
+    fn a_row_tells_its_callers_or_its_functions() {
+        let shop = shop();
+        let choice = Choice::default();
+        let rows = shop.rows(&choice);
+        let inside = shop.inside(&rows[0], &choice);
+        assert_eq!(inside, [(60.0, "< serve < main".to_owned()), (40.0, "< main".to_owned())]);
+        assert_eq!(shop.inside(&rows[2], &choice), [(100.0, "(no caller is known)".to_owned())]);
+        let broken = interval(&[(7, 7, 0, 1, &[0, 1, 4, 2]), (7, 7, 0, 1, &[0, 4])]);
+        let inside = broken.inside(&broken.rows(&choice)[0], &choice);
+        assert_eq!(inside, [(50.0, "< ?".to_owned()), (50.0, "< main < ?".to_owned())]);
+        let choice = Choice { key: TopKey::Process, ..choice };
+        let rows = shop.rows(&choice);
+        assert_eq!(shop.inside(&rows[0], &choice)[0].1, "read  [kernel.kallsyms]");
+    }
+
+    #[test]
+    fn what_is_hidden_or_filtered_is_not_there() {
+        let shop = shop();
+        let of = |choice: Choice| shop.rows(&choice).into_iter().map(|row| row.name).collect::<Vec<_>>();
+        assert_eq!(of(Choice { hides_kernel: true, ..Choice::default() }), ["serve", "[unknown]"]);
+        assert_eq!(of(Choice { hides_user: true, ..Choice::default() }), ["read"]);
+        assert_eq!(of(Choice { filter: "SERV".to_owned(), ..Choice::default() }), ["serve"]);
+        assert_eq!(of(Choice { filter: "kallsyms".to_owned(), ..Choice::default() }), ["read"]);
+        assert!(of(Choice { event: 1, ..Choice::default() }).is_empty());
+    }
+
+    #[test]
+    fn containers_and_pods_have_names() {
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let pod = "kubepods-burstable-pod8dd1ee26_4bb5_4d1b_9b3c_6a4b40a1d0c5.slice";
+        for (path, name) in [
+            (format!("/system.slice/docker-{id}.scope"), "docker 0123456789ab"),
+            (format!("/docker/{id}"), "container 0123456789ab"),
+            (
+                format!("/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope"),
+                "pod 8dd1ee26-4bb5-4d1b-9b3c-6a4b40a1d0c5 cri-containerd 0123456789ab",
+            ),
+            ("/system.slice/ssh.service".to_owned(), "ssh"),
+            ("/".to_owned(), "/"),
+            (String::new(), "(ended)"),
+        ] {
+            assert_eq!(container(&path), name);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `pmux top`: what runs now.
+//!
+//! What it is: [`feed`] lets samples come in, [`live`] holds those of the last interval, [`screen`] shows them on a terminal and [`text`]
+//! elsewhere. Read first: [`top`], then `live`.
+//!
+//! **Invariant:** keys are answered at once, whatever the reader of samples does.
+
+mod facts;
+mod feed;
+mod live;
+mod screen;
+mod text;
+
+use crate::failure::{Failure, failed};
+use crate::foreground;
+use crate::options::exit_status;
+use crate::options::top::{Seconds, TopOptions};
+use crate::stderr::{report_error, write_stderr};
+use crate::style::{ColorChoice, Destination, Grouping, Style};
+use crate::terminal::{Screen, TerminalDevice, spawn_input, spawn_signals};
+use crate::theme::Theme;
+use facts::{Facts, OwnCost};
+use feed::Feed;
+use live::Choice;
+use ratatui::crossterm::event::Event;
+use screen::{Asked, View, draw};
+use signal_hook::consts::SIGCONT;
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The first interval is no longer than this: something is to be seen soon.
+const FIRST: Duration = Duration::from_secs(1);
+/// How often it is looked for the end of the watched processes.
+const LOOK: Duration = Duration::from_millis(250);
+/// Intervals that keys may ask for.
+const LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(64);
+/// So many rows are shown without a terminal.
+const USUAL_ENTRIES: usize = 20;
+
+/// Runs `pmux top` and returns the exit status.
+pub(crate) fn top(options: &TopOptions) -> u8 {
+    match run(options) {
+        Ok(()) => exit_status::SUCCESS,
+        Err((text, status)) => report_error(&text, status),
+    }
+}
+
+fn run(options: &TopOptions) -> Result<(), Failure> {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb");
+    let device = if options.stdio || options.json || is_dumb || !io::stdout().is_terminal() {
+        None
+    } else {
+        TerminalDevice::find()
+    };
+    let feed = Feed::begin(options)?;
+    let mut watch = Watch {
+        facts: Facts {
+            events: feed.events.clone(),
+            target: target(options),
+            cpus: feed.cpus,
+            by_service: feed.by_service,
+            ..Facts::default()
+        },
+        own: OwnCost::begin(),
+        feed,
+    };
+    let choice = Choice {
+        key: options.sort,
+        hides_kernel: options.hide_kernel_symbols,
+        hides_user: options.hide_user_symbols,
+        ..Choice::default()
+    };
+    match device {
+        Some(device) => show(device, options, &mut watch, choice),
+        None => print(options, &mut watch, &choice),
+    }
+}
+
+/// What is watched, in words.
+fn target(options: &TopOptions) -> String {
+    let several = |one: &str, many: &str, ids: &[i32]| {
+        let list = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        format!("{} {list}", if ids.len() == 1 { one } else { many })
+    };
+    match options {
+        _ if !options.cgroups.is_empty() => options.cgroups.join(", "),
+        _ if !options.pid.is_empty() => several("process", "processes", &options.pid),
+        _ if !options.tid.is_empty() => several("thread", "threads", &options.tid),
+        TopOptions { cpu: Some(list), .. } => format!("CPUs {list}"),
+        _ => "all CPUs".to_owned(),
+    }
+}
+
+/// What both ways to show it have in common.
+struct Watch {
+    feed: Feed,
+    facts: Facts,
+    own: OwnCost,
+}
+
+impl Watch {
+    /// Ends an interval.
+    fn turn(&mut self) -> live::Interval {
+        let mut live = self.feed.live();
+        self.facts.lost = live.lost;
+        self.facts.note = live.notes.last().cloned();
+        let interval = live.turn();
+        drop(live);
+        self.facts.own_cpus = self.own.cpus();
+        interval
+    }
+
+    /// Whether there is no more to come.
+    fn has_ended(&self) -> Result<bool, Failure> {
+        match &self.feed.live().ended {
+            None => Ok(false),
+            Some(Ok(())) => Ok(true),
+            Some(Err(text)) => Err(failed(text.clone())),
+        }
+    }
+}
+
+/// Writes one table, or one line, after the other.
+fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(), Failure> {
+    foreground::end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
+    let Seconds(delay) = options.delay;
+    let most = match options.entries {
+        Some(0) => usize::MAX,
+        Some(entries) => entries,
+        None if options.json => usize::MAX,
+        None => USUAL_ENTRIES,
+    };
+    let mut told = 0;
+    let mut at = Instant::now() + delay;
+    for shown in 0.. {
+        if options.iterations == Some(shown) {
+            return Ok(());
+        }
+        let mut ended = false;
+        while !ended && Instant::now() < at {
+            std::thread::sleep(at.saturating_duration_since(Instant::now()).min(LOOK));
+            ended = watch.has_ended()?;
+        }
+        at += delay;
+        let mut interval = watch.turn();
+        interval.prepare(choice);
+        let notes = watch.feed.live().notes.clone();
+        notes.iter().skip(told).for_each(|note| write_stderr(&format!("pmux top: {note}")));
+        told = notes.len();
+        let text = if options.json {
+            text::json_line(&watch.facts, &interval, choice, most)
+        } else {
+            pmux_ui::text::in_locale(&text::table(&watch.facts, &interval, choice, most)).into_owned()
+        };
+        let mut out = io::stdout();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Who read has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(failed(format!("can't write to standard output: {error}"))),
+            Ok(()) if ended => return Ok(()),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+enum Happened {
+    Terminal(Event),
+    NoTerminal,
+    Signal(i32),
+}
+
+/// Shows it on a terminal until a key ends it.
+fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice: Choice) -> Result<(), Failure> {
+    let no_color = std::env::var_os("NO_COLOR");
+    let style = Style::resolve(ColorChoice::Auto, Destination::Terminal(None), no_color.as_deref(), Grouping::None);
+    let theme = Theme { colours: style.color };
+    let no_terminal = |error: io::Error| failed(format!("the terminal can't be used: {error}; --stdio prints tables"));
+    let (sender, events) = channel();
+    let signals = sender.clone();
+    spawn_signals(move |signal| signals.send(Happened::Signal(signal)).is_ok()).map_err(no_terminal)?;
+    let mut screen = Screen::enter(device).map_err(no_terminal)?;
+    let tell = move |event: Option<Event>| event.map_or(Happened::NoTerminal, Happened::Terminal);
+    spawn_input(move |event| sender.send(tell(event)).is_ok()).map_err(no_terminal)?;
+    let Seconds(mut delay) = options.delay;
+    let mut view = View::new(choice);
+    let mut turn_at = Instant::now() + delay.min(FIRST);
+    let mut shown = 0;
+    loop {
+        screen.draw(|frame| draw(frame, &mut view, &watch.facts, theme)).map_err(no_terminal)?;
+        let happened = loop {
+            let wait = turn_at.saturating_duration_since(Instant::now()).min(LOOK);
+            match events.recv_timeout(wait) {
+                Ok(happened) => break Some(happened),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= turn_at => break None,
+                Err(RecvTimeoutError::Timeout) => {
+                    if watch.has_ended()? && watch.facts.note.as_deref() != Some(ENDED) {
+                        break None;
+                    }
+                }
+            }
+        };
+        match happened {
+            None => {
+                let interval = watch.turn();
+                turn_at = Instant::now() + delay;
+                if watch.has_ended()? {
+                    // What there was last stays to be looked at.
+                    watch.facts.note = Some(ENDED.to_owned());
+                } else if !view.is_frozen {
+                    view.show(interval);
+                    shown += 1;
+                    if options.iterations.is_some_and(|most| shown >= most) {
+                        return Ok(());
+                    }
+                }
+            }
+            Some(Happened::Terminal(event)) => match view.press(&event, &watch.facts) {
+                Asked::Quit => return Ok(()),
+                Asked::Suspend => screen.suspend().map_err(no_terminal)?,
+                Asked::Longer => delay = (delay * 2).min(*LENGTHS.end()),
+                Asked::Shorter => delay = (delay / 2).max(*LENGTHS.start()),
+                Asked::Nothing => {}
+            },
+            Some(Happened::Signal(SIGCONT)) => screen.resume().map_err(no_terminal)?,
+            Some(Happened::Signal(signal)) => return screen.end_by(signal).map_err(no_terminal),
+            Some(Happened::NoTerminal) => return Ok(()),
+        }
+    }
+}
+
+/// What is said when the watched processes are gone.
+const ENDED: &str = "what was watched has ended: this is the last of it";

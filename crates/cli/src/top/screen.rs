@@ -1,0 +1,415 @@
+//! The live view on a terminal: what keys do, and how it is drawn.
+//!
+//! What it is: [`View`] is what is looked at; [`View::press`] changes it, [`draw`] puts it on a screen. Read first: [`View`].
+//!
+//! **Invariant:** drawing changes nothing but where the list begins; each key that does something stands in [`KEYS`].
+
+use super::facts::Facts;
+use super::live::{Choice, Interval, Row, RowId};
+use super::text::{before_name, headings, headline, numbers, remark};
+use crate::columns::{fit, width};
+use crate::options::top::TopKey;
+use crate::stderr::visible;
+use crate::theme::Theme;
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEventKind};
+use ratatui::text::{Line, Span};
+
+/// What keys do.
+const KEYS: [(&str, &str); 13] = [
+    ("Up Down, j k", "to the next line"),
+    ("PgUp PgDn", "a page of lines"),
+    ("g G, Home End", "to the first line, to the last one"),
+    ("Enter, Right", "show who called a function, or which functions anything else ran; again: hide it"),
+    ("s S", "make lines of something else: functions, processes, threads, control groups, programs, CPUs"),
+    ("e", "show the next event"),
+    ("/", "show only lines with a text; Esc shows all again"),
+    ("K U", "hide what runs in the kernel, or in programs"),
+    ("Space, f", "freeze what is shown, and go on"),
+    ("+ -", "show longer intervals, or shorter ones"),
+    ("?, F1", "this page"),
+    ("Ctrl-Z", "stop pmux; fg goes on"),
+    ("q, Ctrl-C", "quit"),
+];
+/// Lines above the list, and below it.
+const ABOVE: u16 = 3;
+const BELOW: u16 = 1;
+const SORTS: [TopKey; 6] = [TopKey::Symbol, TopKey::Process, TopKey::Thread, TopKey::Cgroup, TopKey::Dso, TopKey::Cpu];
+
+/// What is looked at.
+#[derive(Default)]
+pub(super) struct View {
+    choice: Choice,
+    interval: Interval,
+    /// Whether the interval stays.
+    pub(super) is_frozen: bool,
+    rows: Vec<Row>,
+    selected: usize,
+    /// The first line of the list that is seen.
+    top: usize,
+    /// The row that shows what it has inside.
+    open: Option<RowId>,
+    inside: Vec<(f64, String)>,
+    /// The text that is typed for the filter.
+    typing: bool,
+    shows_help: bool,
+    /// How many lines of the list there were room for.
+    page: usize,
+}
+
+/// What a key asks of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Nothing,
+    Quit,
+    Suspend,
+    /// Another interval: twice as long, or half.
+    Longer,
+    Shorter,
+}
+
+impl View {
+    /// One that has nothing to show yet.
+    pub(super) fn new(choice: Choice) -> Self {
+        Self { choice, ..Self::default() }
+    }
+
+    /// Shows another interval.
+    pub(super) fn show(&mut self, interval: Interval) {
+        self.interval = interval;
+        self.refresh();
+    }
+
+    /// Makes the rows anew. The cursor stays on its row while it is among the first; the row that is open stays open.
+    fn refresh(&mut self) {
+        self.interval.prepare(&self.choice);
+        let on = self.rows.get(self.selected).map(|row| row.id.clone()).filter(|_| self.selected > 0);
+        self.rows = self.interval.rows(&self.choice);
+        let place = on.and_then(|on| self.rows.iter().position(|row| row.id == on));
+        self.selected = place.unwrap_or(self.selected).min(self.rows.len().saturating_sub(1));
+        self.look_inside();
+    }
+
+    fn look_inside(&mut self) {
+        let row = self.rows.iter().find(|row| Some(&row.id) == self.open.as_ref());
+        self.inside = row.map_or_else(Vec::new, |row| self.interval.inside(row, &self.choice));
+    }
+
+    fn move_by(&mut self, lines: isize) {
+        self.selected = self.selected.saturating_add_signed(lines).min(self.rows.len().saturating_sub(1));
+    }
+
+    fn sort_by(&mut self, step: usize) {
+        let at = SORTS.iter().position(|&key| key == self.choice.key).unwrap_or(0);
+        self.choice.key = SORTS[(at + step) % SORTS.len()];
+        (self.selected, self.top, self.open) = (0, 0, None);
+        self.rows.clear();
+        self.refresh();
+    }
+
+    /// Does what an event of the terminal means.
+    pub(super) fn press(&mut self, event: &Event, facts: &Facts) -> Asked {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key, facts),
+            Event::Mouse(mouse) => {
+                match mouse.kind {
+                    MouseEventKind::ScrollUp => self.move_by(-3),
+                    MouseEventKind::ScrollDown => self.move_by(3),
+                    _ => {}
+                }
+                Asked::Nothing
+            }
+            _ => Asked::Nothing,
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent, facts: &Facts) -> Asked {
+        let page = self.page.max(1).cast_signed();
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => return Asked::Quit,
+                KeyCode::Char('z') => return Asked::Suspend,
+                KeyCode::Char('u') if self.typing => self.filter(String::clear),
+                _ => {}
+            }
+            return Asked::Nothing;
+        }
+        match key.code {
+            KeyCode::Esc if self.shows_help => self.shows_help = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.filter(String::clear);
+            }
+            KeyCode::Enter if self.typing => self.typing = false,
+            KeyCode::Backspace if self.typing => {
+                self.filter(|text| text.truncate(text.char_indices().next_back().map_or(0, |(at, _)| at)));
+            }
+            KeyCode::Char(letter) if self.typing => self.filter(|text| text.push(letter)),
+            KeyCode::Char('q') if self.shows_help => self.shows_help = false,
+            KeyCode::Char('q') => return Asked::Quit,
+            KeyCode::Char('?') | KeyCode::F(1) => self.shows_help = !self.shows_help,
+            KeyCode::Up | KeyCode::Char('k') => self.move_by(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.move_by(1),
+            KeyCode::PageUp => self.move_by(-page),
+            KeyCode::PageDown => self.move_by(page),
+            KeyCode::Home | KeyCode::Char('g') => self.selected = 0,
+            KeyCode::End | KeyCode::Char('G') => self.selected = self.rows.len().saturating_sub(1),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Left => {
+                let on = self.rows.get(self.selected).map(|row| row.id.clone());
+                self.open = on.filter(|on| self.open.as_ref() != Some(on) && key.code != KeyCode::Left);
+                self.look_inside();
+            }
+            KeyCode::Char('s') | KeyCode::Tab => self.sort_by(1),
+            KeyCode::Char('S') | KeyCode::BackTab => self.sort_by(SORTS.len() - 1),
+            KeyCode::Char('e') => {
+                self.choice.event = (self.choice.event + 1) % facts.events.len().max(1);
+                self.refresh();
+            }
+            KeyCode::Char('/') => self.typing = true,
+            KeyCode::Char('K') => {
+                self.choice.hides_kernel = !self.choice.hides_kernel;
+                self.choice.hides_user = false;
+                self.refresh();
+            }
+            KeyCode::Char('U') => {
+                self.choice.hides_user = !self.choice.hides_user;
+                self.choice.hides_kernel = false;
+                self.refresh();
+            }
+            KeyCode::Char(' ' | 'f') => self.is_frozen = !self.is_frozen,
+            KeyCode::Char('+') => return Asked::Longer,
+            KeyCode::Char('-') => return Asked::Shorter,
+            _ => {}
+        }
+        Asked::Nothing
+    }
+
+    fn filter(&mut self, change: impl FnOnce(&mut String)) {
+        change(&mut self.choice.filter);
+        self.refresh();
+    }
+}
+
+/// Writes on the left, and as far as there is room on the right.
+fn both(buffer: &mut Buffer, y: u16, left: &Span<'_>, right: &Span<'_>) {
+    let all = usize::from(buffer.area.width);
+    let room = all.saturating_sub(right.width() + 1);
+    let fits = room >= left.width().min(all / 2);
+    let left_room = if fits { room } else { all };
+    buffer.set_line(
+        0,
+        y,
+        &Line::from(Span::styled(fit(&left.content, left_room.min(left.width())), left.style)),
+        left_room as u16,
+    );
+    if fits && right.width() > 0 {
+        buffer.set_line((all - right.width()) as u16, y, &Line::from(right.clone()), all as u16);
+    }
+}
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme: Theme) {
+    let area = frame.area();
+    let buffer = frame.buffer_mut();
+    let columns = usize::from(area.width);
+    if area.width < 40 || area.height < 8 {
+        buffer.set_stringn(0, 0, "Too small: 40 columns and 8 lines are needed; q quits.", columns, Theme::plain());
+        return;
+    }
+    let (left, right) = headline(facts, &view.interval, &view.choice);
+    both(buffer, 0, &Span::styled(format!(" {}", visible(&left)), Theme::strong()), &Span::raw(right));
+    let cost = remark(facts, &view.interval);
+    let state = match (view.is_frozen, &facts.note) {
+        (true, _) => Span::styled(" frozen: Space goes on".to_owned(), theme.remark()),
+        (false, Some(note)) => Span::styled(format!(" {}", visible(note)), theme.remark()),
+        (false, None) => Span::raw(String::new()),
+    };
+    both(buffer, 1, &state, &Span::styled(cost, Theme::faint()));
+    let room = usize::from(area.height - ABOVE - BELOW);
+    view.page = room;
+    if view.shows_help {
+        draw_help(buffer, area.height);
+        return;
+    }
+    let is_clock = facts.is_clock(view.choice.event);
+    let heads = fit(&headings(&view.choice, is_clock), columns);
+    buffer.set_line(0, 2, &Line::from(Span::styled(heads, theme.headings())), area.width);
+    draw_rows(buffer, view, facts, theme, room);
+    draw_foot(buffer, view, theme, area.height - 1);
+}
+
+fn draw_help(buffer: &mut Buffer, height: u16) {
+    let width_of = KEYS.iter().map(|(key, _)| width(key)).max().unwrap_or(0);
+    for (y, (key, what)) in (ABOVE..height).zip(KEYS) {
+        let line =
+            Line::from(vec![Span::styled(format!("  {}  ", fit(key, width_of)), Theme::strong()), Span::raw(what)]);
+        buffer.set_line(0, y, &line, buffer.area.width);
+    }
+}
+
+fn draw_rows(buffer: &mut Buffer, view: &mut View, facts: &Facts, theme: Theme, room: usize) {
+    let columns = usize::from(buffer.area.width);
+    if view.rows.is_empty() {
+        let text = match (view.interval.took.is_zero(), view.choice.filter.is_empty()) {
+            (true, _) => "The first samples come in a moment.",
+            (false, true) => "Nothing ran, or all of it is hidden.",
+            (false, false) => "No line has this text: Esc shows all of them.",
+        };
+        buffer.set_stringn(2, ABOVE + 1, text, columns - 2, Theme::faint());
+        return;
+    }
+    let is_open = |row: &Row| view.open.as_ref() == Some(&row.id);
+    // What is inside a row stands below it: the cursor and as much of that as there is room for are seen.
+    let before = |end: usize| end + if view.rows[..end].iter().any(is_open) { view.inside.len() } else { 0 };
+    let at = before(view.selected);
+    let end = at + if is_open(&view.rows[view.selected]) { view.inside.len() } else { 0 };
+    view.top = view.top.max((end + 1).saturating_sub(room)).min(at);
+    let program_columns = (columns / 3).min(28);
+    let mut y = 0_usize;
+    for (index, row) in view.rows.iter().enumerate() {
+        let (share, time) = numbers(facts, &view.interval, &view.choice, row);
+        let before_name = before_name(&view.choice, row);
+        let used = 9 + width(&time) + 2 + width(&before_name);
+        let has_place = !row.place.is_empty();
+        let name_columns = columns.saturating_sub(used + if has_place { program_columns + 2 } else { 0 });
+        let name_style = if row.is_kernel { theme.kernel() } else { Theme::plain() };
+        let mut spans = vec![
+            Span::styled(format!("{share:7.2}% "), theme.share(share)),
+            Span::raw(format!("{time}  ")),
+            Span::styled(before_name, Theme::faint()),
+            Span::styled(fit(&visible(&row.name), name_columns), name_style),
+        ];
+        if has_place {
+            spans.push(Span::styled(format!("  {}", fit(&visible(&row.place), program_columns)), Theme::faint()));
+        }
+        let mut lines = vec![Line::from(spans)];
+        if is_open(row) {
+            lines.extend(view.inside.iter().map(|(part, text)| {
+                let text = fit(&visible(text), columns.saturating_sub(27));
+                Line::from(vec![
+                    Span::raw(" ".repeat(17)),
+                    Span::styled(format!("{part:7.2}% "), theme.share(*part)),
+                    Span::styled(text, Theme::plain()),
+                ])
+            }));
+        }
+        for (part, line) in lines.into_iter().enumerate() {
+            if let Some(seen) = y.checked_sub(view.top).filter(|&seen| seen < room) {
+                let line_y = ABOVE + seen as u16;
+                buffer.set_line(0, line_y, &line, buffer.area.width);
+                if index == view.selected && part == 0 {
+                    let on = ratatui::layout::Rect { x: 0, y: line_y, width: buffer.area.width, height: 1 };
+                    buffer.set_style(on, Theme::selected());
+                }
+            }
+            y += 1;
+        }
+    }
+}
+
+fn draw_foot(buffer: &mut Buffer, view: &View, theme: Theme, y: u16) {
+    if view.typing || !view.choice.filter.is_empty() {
+        let text = format!(" /{}{}", view.choice.filter, if view.typing { "_" } else { "" });
+        buffer.set_line(0, y, &Line::from(Span::styled(visible(&text), theme.found())), buffer.area.width);
+        return;
+    }
+    let hidden = match (view.choice.hides_kernel, view.choice.hides_user) {
+        (true, _) => "K kernel is hidden",
+        (_, true) => "U programs are hidden",
+        _ => "K U hide",
+    };
+    let keys = ["Enter callers", "s lines of", "/ filter", "Space freeze", hidden, "? help", "q quit"];
+    let mut spans = vec![Span::raw(" ")];
+    for key in keys {
+        let (letter, what) = key.split_once(' ').unwrap_or((key, ""));
+        spans.push(Span::styled(letter, theme.key()));
+        spans.push(Span::raw(format!(" {what}   ")));
+    }
+    buffer.set_line(0, y, &Line::from(spans), buffer.area.width);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::facts::tests::facts;
+    use super::super::live::tests::shop;
+    use super::*;
+    use crate::style::Color;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn lines(view: &mut View, columns: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(columns, height)).unwrap();
+        terminal.draw(|frame| draw(frame, view, &facts(), Theme { colours: Color::Off })).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..columns).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..height).map(line).collect()
+    }
+
+    fn press(view: &mut View, keys: &[KeyCode]) -> Asked {
+        let event = |code| Event::Key(KeyEvent::new(code, KeyModifiers::NONE));
+        keys.iter().map(|&key| view.press(&event(key), &facts())).last().unwrap()
+    }
+
+    fn view() -> View {
+        let mut view = View::default();
+        view.show(shop());
+        view
+    }
+
+    #[test]
+    fn a_screen_has_all_of_it() {
+        let seen = lines(&mut view(), 90, 10);
+        assert!(seen[0].starts_with(" pmux top: cpu-clock of all CPUs  "), "{}", seen[0]);
+        assert!(seen[0].ends_with("  33.0 % of 2 CPUs busy, 6 samples in 0.0 s") && seen[0].len() == 90, "{}", seen[0]);
+        assert!(seen[1].ends_with("pmux itself takes 0.25 % of a CPU"), "{}", seen[1]);
+        assert_eq!(seen[2], "   Share    CPU%     Symbol");
+        assert!(
+            seen[3].starts_with("  75.76%    50.0%  [k] read  ") && seen[3].contains("[kernel.kallsyms]"),
+            "{}",
+            seen[3]
+        );
+        assert!(seen[9].contains("Enter callers") && seen[9].contains("q quit"), "{}", seen[9]);
+    }
+
+    #[test]
+    fn a_row_opens_and_closes() {
+        let mut view = view();
+        press(&mut view, &[KeyCode::Enter]);
+        let seen = lines(&mut view, 90, 10);
+        assert!(seen[4].ends_with("60.00% < serve < main") && seen[5].ends_with("40.00% < main"), "{seen:#?}");
+        assert!(seen[6].contains("serve"), "{seen:#?}");
+        press(&mut view, &[KeyCode::Enter]);
+        assert!(lines(&mut view, 90, 10)[4].contains("serve"));
+    }
+
+    #[test]
+    fn the_cursor_is_seen_on_a_small_screen() {
+        let mut view = view();
+        press(&mut view, &[KeyCode::Enter, KeyCode::End, KeyCode::Enter]);
+        let seen = lines(&mut view, 60, 8);
+        assert!(seen.iter().any(|line| line.contains("[unknown]")), "{seen:#?}");
+        assert!(seen.iter().any(|line| line.contains("no caller")), "{seen:#?}");
+        press(&mut view, &[KeyCode::Home]);
+        assert!(lines(&mut view, 60, 8)[3].contains("read"));
+        assert!(lines(&mut view, 39, 8)[0].starts_with("Too small"));
+    }
+
+    #[test]
+    fn keys_choose_what_is_shown() {
+        let mut view = view();
+        press(&mut view, &[KeyCode::Char('s')]);
+        assert!(lines(&mut view, 80, 10)[3].contains("      7  p7"), "{:#?}", lines(&mut view, 80, 10));
+        press(&mut view, &[KeyCode::Char('S'), KeyCode::Char('/'), KeyCode::Char('q'), KeyCode::Char('x')]);
+        let seen = lines(&mut view, 80, 10);
+        assert!(seen[4].contains("No line has this text") && seen[9] == " /qx_", "{seen:#?}");
+        assert_eq!(press(&mut view, &[KeyCode::Esc, KeyCode::Char('K')]), Asked::Nothing);
+        assert!(lines(&mut view, 80, 10)[3].contains("serve"));
+        assert_eq!(press(&mut view, &[KeyCode::Char('?')]), Asked::Nothing);
+        assert!(lines(&mut view, 100, 18)[15].contains("quit"), "{:#?}", lines(&mut view, 100, 18));
+        // The first one closes the page, the second one the view.
+        assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Nothing);
+        assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Quit);
+    }
+}

@@ -1,0 +1,171 @@
+//! What is shown without a terminal: tables one after the other, or lines of JSON.
+//!
+//! **Invariant:** one interval is one table, or one line.
+
+use super::facts::Facts;
+use super::live::{Choice, Interval, Row};
+use crate::options::top::TopKey;
+use crate::stderr::visible;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A share of a whole, in per cent.
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+/// What is said above rows, on the left and on the right.
+pub(super) fn headline(facts: &Facts, interval: &Interval, choice: &Choice) -> (String, String) {
+    let totals = interval.totals(choice.event);
+    let left = format!("pmux top: {} of {}", facts.event(choice.event), facts.target);
+    let busy = facts.cpus_of(choice.event, totals.busy_period, interval).map(|cpus| match facts.cpus {
+        Some(all) => format!("{:.1} % of {all} CPUs busy, ", 100.0 * cpus / all.max(1) as f64),
+        None => format!("{:.1} % of a CPU, ", 100.0 * cpus),
+    });
+    let samples = format!("{} samples in {:.1} s", totals.samples, interval.took.as_secs_f64());
+    (left, busy.unwrap_or_default() + &samples)
+}
+
+/// What it costs, and what is missing.
+pub(super) fn remark(facts: &Facts, interval: &Interval) -> String {
+    let mut text = format!("pmux itself takes {:.2} % of a CPU", 100.0 * facts.own_cpus);
+    if facts.by_service {
+        text.push_str(", through the service");
+    }
+    if facts.lost > 0 {
+        let _ = write!(text, ", {} records were lost", facts.lost);
+    }
+    if interval.left_out > 0 {
+        let _ = write!(text, ", {} samples had no room: take fewer with -F", interval.left_out);
+    }
+    text
+}
+
+/// The headings of rows: of the share, of time, and of names.
+pub(super) fn headings(choice: &Choice, is_clock: bool) -> String {
+    let time = if is_clock { "    CPU%" } else { " Samples" };
+    let name = match choice.key {
+        TopKey::Symbol => "   Symbol",
+        TopKey::Process => "    PID  Process",
+        TopKey::Thread => "    TID  Thread",
+        TopKey::Cgroup => "Control group",
+        TopKey::Dso => "Shared object",
+        TopKey::Cpu => "CPU",
+    };
+    format!("   Share{time}  {name}")
+}
+
+/// The first two columns of a row.
+pub(super) fn numbers(facts: &Facts, interval: &Interval, choice: &Choice, row: &Row) -> (f64, String) {
+    let share = percent(row.period, interval.totals(choice.event).busy_period);
+    let time = facts.cpus_of(choice.event, row.period, interval).map(|cpus| format!("{:7.1}%", 100.0 * cpus));
+    (share, time.unwrap_or_else(|| format!("{:>8}", row.samples)))
+}
+
+/// What stands in front of the name of a row.
+pub(super) fn before_name(choice: &Choice, row: &Row) -> String {
+    match choice.key {
+        TopKey::Symbol => if row.is_kernel { "[k] " } else { "[.] " }.to_owned(),
+        TopKey::Process | TopKey::Thread => format!("{:>7}  ", row.number),
+        TopKey::Cgroup | TopKey::Dso | TopKey::Cpu => String::new(),
+    }
+}
+
+/// A table, with at most so many rows.
+pub(super) fn table(facts: &Facts, interval: &Interval, choice: &Choice, most: usize) -> String {
+    let (left, right) = headline(facts, interval, choice);
+    let mut out = format!("# {left}: {right}\n# {}\n#\n", remark(facts, interval));
+    let _ = writeln!(out, "# {}", &headings(choice, facts.is_clock(choice.event))[2..]);
+    for row in interval.rows(choice).iter().take(most) {
+        let (share, time) = numbers(facts, interval, choice, row);
+        let line = format!("{share:7.2}%{time}  {}{}  {}", before_name(choice, row), row.name, row.place);
+        let _ = writeln!(out, "{}", visible(line.trim_end()));
+    }
+    out.push('\n');
+    out
+}
+
+/// A line of JSON, with at most so many rows.
+pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, most: usize) -> String {
+    let totals = interval.totals(choice.event);
+    let rows = interval.rows(choice);
+    let row = |row: &Row| {
+        let mut told = serde_json::Map::new();
+        let mut put = |key: &str, value: Value| drop(told.insert(key.to_owned(), value));
+        match choice.key {
+            TopKey::Symbol => {
+                put("symbol", json!(row.name));
+                put("dso", json!(row.place));
+                put("kernel", json!(row.is_kernel));
+            }
+            TopKey::Process => {
+                put("pid", json!(row.number));
+                put("comm", json!(row.name));
+            }
+            TopKey::Thread => {
+                let (pid, process) = row.place.split_once(' ').unwrap_or_default();
+                put("tid", json!(row.number));
+                put("comm", json!(row.name));
+                put("pid", json!(pid.parse::<i32>().ok()));
+                put("process", json!(process));
+            }
+            TopKey::Cgroup => {
+                put("cgroup", json!(row.place));
+                put("name", json!(row.name));
+            }
+            TopKey::Dso => put("dso", json!(row.name)),
+            TopKey::Cpu => put("cpu", json!(row.number)),
+        }
+        put("period", json!(row.period));
+        put("samples", json!(row.samples));
+        put("share", json!(percent(row.period, totals.busy_period) / 100.0));
+        put("cpus", json!(facts.cpus_of(choice.event, row.period, interval)));
+        Value::Object(told)
+    };
+    let line = json!({
+        "event": facts.event(choice.event),
+        "seconds": interval.took.as_secs_f64(),
+        "samples": totals.samples,
+        "busy_period": totals.busy_period,
+        "busy_cpus": facts.cpus_of(choice.event, totals.busy_period, interval),
+        "watched_cpus": facts.cpus,
+        "own_cpus": facts.own_cpus,
+        "through_service": facts.by_service,
+        "lost": facts.lost,
+        "left_out": interval.left_out,
+        "rows": rows.iter().take(most).map(row).collect::<Vec<_>>(),
+    });
+    format!("{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::facts;
+    use super::super::live::tests::shop;
+    use super::*;
+
+    #[test]
+    fn a_table_says_what_each_row_had() {
+        let text = table(&facts(), &shop(), &Choice::default(), 2);
+        let wanted = "\
+# pmux top: cpu-clock of all CPUs: 33.0 % of 2 CPUs busy, 6 samples in 0.0 s
+# pmux itself takes 0.25 % of a CPU
+#
+#  Share    CPU%     Symbol
+  75.76%   50.0%  [k] read  [kernel.kallsyms]
+  22.73%   15.0%  [.] serve  shop
+
+";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_line_is_for_programs() {
+        let choice = Choice { key: TopKey::Thread, ..Choice::default() };
+        let line: Value = serde_json::from_str(&json_line(&facts(), &shop(), &choice, usize::MAX)).unwrap();
+        let first = &line["rows"][0];
+        assert_eq!((&first["tid"], &first["pid"], &first["process"]), (&json!(8), &json!(7), &json!("p7")));
+        assert_eq!((&first["cpus"], &line["busy_cpus"], &line["watched_cpus"]), (&json!(0.5), &json!(0.66), &json!(2)));
+        assert_eq!(line["rows"].as_array().map(Vec::len), Some(3));
+    }
+}

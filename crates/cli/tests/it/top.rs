@@ -1,0 +1,145 @@
+//! `pmux top` as a user meets it: lines for programs, tables, and the live view in a terminal of its own.
+
+use crate::common::service::Service;
+use crate::common::terminal::Terminal;
+use crate::common::{PMUX, Running, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// A shell that does nothing but run.
+fn busy() -> Running {
+    start("sh", ["-c", "while :; do :; done"]).spawn()
+}
+
+/// `pmux top -j` with these arguments.
+struct Lines(Child, BufReader<std::process::ChildStdout>);
+
+impl Lines {
+    fn of(arguments: &[&str]) -> Self {
+        let mut command = Command::new(PMUX);
+        command.args(["top", "-j", "-d", "0.2"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self(child, lines)
+    }
+
+    fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        (self.1.read_line(&mut line).unwrap() > 0).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    /// The first interval that has rows.
+    fn with_rows(&mut self) -> Value {
+        eventually("rows", || self.next().filter(|line| line["rows"].as_array().is_some_and(|rows| !rows.is_empty())))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn lines_tell_what_a_process_does() {
+    skip_unless!(kernel());
+    let busy = busy();
+    let pid = busy.pid().to_string();
+    for (key, field) in [("process", "pid"), ("thread", "tid")] {
+        let line = Lines::of(&["-p", &pid, "-s", key]).with_rows();
+        let row = &line["rows"][0];
+        assert_eq!(row[field].to_string(), pid, "{line}");
+        assert_eq!((&row["comm"], &row["share"]), (&Value::from("sh"), &Value::from(1.0)), "{line}");
+        assert!(row["cpus"].as_f64().is_none_or(|cpus| cpus > 0.0) && line["watched_cpus"].is_null(), "{line}");
+    }
+    let line = Lines::of(&["-p", &pid, "-s", "dso"]).with_rows();
+    let dsos: Vec<&str> = line["rows"].as_array().unwrap().iter().filter_map(|row| row["dso"].as_str()).collect();
+    assert!(dsos.iter().any(|dso| dso.contains("sh") || dso.contains("libc") || dso.contains("kernel")), "{line}");
+    let events = Lines::of(&["-p", &pid, "-e", "page-faults", "-c", "1", "-n", "1"]).next().unwrap();
+    assert_eq!((&events["event"], &events["busy_cpus"]), (&Value::from("page-faults"), &Value::Null), "no clock");
+}
+
+#[test]
+fn all_cpus_are_watched_and_shares_add_up() {
+    skip_unless!(kernel() && root());
+    let _busy = busy();
+    for key in ["symbol", "cpu", "cgroup"] {
+        let line = Lines::of(&["-s", key]).with_rows();
+        let shares: f64 = line["rows"].as_array().unwrap().iter().filter_map(|row| row["share"].as_f64()).sum();
+        assert!((shares - 1.0).abs() < 1e-6, "{line}");
+        assert!(line["watched_cpus"].as_u64().unwrap() > 0 && line["own_cpus"].as_f64().unwrap() > 0.0, "{line}");
+    }
+}
+
+#[test]
+fn it_ends_with_what_is_watched_with_its_reader_and_after_so_many_times() {
+    skip_unless!(kernel());
+    let short = start("sleep", ["0.5"]).spawn();
+    let pid = short.pid().to_string();
+    // A child that has ended is there until it was waited for.
+    let waits = std::thread::spawn(move || short.wait());
+    pmux(["top", "--stdio", "-d", "3600", "-p", &pid]).run().good();
+    waits.join().unwrap();
+    let busy = busy();
+    let pid = busy.pid().to_string();
+    let ran = pmux(["top", "--stdio", "-d", "0.1", "-n", "3", "-p", &pid]).run().good();
+    assert_eq!(ran.text().matches("# pmux top: ").count(), 3, "{}", ran.text());
+    let ran = start("sh", ["-c", &format!("'{PMUX}' top -d 0.1 -p {pid} | head -n 1")]).run().good();
+    assert!(ran.text().contains(&format!("of process {pid}")), "{}", ran.text());
+    pmux(["top", "-p", "4194300", "-n", "1"]).run().bad(125, &["4194300 is not there"]);
+    pmux(["top", "-d", "0", "-n", "1"]).run().bad(125, &["seconds from 0.1"]);
+    pmux(["top", "-p", &pid, "-a"]).run().bad(125, &["-p and -a name"]);
+}
+
+#[test]
+fn it_shares_events_through_the_service() {
+    let Some(service) = Service::of_kernel("") else { return };
+    skip_unless!(root());
+    let _busy = busy();
+    let socket = service.socket().to_str().unwrap().to_owned();
+    let [mut one, mut two] = [(); 2].map(|()| Lines::of(&["--socket", &socket]));
+    for lines in [&mut one, &mut two] {
+        let line = lines.with_rows();
+        assert_eq!(line["through_service"], Value::from(true), "{line}");
+    }
+    let status = service.status();
+    let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len() as u64;
+    // A clock, and what tells of tasks: one of each on a CPU for both.
+    assert_eq!(status["records"]["kernel_events"].as_u64(), Some(2 * cpus), "{status}");
+}
+
+#[test]
+fn keys_change_what_is_seen() {
+    skip_unless!(kernel() && program("tmux"));
+    let sync_dir = SyncDir::new();
+    let busy = busy();
+    let terminal = Terminal::new(&sync_dir, 110, 24);
+    terminal.write(&format!("clear; '{PMUX}' top -d 0.3 -p {}; echo ended $?", busy.pid()));
+    terminal.press(&["Enter"]);
+    terminal.shows(&[&format!("of process {}", busy.pid()), "Share", "Symbol", "pmux itself takes", "q quit"]);
+    terminal.press(&["s"]);
+    terminal.shows(&["PID  Process", &format!("{}  sh", busy.pid()), "100.00%"]);
+    terminal.press(&["/"]);
+    terminal.write("no such");
+    terminal.shows(&["/no such_", "No line has this text"]);
+    terminal.press(&["Escape"]);
+    terminal.shows(&["100.00%"]);
+    terminal.press(&["Space"]);
+    terminal.shows(&["frozen: Space goes on", "sh"]);
+    terminal.press(&["?"]);
+    terminal.shows(&["Ctrl-C", "quit"]);
+    terminal.press(&["q", "Space", "C-z"]);
+    terminal.leaves(&["q quit"]);
+    terminal.is_a_shell();
+    terminal.write("fg; echo over $?");
+    terminal.press(&["Enter"]);
+    terminal.shows(&["PID  Process", "q quit"]);
+    // What was there last stays when the process is gone.
+    drop(busy);
+    terminal.shows(&["what was watched has ended", "sh"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["over 0"]);
+    terminal.is_a_shell();
+}
