@@ -67,7 +67,7 @@ pub(crate) struct TopOptions {
     #[arg(short = 'U', long, help_heading = "How to show")]
     pub(crate) hide_user_symbols: bool,
 
-    /// Show this many lines without a terminal (default 20; 0 is all of them)
+    /// Show this many lines without a terminal (default 20, with -j all; 0 is all)
     #[arg(short = 'E', long, value_name = "N", help_heading = "How to show")]
     pub(crate) entries: Option<usize>,
 

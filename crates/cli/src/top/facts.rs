@@ -3,7 +3,7 @@
 //! **Invariant:** what pmux takes is what the kernel says of its threads.
 
 use super::live::Interval;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is known beside samples.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub(super) struct Facts {
     /// How many CPUs pmux took in the last interval.
     pub(super) own_cpus: f64,
     pub(super) lost: u64,
+    /// For how long the service was away.
+    pub(super) gap: Duration,
     /// What is to be said beside: the newest.
     pub(super) note: Option<String>,
 }

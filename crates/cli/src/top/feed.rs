@@ -1,17 +1,17 @@
 //! Where samples come from: a recorder that writes into a pipe, and a reader at its other end, in threads of their own.
 //!
 //! What it is: what `pmux record -o - | pmux report` does, without an end. A profile remembers all stacks and names that it met, so it
-//! is begun anew when it has met [`MOST_STACKS`]. Read first: [`Feed::begin`].
+//! is begun anew when it has met [`MOST_STACKS`] or [`MOST_THREADS`]. Read first: [`Feed::begin`].
 //!
-//! **Invariant:** the screen waits for neither of them; rings are emptied four times a second, or when they fill up.
+//! **Invariant:** the screen waits for neither of them; rings are emptied four times in an interval and in a second, or when they fill up.
 
 use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::shared::SharedWhen;
 use crate::options::top::TopOptions;
 use crate::sampling;
-use pmux::profile::{Input, Profile, Sample, Sink, Symbols, read};
-use pmux::record::{Form, Recorder, RecorderInfo};
+use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, read};
+use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{Token, Waiter};
 use pmux::{CpuChoice, Error, Session, SharedChoice, Target};
 use std::fs::File;
@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 const RINGS: Token = Token(0);
 /// How often rings are emptied, where none fills up.
 const FLUSH: Duration = Duration::from_millis(250);
-/// A profile that has met so many stacks is begun anew: some 16 MB.
+/// A profile that has met so many stacks, or so many threads, is begun anew: some 16 MB.
 const MOST_STACKS: usize = 1 << 18;
+const MOST_THREADS: usize = 1 << 16;
 
 /// Samples that come in.
 pub(super) struct Feed {
@@ -54,7 +55,7 @@ impl Feed {
         let events = sampling::events(&typed, &session)?;
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
-        let how = sampling::record_options(&typed, &target_spec)?;
+        let how = RecordOptions { cpus: Keep::Record, ..sampling::record_options(&typed, &target_spec)? };
         let open = |session: &Session| Recorder::open(session, events.clone(), &target, how.clone());
         let must_share = options.shared.shared_when() == Some(SharedWhen::Always);
         let subscribed =
@@ -84,9 +85,11 @@ impl Feed {
         lock(&live).notes.extend(recorder.notes().iter().cloned());
         let pump = Pump {
             recorder,
+            is_on: false,
             live: Arc::clone(&live),
             stop: Arc::clone(&stop),
             awaited: sampling::awaited_target(&target_spec),
+            flush: FLUSH.min(options.delay.0 / 4),
         };
         let run = move || pump.run();
         let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
@@ -103,7 +106,6 @@ impl Drop for Feed {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -117,9 +119,11 @@ fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
 /// What moves records from the rings into the pipe.
 struct Pump {
     recorder: Recorder,
+    is_on: bool,
     live: Arc<Mutex<Live>>,
     stop: Arc<AtomicBool>,
     awaited: Option<Target<'static>>,
+    flush: Duration,
 }
 
 /// Why a pipe was left.
@@ -135,7 +139,8 @@ impl Pump {
     fn run(mut self) {
         let result = loop {
             match self.fill() {
-                Ok(PipeEnd::Reader) => {}
+                Ok(PipeEnd::Reader) if !self.stop.load(Ordering::Relaxed) => {}
+                Ok(PipeEnd::Reader) => break Ok(()),
                 Ok(PipeEnd::Target | PipeEnd::Stopped) => break Ok(()),
                 Err(text) => break Err(text),
             }
@@ -159,17 +164,18 @@ impl Pump {
             read(Input::live(from), &mut sink).map(drop).map_err(|error| error.to_string())
         });
         let reader = reader.map_err(|error| format!("no thread can be started: {error}"))?;
-        let end = self.write_into(File::from(OwnedFd::from(to)));
+        let end = self.write_into(File::from(OwnedFd::from(to)), &|| reader.is_finished());
         let read = reader.join().unwrap_or_else(|_| Err("reading has failed".to_owned()));
         match (end, read) {
-            (Ok(PipeEnd::Reader), Err(why)) => Err(why),
+            (Ok(PipeEnd::Reader | PipeEnd::Target), Err(why)) => Err(why),
             (end, _) => end,
         }
     }
 
-    fn write_into(&mut self, file: File) -> Result<PipeEnd, String> {
+    fn write_into(&mut self, file: File, reader_is_gone: &dyn Fn() -> bool) -> Result<PipeEnd, String> {
         let text = |error: &Error| failure(error).0;
-        let about = RecorderInfo { form: Form::Stream, ..RecorderInfo::default() };
+        // Of who is born meanwhile the next profile is told, too.
+        let about = RecorderInfo { form: Form::Stream, past: Keep::Record, ..RecorderInfo::default() };
         let is_pipe =
             |error: &Error| matches!(error, Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe);
         let mut writer = match self.recorder.begin(file, &about) {
@@ -177,7 +183,10 @@ impl Pump {
             Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
             Err(error) => return Err(text(&error)),
         };
-        self.recorder.enable().map_err(|error| text(&error))?;
+        if !std::mem::replace(&mut self.is_on, true) {
+            self.recorder.enable().map_err(|error| text(&error))?;
+        }
+        lock(&self.live).begin_interval(Instant::now());
         let mut waiter = Waiter::new();
         let mut watched = (u64::MAX, 0);
         loop {
@@ -187,14 +196,19 @@ impl Pump {
                 waiter.forget(RINGS);
                 self.recorder.fds().into_iter().for_each(|fd| waiter.watch(fd, RINGS));
             }
-            waiter.wait(Some(Instant::now() + FLUSH)).map_err(|errno| format!("waiting failed: {errno}"))?;
+            waiter.wait(Some(Instant::now() + self.flush)).map_err(|errno| format!("waiting failed: {errno}"))?;
+            if reader_is_gone() {
+                return Ok(PipeEnd::Reader);
+            }
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(PipeEnd::Stopped);
             }
             self.recorder.look_for_service();
             self.recorder.follow_cpus().map_err(|error| text(&error))?;
-            match self.recorder.drain(&mut writer) {
-                Ok(_) => {}
+            let until = Instant::now();
+            let drained = self.recorder.drain(&mut writer);
+            match drained.and_then(|_| self.recorder.end_round(&mut writer)) {
+                Ok(()) => {}
                 Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
                 Err(error) => return Err(text(&error)),
             }
@@ -202,11 +216,15 @@ impl Pump {
             {
                 let mut live = lock(&self.live);
                 live.lost = lost;
+                live.gap = self.recorder.gap();
+                live.until(until);
                 if live.notes.len() < notes.len() {
                     live.notes = notes.to_vec();
                 }
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
+                // What it did last is in the rings. Whether the reader takes it is all the same then.
+                let _ = self.recorder.drain(&mut writer);
                 return Ok(PipeEnd::Target);
             }
         }
@@ -230,9 +248,11 @@ impl Sink for LiveSink {
         self.functions
             .extend(profile.stacks.walk(sample.stack).map(|frame| symbols.id_of(profile, frame).0.index() as u32));
         lock(&self.live).take(profile, symbols, sample, &self.functions);
-        if profile.stacks.len() > MOST_STACKS || self.stop.load(Ordering::Relaxed) {
-            return ControlFlow::Break(());
-        }
         ControlFlow::Continue(())
+    }
+
+    fn progress(&mut self, profile: &Profile, _progress: Progress) -> ControlFlow<()> {
+        let is_full = profile.stacks.len() > MOST_STACKS || profile.tasks.threads().len() > MOST_THREADS;
+        if is_full || self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

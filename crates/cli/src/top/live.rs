@@ -62,7 +62,9 @@ pub(super) struct Interval {
 
 /// What samples are collected in.
 pub(super) struct Live {
+    /// Up to when the interval before went, and up to when there are all samples now.
     began: Instant,
+    until: Instant,
     interval: Interval,
     places: Arc<Vec<Place>>,
     names: HashMap<Name, Arc<str>>,
@@ -71,6 +73,8 @@ pub(super) struct Live {
     pub(super) notes: Vec<String>,
     /// Records that the rings had no room for, ever.
     pub(super) lost: u64,
+    /// For how long the service was away.
+    pub(super) gap: Duration,
     /// Why there is no more to come.
     pub(super) ended: Option<Result<(), String>>,
 }
@@ -121,6 +125,8 @@ impl Live {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
+            until: Instant::now(),
+            gap: Duration::ZERO,
             interval: Interval::default(),
             places: Arc::default(),
             names: HashMap::new(),
@@ -186,17 +192,31 @@ impl Live {
         });
     }
 
-    /// Ends the interval.
+    /// Samples are taken from now on.
+    pub(super) fn begin_interval(&mut self, now: Instant) {
+        (self.began, self.until) = (now, now);
+    }
+
+    /// Rings were emptied: there are all samples up to then, or will be in a moment.
+    pub(super) fn until(&mut self, then: Instant) {
+        self.until = then;
+    }
+
+    /// Ends the interval. It is as long as samples came for it, whatever the screen's clock says.
     pub(super) fn turn(&mut self) -> Interval {
-        let now = Instant::now();
         let mut ended = std::mem::take(&mut self.interval);
-        ended.took = now - std::mem::replace(&mut self.began, now);
+        ended.took = self.until - std::mem::replace(&mut self.began, self.until);
         ended.places = Arc::clone(&self.places);
         ended
     }
 }
 
 impl Interval {
+    /// Whether it has no sample at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
     fn stack(&self, sample: &LiveSample) -> impl Iterator<Item = &Place> {
         let ids = self.stacks.get(sample.stack.clone()).unwrap_or_default();
         ids.iter().filter_map(|&id| self.places.get(id as usize))

@@ -103,7 +103,7 @@ impl Watch {
     /// Ends an interval.
     fn turn(&mut self) -> live::Interval {
         let mut live = self.feed.live();
-        self.facts.lost = live.lost;
+        (self.facts.lost, self.facts.gap) = (live.lost, live.gap);
         self.facts.note = live.notes.last().cloned();
         let interval = live.turn();
         drop(live);
@@ -142,7 +142,8 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
             std::thread::sleep(at.saturating_duration_since(Instant::now()).min(LOOK));
             ended = watch.has_ended()?;
         }
-        at += delay;
+        // Who was stopped meanwhile, or had no reader, makes up for nothing.
+        at = (at + delay).max(Instant::now() + delay / 2);
         let mut interval = watch.turn();
         interval.prepare(choice);
         let notes = watch.feed.live().notes.clone();
@@ -187,6 +188,8 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
     let mut view = View::new(choice);
     let mut turn_at = Instant::now() + delay.min(FIRST);
     let mut shown = 0;
+    // The last interval that had samples, where the one that is shown has none.
+    let mut last = None;
     loop {
         screen.draw(|frame| draw(frame, &mut view, &watch.facts, theme)).map_err(no_terminal)?;
         let happened = loop {
@@ -207,10 +210,18 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
                 let interval = watch.turn();
                 turn_at = Instant::now() + delay;
                 if watch.has_ended()? {
-                    // What there was last stays to be looked at.
                     watch.facts.note = Some(ENDED.to_owned());
+                    // What there was last stays to be looked at.
+                    let newest = if interval.is_empty() { last.take() } else { Some(interval) };
+                    newest.filter(|_| !view.is_frozen).into_iter().for_each(|interval| drop(view.show(interval)));
                 } else if !view.is_frozen {
-                    view.show(interval);
+                    let is_empty = interval.is_empty();
+                    let before = view.show(interval);
+                    match (is_empty, before.is_empty()) {
+                        (true, false) => last = Some(before),
+                        (true, true) => {}
+                        (false, _) => last = None,
+                    }
                     shown += 1;
                     if options.iterations.is_some_and(|most| shown >= most) {
                         return Ok(());
@@ -220,8 +231,11 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
             Some(Happened::Terminal(event)) => match view.press(&event, &watch.facts) {
                 Asked::Quit => return Ok(()),
                 Asked::Suspend => screen.suspend().map_err(no_terminal)?,
-                Asked::Longer => delay = (delay * 2).min(*LENGTHS.end()),
-                Asked::Shorter => delay = (delay / 2).max(*LENGTHS.start()),
+                Asked::Longer => delay = delay.max((delay * 2).min(*LENGTHS.end())),
+                Asked::Shorter => {
+                    delay = delay.min((delay / 2).max(*LENGTHS.start()));
+                    turn_at = turn_at.min(Instant::now() + delay);
+                }
                 Asked::Nothing => {}
             },
             Some(Happened::Signal(SIGCONT)) => screen.resume().map_err(no_terminal)?,

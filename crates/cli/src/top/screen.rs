@@ -75,10 +75,11 @@ impl View {
         Self { choice, ..Self::default() }
     }
 
-    /// Shows another interval.
-    pub(super) fn show(&mut self, interval: Interval) {
-        self.interval = interval;
+    /// Shows another interval, and returns the one before.
+    pub(super) fn show(&mut self, interval: Interval) -> Interval {
+        let before = std::mem::replace(&mut self.interval, interval);
         self.refresh();
+        before
     }
 
     /// Makes the rows anew. The cursor stays on its row while it is among the first; the row that is open stays open.

@@ -32,6 +32,9 @@ pub(super) fn remark(facts: &Facts, interval: &Interval) -> String {
     if facts.by_service {
         text.push_str(", through the service");
     }
+    if !facts.gap.is_zero() {
+        let _ = write!(text, ", which was away for {:.1} s", facts.gap.as_secs_f64());
+    }
     if facts.lost > 0 {
         let _ = write!(text, ", {} records were lost", facts.lost);
     }
@@ -131,6 +134,7 @@ pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, mos
         "watched_cpus": facts.cpus,
         "own_cpus": facts.own_cpus,
         "through_service": facts.by_service,
+        "service_gap_seconds": facts.gap.as_secs_f64(),
         "lost": facts.lost,
         "left_out": interval.left_out,
         "rows": rows.iter().take(most).map(row).collect::<Vec<_>>(),

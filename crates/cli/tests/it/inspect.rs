@@ -156,7 +156,7 @@ fn manual_pages_can_be_read() {
     let folder = sync_dir.text("man1");
     let written = pmux(["man", &folder]).run().good().text();
     let pages: Vec<&str> = written.lines().collect();
-    assert_eq!(pages.len(), 30, "{written}");
+    assert_eq!(pages.len(), 31, "{written}");
     for page in pages {
         let text = std::fs::read_to_string(page).unwrap();
         assert!(text.contains(".TH"), "{page}");
@@ -180,7 +180,7 @@ fn help_is_there_for_everything() {
     let page = all.split_once("\nOptions:\n").unwrap().0;
     let lines = page.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let commands: Vec<&str> = lines.filter(|name| !name.is_empty()).collect();
-    assert_eq!(commands.len(), 22, "{all}");
+    assert_eq!(commands.len(), 23, "{all}");
     assert_eq!(pmux(["help"]).run().good().text(), all);
     assert_eq!(pmux(["help", "stat"]).run().good().text(), pmux(["stat", "--help"]).run().good().text());
     assert_eq!(pmux(["version"]).run().good().text(), pmux(["--version"]).run().good().text());

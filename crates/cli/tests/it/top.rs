@@ -57,6 +57,15 @@ fn lines_tell_what_a_process_does() {
     let line = Lines::of(&["-p", &pid, "-s", "dso"]).with_rows();
     let dsos: Vec<&str> = line["rows"].as_array().unwrap().iter().filter_map(|row| row["dso"].as_str()).collect();
     assert!(dsos.iter().any(|dso| dso.contains("sh") || dso.contains("libc") || dso.contains("kernel")), "{line}");
+    if program("taskset") {
+        let last = pmux::Session::new().unwrap().online().iter().last().unwrap();
+        let there = start("taskset", ["-c", &last.to_string(), "sh", "-c", "while :; do :; done"]).spawn();
+        let mut lines = Lines::of(&["-p", &there.pid().to_string(), "-s", "cpu"]);
+        // It may have been elsewhere before its exec.
+        let is_there =
+            |line: &Value| line["rows"].as_array().is_some_and(|rows| rows.iter().any(|row| row["cpu"] == last));
+        eventually("its CPU", || lines.next().filter(is_there));
+    }
     let events = Lines::of(&["-p", &pid, "-e", "page-faults", "-c", "1", "-n", "1"]).next().unwrap();
     assert_eq!((&events["event"], &events["busy_cpus"]), (&Value::from("page-faults"), &Value::Null), "no clock");
 }
@@ -76,12 +85,12 @@ fn all_cpus_are_watched_and_shares_add_up() {
 #[test]
 fn it_ends_with_what_is_watched_with_its_reader_and_after_so_many_times() {
     skip_unless!(kernel());
-    let short = start("sleep", ["0.5"]).spawn();
-    let pid = short.pid().to_string();
-    // A child that has ended is there until it was waited for.
-    let waits = std::thread::spawn(move || short.wait());
-    pmux(["top", "--stdio", "-d", "3600", "-p", &pid]).run().good();
-    waits.join().unwrap();
+    let short = busy();
+    let mut lines = Lines::of(&["-p", &short.pid().to_string()]);
+    lines.with_rows();
+    drop(short);
+    while lines.next().is_some() {}
+    assert!(lines.0.wait().unwrap().success());
     let busy = busy();
     let pid = busy.pid().to_string();
     let ran = pmux(["top", "--stdio", "-d", "0.1", "-n", "3", "-p", &pid]).run().good();
@@ -99,7 +108,7 @@ fn it_shares_events_through_the_service() {
     skip_unless!(root());
     let _busy = busy();
     let socket = service.socket().to_str().unwrap().to_owned();
-    let [mut one, mut two] = [(); 2].map(|()| Lines::of(&["--socket", &socket]));
+    let [mut one, mut two] = [(); 2].map(|()| Lines::of(&["--socket", &socket, "-e", "cpu-clock"]));
     for lines in [&mut one, &mut two] {
         let line = lines.with_rows();
         assert_eq!(line["through_service"], Value::from(true), "{line}");

@@ -95,7 +95,7 @@ impl Input {
     }
 
     /// Of a recording in the form of a stream that is still being written: what comes is told as soon as it is in the order of time,
-    /// which is two rounds of the recorder later.
+    /// which is two rounds of the recorder later, or where it ends one ([`crate::record::Recorder::end_round`]).
     #[must_use]
     pub fn live(source: impl Read + Send + 'static) -> Self {
         Self { is_live: true, ..Self::stream(source) }

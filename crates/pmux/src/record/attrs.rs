@@ -106,6 +106,7 @@ fn with_identity(attr: &mut Attr, scope: RecordScope, able: Able) {
 pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: RecordScope, able: Able) -> Attr {
     let mut attr = event.attr;
     with_identity(&mut attr, scope, able);
+    attr.sample.set(SampleFormat::CPU, scope != RecordScope::Tasks || options.cpus == Keep::Record);
     attr.sampling = match (event.sampling, options.rate) {
         (Sampling::None, Rate::Usual | Rate::ButEachHit(_)) if event.is_hit() => Sampling::Period(1),
         (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY),

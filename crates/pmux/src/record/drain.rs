@@ -122,6 +122,17 @@ impl Recorder {
         Ok(all)
     }
 
+    /// Tells who reads the stream while it is written ([`crate::profile::Input::live`]) that nothing older comes any more: what was
+    /// drained is told at once, and not when there is more.
+    ///
+    /// # Errors
+    /// [`Error::Output`].
+    pub fn end_round(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        // A reader waits for the second mark behind a record.
+        let put = (0..2).try_for_each(|_| writer.put(&finished_round()));
+        put.and_then(|()| writer.seal()).map_err(Error::Output)
+    }
+
     /// Writes what waits in the rings now, or as much as is enough.
     fn pass(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<u64, Error> {
         if self.shared.is_some() {
@@ -245,8 +256,6 @@ impl Recorder {
     /// Keeps what waits in the rings, and notes who was born, while there is no file yet.
     pub(super) fn take_early(&mut self, born: &mut HashSet<i32>) {
         let progress = &mut self.progress;
-        // Not all ids are known yet.
-        let mend = Mend::of_sizes(&self.descs);
         for ring in self.rings.each() {
             let note = |peek: &Peek<'_>| {
                 progress.records += 1;
@@ -258,9 +267,7 @@ impl Recorder {
                 }
             };
             if let Ok(mut batch) = ring.batch(note) {
-                let mut raw = Vec::new();
-                batch.copy_to(&mut raw, usize::MAX);
-                mend.put(&raw, &mut self.early);
+                batch.copy_to(&mut self.early, usize::MAX);
             }
         }
     }

@@ -5,6 +5,7 @@
 use super::Absence;
 use super::drain::Packing;
 use super::existing::{Existing, ExistingTasks, empty_id, is_alive};
+use super::mend::Mend;
 use super::past::{Past, TaskRecords};
 use super::rings::Rings;
 use super::{Keep, Recorder};
@@ -59,7 +60,9 @@ impl Recorder {
             Writer::Pipe(PipeWriter::create(file, &self.descs, &early).map_err(Error::Output)?)
         };
         self.packing = (about.compress == Keep::Record).then(Packing::default);
-        let early = std::mem::take(&mut self.early);
+        // These came before all ids were known.
+        let mut early = Vec::new();
+        Mend::new(&self.descs).put(&std::mem::take(&mut self.early), &mut early);
         if let Some(past) = &mut self.past {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
             let TaskRecords { state, records, .. } = past.snapshot();

@@ -31,13 +31,7 @@ impl Mend {
         let mut candidates = descs.iter().filter(|desc| may_have_another_id(&desc.attr));
         let only = candidates.next().filter(|_| candidates.next().is_none()).and_then(|desc| desc.ids.first().copied());
         let ids = only.iter().flat_map(|_| descs.iter().flat_map(|desc| &desc.ids)).copied().collect();
-        Self { only, ids, ..Self::of_sizes(descs) }
-    }
-
-    /// The same, but for ids.
-    pub(super) fn of_sizes(descs: &[EventDesc]) -> Self {
-        let tracking = descs.last().map(|desc| SampleLayout::new(&desc.attr));
-        Self { tracking, only: None, ids: HashSet::new() }
+        Self { tracking: descs.last().map(|desc| SampleLayout::new(&desc.attr)), only, ids }
     }
 
     /// Whether a record in a ring is to be mended. `room` is overwritten.

@@ -59,6 +59,8 @@ pub struct RecordOptions {
     pub call_chain: CallChain,
     /// Addresses of data with each sample, and mappings of data.
     pub addresses: Keep,
+    /// The CPU of each sample, also where tasks are recorded.
+    pub cpus: Keep,
     /// Each exiting task's own counts.
     pub exit_counts: Keep,
     /// Context switches.
