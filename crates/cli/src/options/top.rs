@@ -31,7 +31,7 @@ pub(crate) struct TopOptions {
     #[arg(long, value_name = "HOW", value_parser = call_graph, help_heading = "What to watch")]
     pub(crate) call_graph: Option<CallGraph>,
 
-    /// Watch these processes and their children
+    /// Watch these processes, and the children that they start from now on
     #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to watch")]
     pub(crate) pid: Vec<i32>,
 

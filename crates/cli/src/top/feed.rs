@@ -8,8 +8,9 @@
 use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::shared::SharedWhen;
+use crate::options::target::TargetSpec;
 use crate::options::top::TopOptions;
-use crate::sampling;
+use crate::sampling::{self, EventEndWatch};
 use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, read};
 use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{Token, Waiter};
@@ -24,6 +25,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const RINGS: Token = Token(0);
+const ENDS: Token = Token(1);
 /// How often rings are emptied, where none fills up.
 const FLUSH: Duration = Duration::from_millis(250);
 /// A profile that has met so many stacks, or so many threads, is begun anew: some 16 MB.
@@ -89,6 +91,7 @@ impl Feed {
             live: Arc::clone(&live),
             stop: Arc::clone(&stop),
             awaited: sampling::awaited_target(&target_spec),
+            ends: (session, target_spec),
             flush: FLUSH.min(options.delay.0 / 4),
         };
         let run = move || pump.run();
@@ -123,6 +126,8 @@ struct Pump {
     live: Arc<Mutex<Live>>,
     stop: Arc<AtomicBool>,
     awaited: Option<Target<'static>>,
+    /// For what tells that an exec has ended events.
+    ends: (Session, TargetSpec),
     flush: Duration,
 }
 
@@ -157,6 +162,7 @@ impl Pump {
             live: Arc::clone(&self.live),
             stop: Arc::clone(&self.stop),
             symbols: None,
+            events: self.recorder.events().len(),
             functions: Vec::new(),
         };
         let reader = thread::Builder::new().name("reader".to_owned()).spawn(move || {
@@ -188,6 +194,7 @@ impl Pump {
         }
         lock(&self.live).begin_interval(Instant::now());
         let mut waiter = Waiter::new();
+        let mut ends = EventEndWatch::watch(&self.ends.0, &self.ends.1, None, (&mut waiter, ENDS));
         let mut watched = (u64::MAX, 0);
         loop {
             let now = (self.recorder.lives(), self.recorder.fds().len());
@@ -196,7 +203,8 @@ impl Pump {
                 waiter.forget(RINGS);
                 self.recorder.fds().into_iter().for_each(|fd| waiter.watch(fd, RINGS));
             }
-            waiter.wait(Some(Instant::now() + self.flush)).map_err(|errno| format!("waiting failed: {errno}"))?;
+            let wakes = waiter.wait(Some(Instant::now() + self.flush));
+            ends.take(&wakes.map_err(|errno| format!("waiting failed: {errno}"))?, &mut waiter);
             if reader_is_gone() {
                 return Ok(PipeEnd::Reader);
             }
@@ -218,9 +226,7 @@ impl Pump {
                 live.lost = lost;
                 live.gap = self.recorder.gap();
                 live.until(until);
-                if live.notes.len() < notes.len() {
-                    live.notes = notes.to_vec();
-                }
+                live.notes = notes.iter().cloned().chain(ends.message()).collect();
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
                 // What it did last is in the rings. Whether the reader takes it is all the same then.
@@ -236,6 +242,8 @@ struct LiveSink {
     live: Arc<Mutex<Live>>,
     stop: Arc<AtomicBool>,
     symbols: Option<Symbols>,
+    /// How many there are at the beginning, the one that tells of tasks included.
+    events: usize,
     /// Kept for its memory.
     functions: Vec<u32>,
 }
@@ -247,6 +255,14 @@ impl Sink for LiveSink {
         // Reading a table of symbols takes time: the screen can be drawn meanwhile.
         self.functions
             .extend(profile.stacks.walk(sample.stack).map(|frame| symbols.id_of(profile, frame).0.index() as u32));
+        // Ids that came later (of a CPU, or of the service after its restart) come in a stream with the event once more.
+        let event = match profile.events.get(sample.event) {
+            Some(later) if sample.event >= self.events => {
+                profile.events.iter().position(|event| event.attr == later.attr).unwrap_or(sample.event)
+            }
+            _ => sample.event,
+        };
+        let sample = &Sample { event, ..*sample };
         lock(&self.live).take(profile, symbols, sample, &self.functions);
         ControlFlow::Continue(())
     }

@@ -54,6 +54,9 @@ fn lines_tell_what_a_process_does() {
         assert_eq!((&row["comm"], &row["share"]), (&Value::from("sh"), &Value::from(1.0)), "{line}");
         assert!(row["cpus"].as_f64().is_none_or(|cpus| cpus > 0.0) && line["watched_cpus"].is_null(), "{line}");
     }
+    // A process that only starts others.
+    let starts = start("sh", ["-c", "while :; do /bin/true; done"]).spawn();
+    Lines::of(&["-p", &starts.pid().to_string(), "-F", "999"]).with_rows();
     let line = Lines::of(&["-p", &pid, "-s", "dso"]).with_rows();
     let dsos: Vec<&str> = line["rows"].as_array().unwrap().iter().filter_map(|row| row["dso"].as_str()).collect();
     assert!(dsos.iter().any(|dso| dso.contains("sh") || dso.contains("libc") || dso.contains("kernel")), "{line}");
@@ -104,7 +107,7 @@ fn it_ends_with_what_is_watched_with_its_reader_and_after_so_many_times() {
 
 #[test]
 fn it_shares_events_through_the_service() {
-    let Some(service) = Service::of_kernel("") else { return };
+    let Some(mut service) = Service::of_kernel("") else { return };
     skip_unless!(root());
     let _busy = busy();
     let socket = service.socket().to_str().unwrap().to_owned();
@@ -117,6 +120,14 @@ fn it_shares_events_through_the_service() {
     let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len() as u64;
     // A clock, and what tells of tasks: one of each on a CPU for both.
     assert_eq!(status["records"]["kernel_events"].as_u64(), Some(2 * cpus), "{status}");
+    // And goes on when it has begun anew: the events have other numbers then.
+    drop(two);
+    service.kill();
+    service.start_again();
+    eventually("the gap", || one.next().filter(|line| line["service_gap_seconds"].as_f64() > Some(0.0)));
+    // What came before it may still have been on its way.
+    (0..5).for_each(|_| drop(one.next()));
+    one.with_rows();
 }
 
 #[test]
