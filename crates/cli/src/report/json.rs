@@ -6,13 +6,14 @@
 //! | `events` | each with `name`, `samples`, `period` (the sum) and `rows` |
 //! | `rows` | `comm`, `dso`, `symbol`, `cpu`, `thread`, `cgroup` as far as rows are told apart by them; `self` and `children`, each with `period`, `samples`, `percent`; with `-g` the `calls` |
 //! | `lost` | what is missing, in numbers |
+//! | `broken_chains` | call chains that frame pointers do not find: `samples`, `of` how many, and by `modules` (`dso`, `samples`) |
 //! | `snapshots` | what the flight recorder tells of each: `file`, `snapshot` (its number), `causes` and `marks` (`at_ns`, `what`), `first_ns`, `last_ns`, `lost` (`count`, `what`) |
 //! | `notes` | what has to be said, in sentences |
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
 use super::rows::rows;
-use super::{View, percent, table};
+use super::{View, missing, percent, table};
 use crate::input::manifest::Manifest;
 use pmux::profile::{Call, Inlining, Losses, Row, SortKey, Spot, Trees, Weight};
 use serde_json::{Value as Json, json};
@@ -30,6 +31,7 @@ pub(super) fn print(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         "command_line": about.command_line,
         "events": events,
         "lost": losses(&view.profile.losses),
+        "broken_chains": missing::broken_chains_json(view.profile, view.symbols, view.tally),
         "snapshots": view.manifests.iter().map(Manifest::json).collect::<Vec<_>>(),
         "notes": notes,
     });

@@ -2,7 +2,9 @@
 //!
 //! **Invariant:** nothing that is missing is left unsaid; many files of one kind are said once.
 
-use pmux::profile::Profile;
+use crate::stderr::visible;
+use pmux::profile::{BrokenChains, Profile, Symbols, Tally};
+use serde_json::{Value, json};
 
 /// So many of one kind are named.
 const NAMED: usize = 3;
@@ -10,6 +12,37 @@ const NAMED: usize = 3;
 /// What is said of call chains that were cut.
 pub(crate) const CUT_CHAINS: &str = "samples have deeper call chains than are read: their outermost frames are left out \
      (--max-stack N reads N frames, 0 all; 127 is usual)";
+
+/// So many of a hundred call chains may break off without a word: of those that a function begins with, no frame is there yet.
+const FEW_PERCENT: u64 = 5;
+
+/// What is said of call chains that break off, if many do.
+pub(crate) fn broken_chains(profile: &Profile, symbols: &Symbols, tally: &Tally) -> Option<String> {
+    let BrokenChains { broken, chains, modules } = BrokenChains::of(profile, symbols, tally);
+    if broken * 100 <= chains * FEW_PERCENT {
+        return None;
+    }
+    let name = |module| visible(profile.names.get(profile.modules.get(module).short));
+    let mut places: Vec<String> =
+        modules.iter().take(NAMED).map(|&(module, samples)| format!("{} ({samples})", name(module))).collect();
+    if modules.len() > NAMED {
+        places.push(format!("{} others", modules.len() - NAMED));
+    }
+    Some(format!(
+        "{broken} of {chains} call chains break off in {}, where frame pointers do not lead to the callers: these are unknown, or made \
+         up. What helps: `record --call-graph dwarf`, or building with -fno-omit-frame-pointer",
+        places.join(", ")
+    ))
+}
+
+/// The same for programs.
+pub(crate) fn broken_chains_json(profile: &Profile, symbols: &Symbols, tally: &Tally) -> Value {
+    let BrokenChains { broken, chains, modules } = BrokenChains::of(profile, symbols, tally);
+    let path = |module| profile.names.get(profile.modules.get(module).path);
+    let modules: Vec<Value> =
+        modules.iter().map(|&(module, samples)| json!({ "dso": path(module), "samples": samples })).collect();
+    json!({ "samples": broken, "of": chains, "modules": modules })
+}
 
 /// The sentences; `symbols` are those about functions without names.
 pub(crate) fn notes(profile: &Profile, symbols: &[String]) -> Vec<String> {

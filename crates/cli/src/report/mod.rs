@@ -246,7 +246,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     if !options.branch_stack && profile.events.iter().any(EventInfo::has_branches) {
         write_stderr("pmux: the samples have the last branches that were taken: `-b` adds these up");
     }
-    for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())) {
+    let broken = missing::broken_chains(&profile, &symbols, &tally).filter(|_| !options.branch_stack);
+    for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())).chain(broken) {
         write_stderr(&format!("pmux: {note}"));
     }
     // What was found out is kept on disk now. The rest ends with the process: to give memory back piece by piece takes as long as to

@@ -28,7 +28,7 @@ const RINGS: Token = Token(0);
 const ENDS: Token = Token(1);
 /// How often rings are emptied, where none fills up.
 const FLUSH: Duration = Duration::from_millis(250);
-/// A profile that has met so many stacks, or so many threads, is begun anew: some 16 MB.
+/// A profile that has met so many stacks, or so many threads that came later, is begun anew: some 16 MB.
 const MOST_STACKS: usize = 1 << 18;
 const MOST_THREADS: usize = 1 << 16;
 
@@ -85,13 +85,14 @@ impl Feed {
         };
         let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
         lock(&live).notes.extend(recorder.notes().iter().cloned());
+        let ends = (recorder.session().clone(), target_spec.clone());
         let pump = Pump {
             recorder,
             is_on: false,
             live: Arc::clone(&live),
             stop: Arc::clone(&stop),
             awaited: sampling::awaited_target(&target_spec),
-            ends: (session, target_spec),
+            ends,
             flush: FLUSH.min(options.delay.0 / 4),
         };
         let run = move || pump.run();
@@ -163,6 +164,7 @@ impl Pump {
             stop: Arc::clone(&self.stop),
             symbols: None,
             events: self.recorder.events().len(),
+            threads: None,
             functions: Vec::new(),
         };
         let reader = thread::Builder::new().name("reader".to_owned()).spawn(move || {
@@ -244,6 +246,8 @@ struct LiveSink {
     symbols: Option<Symbols>,
     /// How many there are at the beginning, the one that tells of tasks included.
     events: usize,
+    /// How many threads there were when the first sample came.
+    threads: Option<usize>,
     /// Kept for its memory.
     functions: Vec<u32>,
 }
@@ -251,6 +255,7 @@ struct LiveSink {
 impl Sink for LiveSink {
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let symbols = self.symbols.get_or_insert_with(|| Symbols::new(profile));
+        self.threads.get_or_insert(profile.tasks.threads().len());
         self.functions.clear();
         // Reading a table of symbols takes time: the screen can be drawn meanwhile.
         self.functions
@@ -268,7 +273,9 @@ impl Sink for LiveSink {
     }
 
     fn progress(&mut self, profile: &Profile, _progress: Progress) -> ControlFlow<()> {
-        let is_full = profile.stacks.len() > MOST_STACKS || profile.tasks.threads().len() > MOST_THREADS;
+        // What is told of before the first sample is told to the next profile, too.
+        let has_many = self.threads.is_some_and(|before| profile.tasks.threads().len() > before + MOST_THREADS);
+        let is_full = profile.stacks.len() > MOST_STACKS || has_many;
         if is_full || self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

@@ -378,3 +378,49 @@ fn what_a_signal_handler_returns_to_has_its_name() {
     let lines = read("script", &file, &["-F", "ip,sym,symoff"]).text();
     assert!(lines.contains(" handle+") && lines.contains(" back_to_work+0x0"), "{lines}");
 }
+
+const ALONE: &str = r#"
+static char pages[400 << 12];
+/* Anything may be in rbp of code without frame pointers: here a number that is no address. */
+__attribute__((noinline)) void touch(void) {
+    __asm__ volatile("mov $7, %%ebp" ::: "rbp");
+    for (int page = 0; page < 400; page++)
+        ((volatile char *)pages)[page << 12] = 1;
+}
+int main(void) { touch(); return 0; }
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn call_chains_that_break_off_are_said() {
+    skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
+    let sync_dir = SyncDir::new();
+    let source = sync_dir.path("it.c");
+    std::fs::write(&source, ALONE).unwrap();
+    let recorded = |name: &str, options: &[&str], how: &str| {
+        let (made, file) = (sync_dir.path(name), sync_dir.path(&format!("{name}.data")));
+        start("cc", options).args(["-O1", "-o"]).args([&made, &source]).run().good();
+        let words = ["record", "-q", "-e", "page-faults:u", "-c", "1", "--call-graph", how, "-o"];
+        pmux(words).args([&file]).args(["--"]).args([&made]).run().good();
+        file
+    };
+    let file = recorded("without", &["-fomit-frame-pointer"], "fp");
+    let said = read("report", &file, &["--stdio"]).err;
+    let line = said.lines().find(|line| line.contains("call chains break off in")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("without (") && line.contains("--call-graph dwarf"), "{line}");
+    let told: serde_json::Value = serde_json::from_str(&read("report", &file, &["-j"]).text()).unwrap();
+    let broken = &told["broken_chains"];
+    // The first page has other variables as well, and the last one may be shared.
+    let most = &broken["modules"][0];
+    assert!(most["dso"].as_str().is_some_and(|dso| dso.ends_with("/without")), "{broken}");
+    assert!(most["samples"].as_u64() >= Some(390) && broken["of"].as_u64() >= broken["samples"].as_u64(), "{broken}");
+    // The chains of the stack itself do not depend on that register.
+    let file = recorded("unwound", &["-fomit-frame-pointer"], "dwarf");
+    let said = read("report", &file, &["--stdio"]).err;
+    assert!(!said.contains("break off"), "{said}");
+    // Where there are frame pointers, main has called it.
+    std::fs::write(&source, ALONE.replace("__asm__ volatile(\"mov $7, %%ebp\" ::: \"rbp\");", "")).unwrap();
+    let file = recorded("with", &["-fno-omit-frame-pointer"], "fp");
+    let said = read("report", &file, &["--stdio"]).err;
+    assert!(!said.contains("with ("), "{said}");
+}

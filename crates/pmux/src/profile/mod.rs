@@ -24,6 +24,7 @@
 //! **Invariant:** memory grows with what is different (stacks, programs, tasks), and not with the length of a recording. The bytes may be
 //! anything: what can't be understood is counted in [`Losses`], and the rest is read.
 
+mod broken;
 mod build_ids;
 mod choose;
 mod convert;
@@ -51,6 +52,7 @@ mod wall;
 mod whole;
 
 pub use crate::symbol::{CodeRange, ResolvedFrame as CodeFrame, Sources};
+pub use broken::BrokenChains;
 pub use choose::{Chosen, SampleFilter};
 pub use convert::read;
 pub use error::ProfileError;

@@ -127,6 +127,12 @@ impl Tally {
         part
     }
 
+    /// Whether it tells stacks apart, and not only where samples were met.
+    #[must_use]
+    pub fn has_stacks(&self) -> bool {
+        self.wants() != Detail::Innermost
+    }
+
     /// What it tells apart.
     pub(super) const fn apart(&self) -> Apart {
         self.apart

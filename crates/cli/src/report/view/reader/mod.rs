@@ -183,7 +183,8 @@ impl Reader {
         symbols.resolve_all(profile);
         if cause == AnswerCause::Samples {
             let notes = missing::notes(profile, symbols.notes());
-            let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).collect();
+            let broken = missing::broken_chains(profile, symbols, &self.tally);
+            let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).chain(broken).collect();
             let mut overview = table_data::overview(profile, &self.tally, &remarks);
             overview.about.splice(0..0, self.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
             self.send(ReaderMessage::Overview(overview))?;

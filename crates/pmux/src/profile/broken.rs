@@ -1,0 +1,87 @@
+//! Call chains that break off, which frame pointers do not find where programs are built without them.
+//!
+//! What it is: [`BrokenChains::of`] looks at each stack of a [`Tally`] once. Read first: [`BrokenChains`].
+//!
+//! **Invariant:** what may be right is not called broken.
+
+use super::{FrameId, ModuleId, Profile, Symbols, Tally};
+use pmux_abi::attr::SampleFormat;
+use std::collections::HashMap;
+
+/// What begins a thread or a program, so that nothing has called it.
+const BEGINNINGS: [&str; 9] =
+    ["_start", "_dl_start", "_dl_start_user", "clone", "clone3", "__clone", "__clone3", "start_thread", "thread_start"];
+
+/// How many call chains break off in user mode, and where.
+///
+/// A chain is broken where a return address lies in no program, library or code that a process has made: without frame pointers,
+/// anything may stand where they would. So is one of a single function that begins neither a thread nor a program. Others may end too
+/// early without being seen to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BrokenChains {
+    /// Samples with a broken chain.
+    pub broken: u64,
+    /// Samples with a chain in user mode, found by frame pointers.
+    pub chains: u64,
+    /// The programs and libraries whose functions have no caller then, with their samples, most first.
+    pub modules: Vec<(ModuleId, u64)>,
+}
+
+impl BrokenChains {
+    /// Of what was added up, by its stacks: a tally of innermost functions has none. Names of functions are those that were looked up
+    /// before.
+    #[must_use]
+    pub fn of(profile: &Profile, symbols: &Symbols, tally: &Tally) -> Self {
+        let mut found = Self::default();
+        if !tally.has_stacks() {
+            return found;
+        }
+        let by_frame_pointers: Vec<bool> = profile
+            .events
+            .iter()
+            .map(|event| event.has_call_chains() && !event.attr.sample.contains(SampleFormat::STACK_USER))
+            .collect();
+        let mut modules: HashMap<ModuleId, u64> = HashMap::new();
+        for (key, weight) in tally.rows() {
+            if !by_frame_pointers.get(key.event as usize).is_some_and(|is| *is) {
+                continue;
+            }
+            let mut frames = profile.stacks.walk(key.stack).filter(|&frame| is_user(profile, frame)).peekable();
+            let Some(innermost) = frames.next() else { continue };
+            found.chains += weight.samples;
+            let module_of = |frame: FrameId| profile.stacks.frame(frame).module;
+            let is_alone = frames.peek().is_none();
+            let mut callee = innermost;
+            let broken_at = if is_alone {
+                (!begins(symbols, innermost)).then_some(innermost)
+            } else {
+                frames.find_map(|frame| {
+                    let callee = std::mem::replace(&mut callee, frame);
+                    (module_of(frame) == ModuleId::UNKNOWN).then_some(callee)
+                })
+            };
+            // Code of which nothing is known says nothing of its callers either.
+            if let Some(module) = broken_at.map(module_of).filter(|&module| module != ModuleId::UNKNOWN) {
+                found.broken += weight.samples;
+                *modules.entry(module).or_default() += weight.samples;
+            }
+        }
+        found.modules = modules.into_iter().collect();
+        found.modules.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.index().cmp(&b.0.index())));
+        found
+    }
+}
+
+fn is_user(profile: &Profile, frame: FrameId) -> bool {
+    let module = profile.stacks.frame(frame).module;
+    !matches!(module, ModuleId::UNKNOWN_KERNEL | ModuleId::GUEST) && {
+        use super::ModuleKind as Kind;
+        let kind = profile.modules.get(module).kind;
+        !matches!(kind, Kind::Kernel | Kind::KernelModule | Kind::KernelSymbol | Kind::Wait)
+    }
+}
+
+fn begins(symbols: &Symbols, frame: FrameId) -> bool {
+    let id = symbols.known_id_of(frame);
+    id.is_some_and(|id| BEGINNINGS.contains(&&*symbols.function(id).name))
+}
