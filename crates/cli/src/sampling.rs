@@ -4,12 +4,13 @@
 
 use crate::failure::{Failure, failed};
 use crate::options::sampling::{Frequency, Sampling};
+use crate::options::shared::SharedWhen;
 use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
-use pmux::record::{Keep, Rate, RecordOptions};
+use pmux::record::{Keep, Rate, RecordOptions, Recorder};
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, EventEnds, EventList, Inherit, Session, Start, Target};
+use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, SharedChoice, Start, Target};
 
 /// The events; none where none were typed.
 pub(crate) fn events(typed: &Sampling, session: &Session) -> Result<EventList, Failure> {
@@ -38,6 +39,31 @@ pub(crate) fn target<'c>(
         (TargetSpec::Command, Some(command)) => Target::Command(command),
         (TargetSpec::Command, None) => return Err(failed("no command to record")),
     })
+}
+
+/// Opens the events, through the service or here; whether it is through the service.
+///
+/// # Errors
+/// Those of the library.
+pub(crate) fn open_recorder(
+    session: &Session,
+    shared: SharedWhen,
+    events: EventList,
+    target: &Target<'_>,
+    how: RecordOptions,
+) -> Result<(Recorder, bool), Error> {
+    match shared {
+        SharedWhen::Never => Ok((Recorder::open(session, events, target, how)?, false)),
+        SharedWhen::Always => Ok((Recorder::subscribe(session, events, target, how)?, true)),
+        SharedWhen::Auto => match Recorder::subscribe(session, events.clone(), target, how.clone()) {
+            Ok(recorder) => Ok((recorder, true)),
+            // What is not shared is no news: it was not demanded.
+            Err(_) => {
+                let own = Session::with_shared(SharedChoice::Never)?;
+                Ok((Recorder::open(&own, events, target, how)?, false))
+            }
+        },
+    }
 }
 
 /// At least a part of the target has to be there.

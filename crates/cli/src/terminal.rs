@@ -38,6 +38,12 @@ impl TerminalDevice {
         }
     }
 
+    /// Where a view is shown by itself: on a terminal that can do more than print; `None` where text is wanted, or nothing else fits.
+    pub(crate) fn unless_text(wants_text: bool) -> Option<Self> {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb");
+        if wants_text || is_dumb || !io::stdout().is_terminal() { None } else { Self::find() }
+    }
+
     fn open(self) -> io::Result<Box<dyn Write>> {
         Ok(match self {
             Self::StandardOutput => Box::new(io::stdout()),

@@ -2,8 +2,10 @@
 //!
 //! **Invariant:** what has no colour is still told apart: by a character, by bold letters, or in reverse.
 
-use crate::style::Color as Colours;
+use crate::style::{Color as Colours, ColorChoice, Destination, Grouping};
+use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
 
 /// Shares from here on are hot, or warm.
 const HOT: f64 = 5.0;
@@ -16,6 +18,13 @@ pub(crate) struct Theme {
 }
 
 impl Theme {
+    /// That of a view on a terminal.
+    pub(crate) fn on_terminal(choice: ColorChoice) -> Self {
+        let no_color = std::env::var_os("NO_COLOR");
+        let place = Destination::Terminal(None);
+        Self { colours: crate::style::Style::resolve(choice, place, no_color.as_deref(), Grouping::None).color }
+    }
+
     fn coloured(self, colour: Color) -> Style {
         if self.colours == Colours::On { Style::new().fg(colour) } else { Style::new() }
     }
@@ -70,5 +79,19 @@ impl Theme {
             _ if percent == 0.0 => Self::faint(),
             _ => Style::new(),
         }
+    }
+}
+
+/// Writes a line on the left, and as far as there is room another one on the right.
+pub(crate) fn left_and_right(buffer: &mut Buffer, width: u16, y: u16, left: Vec<Span<'_>>, right: Vec<Span<'_>>) {
+    let (left, right) = (Line::from(left), Line::from(right));
+    let room = usize::from(width).saturating_sub(right.width());
+    let room = if right.width() == 0 || room < usize::from(width) / 4 { usize::from(width) } else { room };
+    buffer.set_line(0, y, &left, room as u16);
+    if room < usize::from(width) {
+        if left.width() > room {
+            buffer.set_string(room as u16 - 1, y, "…", Theme::faint());
+        }
+        buffer.set_line(room as u16, y, &right, width - room as u16);
     }
 }

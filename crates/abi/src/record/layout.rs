@@ -91,8 +91,11 @@ const fn bytes_of(format: SampleFormat, fields: &[SampleFormat]) -> u8 {
 }
 
 impl SampleLayout {
-    /// The kinds of records that can be longer than what is written of them: see [`SampleLayout::own_size`].
-    pub const MAY_HAVE_EXCESS: [RecordKind; 3] = [RecordKind::KSYMBOL, RecordKind::BPF_EVENT, RecordKind::TEXT_POKE];
+    /// Returns true for records that can be longer than what is written of them: see [`SampleLayout::own_size`].
+    #[must_use]
+    pub const fn may_have_excess(kind: RecordKind) -> bool {
+        matches!(kind, RecordKind::KSYMBOL | RecordKind::BPF_EVENT | RecordKind::TEXT_POKE)
+    }
 
     /// Computes the layout of an attribute; bits without a name are ignored.
     #[must_use]

@@ -17,7 +17,7 @@ use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
 use pmux::record::{CallChain, Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
+use pmux::{Command, CommandOutput, Error, EventList, Running, Session, Start, Target};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -158,26 +158,13 @@ impl<'a> RecordRun<'a> {
 
     /// Opens the events, through the service or here.
     fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
-        let not_opened = |error: Error| self.not_opened(&error);
-        match self.options.shared.shared_when() {
-            None | Some(SharedWhen::Never) => Recorder::open(self.session, events, target, how).map_err(not_opened),
-            Some(SharedWhen::Always) => {
-                let recorder = Recorder::subscribe(self.session, events, target, how).map_err(not_opened)?;
-                self.names_service();
-                Ok(recorder)
-            }
-            Some(SharedWhen::Auto) => match Recorder::subscribe(self.session, events.clone(), target, how.clone()) {
-                Ok(recorder) => {
-                    self.names_service();
-                    Ok(recorder)
-                }
-                // What is not shared is no news: it was not demanded.
-                Err(_) => {
-                    let own = Session::with_shared(SharedChoice::Never).map_err(|error| failure(&error))?;
-                    Recorder::open(&own, events, target, how).map_err(not_opened)
-                }
-            },
+        let shared = self.options.shared.shared_when().unwrap_or(SharedWhen::Never);
+        let opened = sampling::open_recorder(self.session, shared, events, target, how);
+        let (recorder, by_service) = opened.map_err(|error| self.not_opened(&error))?;
+        if by_service {
+            self.names_service();
         }
+        Ok(recorder)
     }
 
     /// Says what differs from what was asked, each thing once.

@@ -15,12 +15,12 @@
 use super::rows::rows;
 use super::{View, missing, percent, table};
 use crate::input::manifest::Manifest;
-use pmux::profile::{Call, Inlining, Losses, Row, SortKey, Spot, Trees, Weight};
+use pmux::profile::{BrokenChains, Call, Inlining, Losses, Row, SortKey, Spot, Trees, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
 /// Prints the object.
-pub(super) fn print(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print(view: &View<'_>, broken: &BrokenChains, out: &mut dyn Write) -> io::Result<()> {
     let about = &view.profile.about;
     let events: Vec<Json> = view.events().map(|event| event_of(view, event)).collect();
     let notes: Vec<&String> = view.profile.notes.iter().chain(view.symbols.notes()).collect();
@@ -31,7 +31,7 @@ pub(super) fn print(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         "command_line": about.command_line,
         "events": events,
         "lost": losses(&view.profile.losses),
-        "broken_chains": missing::broken_chains_json(view.profile, view.symbols, view.tally),
+        "broken_chains": missing::broken_chains_json(view.profile, broken),
         "snapshots": view.manifests.iter().map(Manifest::json).collect::<Vec<_>>(),
         "notes": notes,
     });

@@ -3,7 +3,7 @@
 //! **Invariant:** nothing that is missing is left unsaid; many files of one kind are said once.
 
 use crate::stderr::visible;
-use pmux::profile::{BrokenChains, Profile, Symbols, Tally};
+use pmux::profile::{BrokenChains, Profile};
 use serde_json::{Value, json};
 
 /// So many of one kind are named.
@@ -17,8 +17,8 @@ pub(crate) const CUT_CHAINS: &str = "samples have deeper call chains than are re
 const FEW_PERCENT: u64 = 5;
 
 /// What is said of call chains that break off, if many do.
-pub(crate) fn broken_chains(profile: &Profile, symbols: &Symbols, tally: &Tally) -> Option<String> {
-    let BrokenChains { broken, chains, modules } = BrokenChains::of(profile, symbols, tally);
+pub(crate) fn broken_chains(profile: &Profile, found: &BrokenChains) -> Option<String> {
+    let BrokenChains { broken, chains, modules } = found;
     if broken * 100 <= chains * FEW_PERCENT {
         return None;
     }
@@ -36,8 +36,8 @@ pub(crate) fn broken_chains(profile: &Profile, symbols: &Symbols, tally: &Tally)
 }
 
 /// The same for programs.
-pub(crate) fn broken_chains_json(profile: &Profile, symbols: &Symbols, tally: &Tally) -> Value {
-    let BrokenChains { broken, chains, modules } = BrokenChains::of(profile, symbols, tally);
+pub(crate) fn broken_chains_json(profile: &Profile, found: &BrokenChains) -> Value {
+    let BrokenChains { broken, chains, modules } = found;
     let path = |module| profile.names.get(profile.modules.get(module).path);
     let modules: Vec<Value> =
         modules.iter().map(|&(module, samples)| json!({ "dso": path(module), "samples": samples })).collect();

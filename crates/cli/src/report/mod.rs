@@ -19,7 +19,7 @@ use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, Percen
 use crate::picture;
 use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
+use pmux::profile::{self, BrokenChains, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
 
 /// Calls that weigh at least so much are shown, if nothing else is asked for.
@@ -242,11 +242,12 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         least_percent,
         manifests: &manifests,
     };
-    let printed = print(&view, options);
+    let broken = BrokenChains::of(&profile, &symbols, &tally);
+    let printed = print(&view, &broken, options);
     if !options.branch_stack && profile.events.iter().any(EventInfo::has_branches) {
         write_stderr("pmux: the samples have the last branches that were taken: `-b` adds these up");
     }
-    let broken = missing::broken_chains(&profile, &symbols, &tally).filter(|_| !options.branch_stack);
+    let broken = missing::broken_chains(&profile, &broken).filter(|_| !options.branch_stack);
     for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())).chain(broken) {
         write_stderr(&format!("pmux: {note}"));
     }
@@ -271,7 +272,7 @@ fn wanted_in<S>(profile: &Profile, chosen: &Chosen<S>, tally: &Tally) -> Result<
     picture::begin(profile, chosen.wanted(), chosen.first_ns, any).map(drop)
 }
 
-fn print(view: &View<'_>, options: &ReportOptions) -> io::Result<()> {
+fn print(view: &View<'_>, broken: &BrokenChains, options: &ReportOptions) -> io::Result<()> {
     let stdout = io::stdout();
     let destination = if stdout.is_terminal() {
         Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
@@ -282,7 +283,7 @@ fn print(view: &View<'_>, options: &ReportOptions) -> io::Result<()> {
     let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::None);
     let mut out = io::BufWriter::with_capacity(1 << 16, stdout.lock());
     if options.json {
-        json::print(view, &mut out)?;
+        json::print(view, broken, &mut out)?;
     } else {
         table::print(view, style, options.header_only, &mut out)?;
     }

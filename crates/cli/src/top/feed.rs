@@ -58,19 +58,8 @@ impl Feed {
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
         let how = RecordOptions { cpus: Keep::Record, ..sampling::record_options(&typed, &target_spec)? };
-        let open = |session: &Session| Recorder::open(session, events.clone(), &target, how.clone());
-        let must_share = options.shared.shared_when() == Some(SharedWhen::Always);
-        let subscribed =
-            session.shared_through().map(|_| Recorder::subscribe(&session, events.clone(), &target, how.clone()));
-        let opened = match subscribed {
-            Some(Ok(recorder)) => Ok((recorder, true)),
-            Some(Err(error)) if must_share => Err(error),
-            // What is not shared is no news: it was not demanded.
-            Some(Err(_)) => {
-                Session::with_shared(SharedChoice::Never).and_then(|own| open(&own)).map(|own| (own, false))
-            }
-            None => open(&session).map(|own| (own, false)),
-        };
+        let shared = options.shared.shared_when().unwrap_or(SharedWhen::Auto);
+        let opened = sampling::open_recorder(&session, shared, events, &target, how);
         let (recorder, by_service) = opened.map_err(|error| failure(&error))?;
         let is_clock = |name: &str| matches!(name.split(':').next(), Some("cpu-clock" | "task-clock"));
         let names = recorder.events().iter().map(|desc| desc.name.clone());
@@ -222,13 +211,12 @@ impl Pump {
                 Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
                 Err(error) => return Err(text(&error)),
             }
-            let (lost, notes) = (self.recorder.progress().lost, self.recorder.notes());
             {
                 let mut live = lock(&self.live);
-                live.lost = lost;
+                live.lost = self.recorder.progress().lost;
                 live.gap = self.recorder.gap();
                 live.until(until);
-                live.notes = notes.iter().cloned().chain(ends.message()).collect();
+                live.notes = self.recorder.notes().iter().cloned().chain(ends.message()).collect();
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
                 // What it did last is in the rings. Whether the reader takes it is all the same then.

@@ -16,7 +16,7 @@ use crate::foreground;
 use crate::options::exit_status;
 use crate::options::top::{Seconds, TopOptions};
 use crate::stderr::{report_error, write_stderr};
-use crate::style::{ColorChoice, Destination, Grouping, Style};
+use crate::style::ColorChoice;
 use crate::terminal::{Screen, TerminalDevice, spawn_input, spawn_signals};
 use crate::theme::Theme;
 use facts::{Facts, OwnCost};
@@ -25,7 +25,7 @@ use live::Choice;
 use ratatui::crossterm::event::Event;
 use screen::{Asked, View, draw};
 use signal_hook::consts::SIGCONT;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -47,12 +47,7 @@ pub(crate) fn top(options: &TopOptions) -> u8 {
 }
 
 fn run(options: &TopOptions) -> Result<(), Failure> {
-    let is_dumb = std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb");
-    let device = if options.stdio || options.json || is_dumb || !io::stdout().is_terminal() {
-        None
-    } else {
-        TerminalDevice::find()
-    };
+    let device = TerminalDevice::unless_text(options.stdio || options.json);
     let feed = Feed::begin(options)?;
     let mut watch = Watch {
         facts: Facts {
@@ -174,9 +169,7 @@ enum Happened {
 
 /// Shows it on a terminal until a key ends it.
 fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice: Choice) -> Result<(), Failure> {
-    let no_color = std::env::var_os("NO_COLOR");
-    let style = Style::resolve(ColorChoice::Auto, Destination::Terminal(None), no_color.as_deref(), Grouping::None);
-    let theme = Theme { colours: style.color };
+    let theme = Theme::on_terminal(ColorChoice::Auto);
     let no_terminal = |error: io::Error| failed(format!("the terminal can't be used: {error}; --stdio prints tables"));
     let (sender, events) = channel();
     let signals = sender.clone();

@@ -10,7 +10,7 @@ use super::text::{before_name, headings, headline, numbers, remark};
 use crate::columns::{fit, width};
 use crate::options::top::TopKey;
 use crate::stderr::visible;
-use crate::theme::Theme;
+use crate::theme::{Theme, left_and_right};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEventKind};
@@ -192,23 +192,6 @@ impl View {
     }
 }
 
-/// Writes on the left, and as far as there is room on the right.
-fn both(buffer: &mut Buffer, y: u16, left: &Span<'_>, right: &Span<'_>) {
-    let all = usize::from(buffer.area.width);
-    let room = all.saturating_sub(right.width() + 1);
-    let fits = room >= left.width().min(all / 2);
-    let left_room = if fits { room } else { all };
-    buffer.set_line(
-        0,
-        y,
-        &Line::from(Span::styled(fit(&left.content, left_room.min(left.width())), left.style)),
-        left_room as u16,
-    );
-    if fits && right.width() > 0 {
-        buffer.set_line((all - right.width()) as u16, y, &Line::from(right.clone()), all as u16);
-    }
-}
-
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme: Theme) {
     let area = frame.area();
@@ -219,14 +202,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme:
         return;
     }
     let (left, right) = headline(facts, &view.interval, &view.choice);
-    both(buffer, 0, &Span::styled(format!(" {}", visible(&left)), Theme::strong()), &Span::raw(right));
+    let title = Span::styled(format!(" {}", visible(&left)), Theme::strong());
+    left_and_right(buffer, area.width, 0, vec![title], vec![Span::raw(right)]);
     let cost = remark(facts, &view.interval);
     let state = match (view.is_frozen, &facts.note) {
         (true, _) => Span::styled(" frozen: Space goes on".to_owned(), theme.remark()),
         (false, Some(note)) => Span::styled(format!(" {}", visible(note)), theme.remark()),
         (false, None) => Span::raw(String::new()),
     };
-    both(buffer, 1, &state, &Span::styled(cost, Theme::faint()));
+    left_and_right(buffer, area.width, 1, vec![state], vec![Span::styled(cost, Theme::faint())]);
     let room = usize::from(area.height - ABOVE - BELOW);
     view.page = room;
     if view.shows_help {
@@ -267,9 +251,10 @@ fn draw_rows(buffer: &mut Buffer, view: &mut View, facts: &Facts, theme: Theme, 
     let end = at + if is_open(&view.rows[view.selected]) { view.inside.len() } else { 0 };
     view.top = view.top.max((end + 1).saturating_sub(room)).min(at);
     let program_columns = (columns / 3).min(28);
+    let busy_period = view.interval.totals(view.choice.event).busy_period;
     let mut y = 0_usize;
     for (index, row) in view.rows.iter().enumerate() {
-        let (share, time) = numbers(facts, &view.interval, &view.choice, row);
+        let (share, time) = numbers(facts, &view.interval, &view.choice, busy_period, row);
         let before_name = before_name(&view.choice, row);
         let used = 9 + width(&time) + 2 + width(&before_name);
         let has_place = !row.place.is_empty();

@@ -58,9 +58,15 @@ pub(super) fn headings(choice: &Choice, is_clock: bool) -> String {
     format!("   Share{time}  {name}")
 }
 
-/// The first two columns of a row.
-pub(super) fn numbers(facts: &Facts, interval: &Interval, choice: &Choice, row: &Row) -> (f64, String) {
-    let share = percent(row.period, interval.totals(choice.event).busy_period);
+/// The first two columns of a row, of all that was not idle.
+pub(super) fn numbers(
+    facts: &Facts,
+    interval: &Interval,
+    choice: &Choice,
+    busy_period: u64,
+    row: &Row,
+) -> (f64, String) {
+    let share = percent(row.period, busy_period);
     let time = facts.cpus_of(choice.event, row.period, interval).map(|cpus| format!("{:7.1}%", 100.0 * cpus));
     (share, time.unwrap_or_else(|| format!("{:>8}", row.samples)))
 }
@@ -79,8 +85,9 @@ pub(super) fn table(facts: &Facts, interval: &Interval, choice: &Choice, most: u
     let (left, right) = headline(facts, interval, choice);
     let mut out = format!("# {left}: {right}\n# {}\n#\n", remark(facts, interval));
     let _ = writeln!(out, "# {}", &headings(choice, facts.is_clock(choice.event))[2..]);
+    let busy_period = interval.totals(choice.event).busy_period;
     for row in interval.rows(choice).iter().take(most) {
-        let (share, time) = numbers(facts, interval, choice, row);
+        let (share, time) = numbers(facts, interval, choice, busy_period, row);
         let line = format!("{share:7.2}%{time}  {}{}  {}", before_name(choice, row), row.name, row.place);
         let _ = writeln!(out, "{}", visible(line.trim_end()));
     }

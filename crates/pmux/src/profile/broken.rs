@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** what may be right is not called broken.
 
-use super::{FrameId, ModuleId, Profile, Symbols, Tally};
+use super::{FrameId, ModuleId, ModuleKind, Profile, Symbols, Tally, level};
 use pmux_abi::attr::SampleFormat;
 use std::collections::HashMap;
 
@@ -74,11 +74,7 @@ impl BrokenChains {
 
 fn is_user(profile: &Profile, frame: FrameId) -> bool {
     let module = profile.stacks.frame(frame).module;
-    !matches!(module, ModuleId::UNKNOWN_KERNEL | ModuleId::GUEST) && {
-        use super::ModuleKind as Kind;
-        let kind = profile.modules.get(module).kind;
-        !matches!(kind, Kind::Kernel | Kind::KernelModule | Kind::KernelSymbol | Kind::Wait)
-    }
+    level(profile, module) == '.' && profile.modules.get(module).kind != ModuleKind::Wait
 }
 
 fn begins(symbols: &Symbols, frame: FrameId) -> bool {

@@ -452,7 +452,7 @@ impl Reader {
 /// Whether the layout of its event says where a record ends ([`SampleLayout::own_size`]), so that its id is not found without it.
 fn is_of_any_size(record: &[u8]) -> bool {
     let kind = record.first_chunk().map(|kind| record::RecordKind(u32::from_ne_bytes(*kind)));
-    kind.is_some_and(|kind| SampleLayout::MAY_HAVE_EXCESS.contains(&kind))
+    kind.is_some_and(SampleLayout::may_have_excess)
 }
 
 /// Whether a record can't be what it says: no kernel writes that kind, or it is too short for what each of them has.

@@ -11,7 +11,7 @@
 use super::drain::SAMPLE;
 use crate::perf_data::EventDesc;
 use pmux_abi::attr::{Attr, EventType, SampleFormat, Sampling, sw};
-use pmux_abi::record::{Records, SampleLayout};
+use pmux_abi::record::{RecordKind, Records, SampleLayout};
 use pmux_linux::ring::Peek;
 use std::collections::HashSet;
 
@@ -65,7 +65,7 @@ impl Mend {
 }
 
 pub(super) fn may_have_excess(kind: u32) -> bool {
-    SampleLayout::MAY_HAVE_EXCESS.iter().any(|known| known.0 == kind)
+    SampleLayout::may_have_excess(RecordKind(kind))
 }
 
 /// Adds what is written of a record, as long as it says then: readers look for the id at its end.

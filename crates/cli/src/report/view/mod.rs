@@ -19,7 +19,6 @@ use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use crate::stderr::visible;
-use crate::style::{Destination, Grouping, Style};
 use crate::terminal::{Screen, TerminalDevice, columns_and_lines, spawn_input, spawn_signals};
 use crate::theme::Theme;
 use messages::ReaderMessage;
@@ -27,7 +26,7 @@ use pmux::profile::{LookupDetail, SortKey};
 use ratatui::crossterm::event;
 use signal_hook::consts::SIGCONT;
 use state::{Action, Effect, Sort, State};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -45,11 +44,7 @@ pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewTerminal>, Fai
         return TerminalDevice::find().map(|place| Some(ViewTerminal(place))).ok_or_else(|| failed(none));
     }
     let wants_text = options.stdio || options.json || options.header_only || options.wall;
-    let is_dumb = std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb");
-    if wants_text || is_dumb || !io::stdout().is_terminal() {
-        return Ok(None);
-    }
-    Ok(TerminalDevice::find().map(ViewTerminal))
+    Ok(TerminalDevice::unless_text(wants_text).map(ViewTerminal))
 }
 
 /// A terminal that can show the view.
@@ -76,9 +71,7 @@ pub(super) fn run(
     keys: &[SortKey],
     options: &ReportOptions,
 ) -> Result<(), Failure> {
-    let no_color = std::env::var_os("NO_COLOR");
-    let style = Style::resolve(options.color, Destination::Terminal(None), no_color.as_deref(), Grouping::None);
-    let theme = Theme { colours: style.color };
+    let theme = Theme::on_terminal(options.color);
     let sort = if options.no_children { Sort::Own } else { Sort::Total };
     let shown = visible(&opened.name);
     let mut state = State::new(shown, keys.to_vec(), sort, columns_and_lines());

@@ -11,7 +11,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::theme::Theme;
+use crate::theme::{Theme, left_and_right};
 
 use super::state::{LINES_ABOVE, LINES_BELOW, Pick, PickList, Screen, Scroll, Stage, State, Typing};
 use super::text_screens::{self, TextLine};
@@ -84,17 +84,7 @@ impl Pen<'_> {
 
     /// Writes on the left, and as far as there is room on the right.
     fn both(&mut self, y: u16, left: Vec<Span<'_>>, right: Vec<Span<'_>>) {
-        let (left, right) = (Line::from(left), Line::from(right));
-        let room = usize::from(self.width).saturating_sub(right.width());
-        let room =
-            if right.width() == 0 || room < usize::from(self.width) / 4 { usize::from(self.width) } else { room };
-        self.buffer.set_line(0, y, &left, room as u16);
-        if room < usize::from(self.width) {
-            if left.width() > room {
-                self.buffer.set_string(room as u16 - 1, y, "…", Theme::faint());
-            }
-            self.buffer.set_line(room as u16, y, &right, self.width - room as u16);
-        }
+        left_and_right(self.buffer, self.width, y, left, right);
     }
 
     /// Marks the line that the cursor is on.

@@ -13,8 +13,8 @@ mod table_data;
 use super::messages::{ReaderMessage, TableQuery, ViewRequest, Zoom, ZoomTarget};
 use crate::report::{Children, Groups, View, missing, wanted_in};
 use pmux::profile::{
-    Apart, Chosen, Hot, Input, Key, LookupDetail, Profile, Progress, Sample, SampleFilter, Sink, SortKey, Spot,
-    StackId, Symbols, Tally, apart, read,
+    Apart, BrokenChains, Chosen, Hot, Input, Key, LookupDetail, Profile, Progress, Sample, SampleFilter, Sink, SortKey,
+    Spot, StackId, Symbols, Tally, apart, read,
 };
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -183,7 +183,7 @@ impl Reader {
         symbols.resolve_all(profile);
         if cause == AnswerCause::Samples {
             let notes = missing::notes(profile, symbols.notes());
-            let broken = missing::broken_chains(profile, symbols, &self.tally);
+            let broken = missing::broken_chains(profile, &BrokenChains::of(profile, symbols, &self.tally));
             let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).chain(broken).collect();
             let mut overview = table_data::overview(profile, &self.tally, &remarks);
             overview.about.splice(0..0, self.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
