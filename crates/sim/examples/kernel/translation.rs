@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 pub(super) struct Asked {
     pub(super) seen: HashMap<Subject, Looks>,
     /// Events whose truth is how long they ran.
-    pub(super) instructions: HashSet<Subject>,
+    pub(super) by_time: HashSet<Subject>,
     /// The line that asks how often a trigger has fired.
     pub(super) fired: HashMap<String, usize>,
     pub(super) truths: HashMap<(Subject, Window), Result<u64, String>>,
@@ -95,10 +95,10 @@ impl Translation {
         })
     }
 
-    fn counts_instructions(&self, name: &Name) -> bool {
-        self.opened.get(&name.text).is_some_and(
-            |opened| matches!(&opened.event, Event::Named(text) if canonical_event(text) == Some("instructions")),
-        )
+    /// Whether an event counts as many as the time has ns in which it runs.
+    fn counts_time(&self, name: &Name) -> bool {
+        let is = |text: &str| matches!(canonical_event(text), Some("instructions" | "task-clock" | "cpu-clock"));
+        self.opened.get(&name.text).is_some_and(|opened| matches!(&opened.event, Event::Named(text) if is(text)))
     }
 
     /// A statement that failed as it should has opened nothing.
@@ -323,8 +323,8 @@ impl Translation {
         simulated: &Execution,
         asked: &mut Asked,
     ) -> Result<(), String> {
-        if self.counts_instructions(&subject.event) {
-            asked.instructions.insert(subject.clone());
+        if self.counts_time(&subject.event) {
+            asked.by_time.insert(subject.clone());
             return self.ask_count(subject, asked);
         }
         asked.truths.insert((subject.clone(), window), simulated.observe().truth(subject, window));
