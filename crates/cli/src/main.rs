@@ -10,6 +10,7 @@
 
 mod bench;
 mod columns;
+mod control;
 mod convert;
 mod diff;
 mod failure;

@@ -53,8 +53,13 @@ impl SyncDir {
     /// Waits until something has happened. A folder that is gone means that the test has failed: the program ends. So it does when
     /// it has waited longer than any test.
     pub fn wait_for(&self, what: &str) {
+        self.wait_for_any(&[what]);
+    }
+
+    /// The same of the first of several things.
+    pub fn wait_for_any(&self, what: &[&str]) {
         let began = Instant::now();
-        while !self.folder.join(what).exists() {
+        while !what.iter().any(|what| self.folder.join(what).exists()) {
             if !self.folder.exists() || began.elapsed() > 2 * PATIENCE {
                 std::process::exit(3);
             }

@@ -24,6 +24,10 @@ const STAT: Examples = &[
     ("Mean and deviation of ten runs:", "pmux stat -r 10 true"),
     ("Every CPU of the machine, every second, for programs:", "pmux stat -a -A -I 1000 -j"),
     ("A running process until Ctrl-C:", "pmux stat -p 1234"),
+    (
+        "Only what comes between `enable` and `disable`, which are written to the FIFO ctl:",
+        "pmux stat -D -1 --control fifo:ctl -- ./server",
+    ),
     ("Writes of more than a page:", "pmux stat -e syscalls:sys_enter_write --filter 'count > 4096' -- make"),
 ];
 

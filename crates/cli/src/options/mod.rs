@@ -9,6 +9,7 @@
 //! option.
 
 pub(crate) mod bench;
+pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod filters;

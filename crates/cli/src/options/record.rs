@@ -2,12 +2,13 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::control::{ControlPlace, Delay, check_delay, control_place, delay};
 use super::refuse_first;
 use super::sampling::Sampling;
 use super::shared::SharedOptions;
 use super::target::TargetSpec;
 use clap::Args;
-use pmux::units::{BYTE_UNITS, milliseconds, scaled, size_bytes, span};
+use pmux::units::{BYTE_UNITS, scaled, size_bytes, span};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,9 +40,21 @@ pub(crate) struct RecordOptions {
     )]
     pub(crate) off_cpu: Option<Duration>,
 
-    /// Begin MS milliseconds after the command
-    #[arg(short = 'D', long = "delay", value_name = "MS", value_parser = milliseconds, help_heading = "When to record")]
-    pub(crate) delay_ms: Option<u64>,
+    /// Begin MS milliseconds after the command; -1: when --control says so
+    #[arg(
+        short = 'D',
+        long = "delay",
+        value_name = "MS",
+        value_parser = delay,
+        allow_negative_numbers = true,
+        help_heading = "When to record"
+    )]
+    pub(crate) delay: Option<Delay>,
+
+    /// Do what comes in lines from COMMANDS (enable, disable, ping, snapshot, stop), and say `ack` to ANSWERS:
+    /// fifo:COMMANDS[,ANSWERS], or fd: with numbers of descriptors. A snapshot goes on in another file, with --switch-output
+    #[arg(long, value_name = "WHERE", value_parser = control_place, help_heading = "When to record")]
+    pub(crate) control: Option<ControlPlace>,
 
     /// Write to FILE (default perf.data); `-` is standard output
     #[arg(short, long, value_name = "FILE", help_heading = "How to write")]
@@ -144,6 +157,7 @@ impl RecordOptions {
     pub(super) fn check(&self) -> Result<(), String> {
         self.sampling.check()?;
         self.shared.check()?;
+        check_delay(self.delay, self.control.as_ref())?;
         let cpus = matches!(self.sampling.target_spec()?, TargetSpec::Cpus(_));
         let to_stdout = self.output.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let switches = self.switch_output.is_some();

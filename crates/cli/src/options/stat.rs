@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed.
 
+use super::control::{ControlPlace, Delay, control_place, delay};
 use super::filters::EventFilters;
 use super::shared::SharedOptions;
 use super::target;
@@ -85,7 +86,7 @@ pub(crate) struct StatOptions {
     #[arg(long, value_name = "N", help_heading = "When to count")]
     pub(crate) interval_count: Option<u64>,
 
-    /// Start counting MS milliseconds after the command; times are shown from then on
+    /// Start counting MS milliseconds after the command; times are shown from then on. -1: when --control says so
     #[arg(
         short = 'D',
         long = "delay",
@@ -94,7 +95,12 @@ pub(crate) struct StatOptions {
         allow_negative_numbers = true,
         help_heading = "When to count"
     )]
-    pub(crate) delay_ms: Option<i64>,
+    pub(crate) delay: Option<Delay>,
+
+    /// Do what comes in lines from COMMANDS (enable, disable, ping, stop), and say `ack` to ANSWERS: fifo:COMMANDS[,ANSWERS],
+    /// or fd: with numbers of descriptors
+    #[arg(long, value_name = "WHERE", value_parser = control_place, help_heading = "When to count")]
+    pub(crate) control: Option<ControlPlace>,
 
     /// End the command with SIGTERM after MS milliseconds (at least 10), and print
     #[arg(long = "timeout", value_name = "MS", value_parser = milliseconds, help_heading = "When to count")]
@@ -185,14 +191,6 @@ pub(crate) struct StatOptions {
     /// Command to measure, with its own options
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
-}
-
-/// A delay: as [`milliseconds`]; negative numbers are refused later, with a reason.
-fn delay(text: &str) -> Result<i64, String> {
-    text.parse().or_else(|_| {
-        let ms = milliseconds(text)?;
-        i64::try_from(ms).map_err(|_| "this is too long".to_owned())
-    })
 }
 
 fn short_ms(text: &str) -> Result<u32, String> {

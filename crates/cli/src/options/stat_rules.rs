@@ -4,6 +4,7 @@
 //! **Invariant:** every complaint names the options and says what to do instead. Nothing is
 //! overridden in silence.
 
+use super::control::check_delay;
 use super::refuse_first;
 use super::stat::{MuxChoice, StatOptions};
 use crate::stat::format::{Columns, Layout};
@@ -97,6 +98,7 @@ impl StatOptions {
     }
 
     fn check_times(&self) -> Result<(), String> {
+        check_delay(self.delay, self.control.as_ref())?;
         let interval = self.interval_ms.is_some();
         refuse_first(&[
             (self.interval_ms == Some(0), "-I needs an interval of at least 1 ms"),
@@ -107,11 +109,6 @@ impl StatOptions {
                 self.timeout_ms.is_some() && interval,
                 "--timeout and -I cannot be combined: use --interval-count to stop",
             ),
-            (
-                self.delay_ms == Some(-1),
-                "-D -1 starts with the events off, and pmux has no control channel that switches them on: give a delay of 0 ms or more",
-            ),
-            (self.delay_ms.is_some_and(|ms| ms < 0), "-D needs a delay of 0 ms or more"),
             (
                 self.events.iter().any(|text| text.trim().is_empty()),
                 "-e names no event: `pmux list` shows what there is",

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::control::Delay;
 use super::stat::StatOptions;
 use super::stat_rules::{StatTarget, Warning};
 use super::*;
@@ -77,7 +78,7 @@ fn every_letter_of_perf_is_understood() {
     assert!(options.all_cpus && options.no_aggr && options.big_num && options.sync);
     assert!(options.no_inherit && options.append);
     assert_eq!((options.detailed, options.verbose), (2, 2));
-    assert_eq!(options.delay_ms, Some(5));
+    assert_eq!(options.delay, Some(Delay::Ms(5)));
     assert_eq!(options.color, ColorChoice::Never);
     let options = good("-p 1,2 -I 100 --interval-count 3 --per-thread -j --summary");
     assert_eq!(options.pid, [1, 2]);
@@ -133,8 +134,9 @@ fn times_are_checked() {
     bad("-I 100 --interval-count 0 true", "at least 1 interval");
     bad("--timeout 9 true", "at least 10 ms");
     bad("--timeout 100 -I 10 true", "--interval-count");
-    bad("-D -1 true", "control channel");
-    bad("-D -5 true", "0 ms or more");
+    bad("-D -1 true", "give --control");
+    bad("-D -5 true", "a number of milliseconds");
+    assert_eq!(good("-D -1 --control fd:3 true").delay, Some(Delay::UntilEnabled));
     let warnings = good("-I 9 true").warnings();
     assert_eq!(warnings, [Warning::ShortInterval(9)]);
     assert!(warnings[0].to_string().contains("9 ms"));

@@ -6,8 +6,10 @@
 
 use super::files::Files;
 use super::messages::{self, Ended, Rings};
+use crate::control::{Channel, ControlCommand};
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::{SIGTERM, StatusLine, pass_on};
+use crate::options::control::Delay;
 use crate::options::exit_status;
 use crate::options::record::RecordOptions as Options;
 use crate::options::shared::SharedWhen;
@@ -27,6 +29,7 @@ use std::time::{Duration, Instant};
 const RINGS: Token = Token(0);
 const HOTPLUG: Token = Token(1);
 const ENDS: Token = Token(2);
+const CONTROL: Token = Token(3);
 /// How often rings are emptied, where none fills up: this is what a crash may cost.
 const FLUSH: Duration = Duration::from_secs(1);
 /// How often it is looked whether those are alive that are recorded, and the service that records.
@@ -60,6 +63,8 @@ pub(super) struct RecordRun<'a> {
     /// How many notes were told.
     notes: usize,
     ends: Option<EventEndWatch>,
+    /// What says when events sample.
+    control: Option<Channel>,
     line: StatusLine,
 }
 
@@ -96,6 +101,7 @@ impl<'a> RecordRun<'a> {
             begun_bytes: 0,
             notes: 0,
             ends: None,
+            control: Channel::open(options.control.as_ref())?,
             // What a command of ours writes is not written over.
             line: StatusLine::when(
                 std::io::stderr().is_terminal() && !is_quiet(options) && !matches!(target_spec, TargetSpec::Command),
@@ -137,7 +143,7 @@ impl<'a> RecordRun<'a> {
         self.watch_fds(&recorder);
         let awaited = sampling::awaited_target(&self.target_spec);
         let on_exec = recorder.options().start == Start::OnExec;
-        if !on_exec && self.options.delay_ms.is_none() {
+        if !on_exec && self.options.delay.is_none() {
             recorder.enable().map_err(|error| failure(&error))?;
         }
         self.began = Instant::now();
@@ -200,7 +206,7 @@ impl<'a> RecordRun<'a> {
             off_cpu: options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),
-            start: if options.delay_ms.is_some() { Start::Later } else { how.start },
+            start: if options.delay.is_some() { Start::Later } else { how.start },
             ring_bytes: options.ring_bytes,
             ..how
         })
@@ -225,7 +231,8 @@ impl<'a> RecordRun<'a> {
             let watched = self.waiter.watch_child(running.child());
             watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
         }
-        let mut delay = self.options.delay_ms.map(|ms| self.began + Duration::from_millis(ms));
+        let mut delay = self.options.delay.and_then(Delay::time).map(|after| self.began + after);
+        self.control.iter().for_each(|channel| channel.watch(&mut self.waiter, CONTROL));
         let (mut flush_at, mut show_at) = (self.began + FLUSH, self.began);
         let mut switch = false;
         loop {
@@ -243,6 +250,7 @@ impl<'a> RecordRun<'a> {
                 match wake {
                     Wake::Fd(RINGS) => drain = true,
                     Wake::Fd(HOTPLUG) => self.follow_cpus(recorder)?,
+                    Wake::Fd(CONTROL) => self.controlled(recorder, writer, child.as_deref_mut(), &mut delay)?,
                     Wake::Signal(SIGUSR2) => switch = true,
                     Wake::Signal(signal) => self.interrupted(signal, child.as_deref_mut()),
                     _ => {}
@@ -291,6 +299,36 @@ impl<'a> RecordRun<'a> {
                 self.line.show(&text);
             }
         }
+    }
+
+    /// Does what was asked for through `--control`.
+    fn controlled(
+        &mut self,
+        recorder: &mut Recorder,
+        writer: &mut Writer,
+        mut child: Option<&mut Running>,
+        delay: &mut Option<Instant>,
+    ) -> Result<(), Failure> {
+        for command in self.control.as_mut().map(Channel::take).unwrap_or_default() {
+            match command {
+                ControlCommand::Enable => {
+                    *delay = None;
+                    recorder.enable().map_err(|error| failure(&error))?;
+                }
+                ControlCommand::Disable => recorder.disable().map_err(|error| failure(&error))?,
+                ControlCommand::Ping => {}
+                ControlCommand::Stop => self.interrupted(SIGTERM, child.as_deref_mut()),
+                ControlCommand::Snapshot if self.options.switch_output.is_some() => {
+                    *writer = self.next_file(recorder, writer)?;
+                }
+                ControlCommand::Snapshot => {
+                    write_stderr("pmux: --control: a snapshot goes on in another file: give --switch-output");
+                    continue;
+                }
+            }
+            self.control.iter_mut().for_each(Channel::answer);
+        }
+        Ok(())
     }
 
     /// How many bytes of records this file may have, by `--max-size`.

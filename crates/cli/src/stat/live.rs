@@ -13,6 +13,7 @@ use super::report::{Note, Remedies, ReportPeriod, StatReport};
 use super::run::{ENDS, StatRun};
 use super::windows;
 use crate::failure::{Failure, failure};
+use crate::options::control::Delay;
 use crate::options::stat_rules::StatTarget;
 use pmux::wait::Waiter;
 use pmux::{Counters, EventEnds, ExitedChild, Running, Snapshot};
@@ -245,7 +246,10 @@ impl Live {
         let mut closing = self.closing(run);
         if whole.rows.iter().any(|row| row.value.raw().is_some()) {
             closing.extend(self.lost_to_exec(run));
-            let whole_life = run.options.delay_ms.is_none() && !run.options.no_inherit && !run.options.per_thread;
+            let whole_life = run.options.delay.is_none()
+                && run.options.control.is_none()
+                && !run.options.no_inherit
+                && !run.options.per_thread;
             if let (Some(user_ns), true, []) = (whole.user_ns, whole_life, self.ends.ended()) {
                 closing.extend(remarks::lost_to_descendants(&whole.rows, user_ns));
             }
@@ -292,10 +296,14 @@ impl Live {
             (_, Some(signal)) => notes.push(Note::measurement(format!("the command was killed by signal {signal}"))),
             _ => {}
         }
-        if let (false, Some(ms)) = (self.counting, run.options.delay_ms) {
-            let text = format!("the end came before the delay of {ms} ms was over: nothing was counted");
-            notes.push(Note::measurement(text));
-        }
+        let never = match run.options.delay.filter(|_| !self.counting) {
+            Some(Delay::Ms(ms)) => {
+                Some(format!("the end came before the delay of {ms} ms was over: nothing was counted"))
+            }
+            Some(Delay::UntilEnabled) => Some("no `enable` came through --control: nothing was counted".to_owned()),
+            None => None,
+        };
+        notes.extend(never.map(Note::measurement));
         notes.extend(remarks::unknown_cpus(run.session, run.plan));
         notes.extend(mux::contention(run.plan, &self.counters));
         notes.extend(remarks::begun_early(run.session, run.plan));

@@ -21,6 +21,7 @@ mod run;
 pub(crate) mod spread;
 mod windows;
 
+use crate::control::Channel;
 use crate::failure::Failure;
 use crate::foreground::waiter;
 use crate::options::exit_status;
@@ -35,7 +36,7 @@ pub(crate) use remarks::{EXEC_HELP, ended_by_exec, gaps, service_was_away};
 use report::{Note, StatReport};
 pub(crate) use run::backend_line;
 use run::{Outcome, StatRun};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::io::Write;
 
 /// Runs `pmux stat` and returns the exit status.
@@ -67,7 +68,8 @@ fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
             write_stderr(&format!("{}: {}", event.name, event.encoding_on(session.catalog())));
         }
     }
-    let run = StatRun { session: &session, options, plan: &plan, counters_announced: OnceCell::new() };
+    let control = RefCell::new(Channel::open(options.control.as_ref())?);
+    let run = StatRun { session: &session, options, plan: &plan, counters_announced: OnceCell::new(), control };
     let mut measure = |output: &mut StatOutput| {
         if options.sync {
             // `sync` can't fail; that the command is missing is no reason not to measure.
@@ -143,7 +145,13 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         let plan = Plan::new(&session, &options).map_err(failed)?;
         let mut output = StatOutput::open(&options).map_err(failed)?;
         backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));
-        let run = StatRun { session: &session, options: &options, plan: &plan, counters_announced: OnceCell::new() };
+        let run = StatRun {
+            session: &session,
+            options: &options,
+            plan: &plan,
+            counters_announced: OnceCell::new(),
+            control: RefCell::new(None),
+        };
         let outcome = run.measure(&mut waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         if options.json {

@@ -11,8 +11,10 @@ use super::names::Names;
 use super::output::{Notes, StatOutput, State};
 use super::plan::{PerThread, Plan};
 use super::report::StatReport;
+use crate::control::{Channel, ControlCommand};
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::{SIGTERM, pass_on};
+use crate::options::control::Delay;
 use crate::options::exit_status;
 use crate::options::stat::{MuxChoice, StatOptions};
 use crate::options::stat_rules::StatTarget;
@@ -22,7 +24,7 @@ use pmux::{
     Attribution, Backend, Command, Counters, EventEnds, Inherit, Multiplexing, Options, ServiceTurn, Session, Start,
     Target,
 };
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,7 @@ const HOTPLUG: Token = Token(0);
 const TREE: Token = Token(1);
 pub(super) const ENDS: Token = Token(2);
 const SERVICE: Token = Token(3);
+const CONTROL: Token = Token(4);
 /// How often it is looked whether the processes of `-p` still live.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -58,6 +61,8 @@ pub(crate) struct StatRun<'a> {
     pub(crate) plan: &'a Plan,
     /// Whether it was said how many counters there are.
     pub(crate) counters_announced: OnceCell<()>,
+    /// What says when events count.
+    pub(crate) control: RefCell<Option<Channel>>,
 }
 
 impl StatRun<'_> {
@@ -73,6 +78,8 @@ impl StatRun<'_> {
         waiter.forget(HOTPLUG);
         waiter.forget(TREE);
         waiter.forget(ENDS);
+        waiter.forget(CONTROL);
+        self.control.borrow().iter().for_each(|channel| channel.watch(waiter, CONTROL));
         let ends = self.watch_ends(held.as_ref());
         ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
         self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, HOTPLUG)));
@@ -95,7 +102,7 @@ impl StatRun<'_> {
         let intervals = self.options.interval_ms.is_some();
         let zero = counters.iter().filter(|_| intervals).map(Counters::read).collect();
         let started = Instant::now();
-        let delay = self.options.delay_ms.is_some();
+        let delay = self.options.delay.is_some();
         if !delay && !matches!(self.plan.target, StatTarget::Command(_)) {
             enable(&counters)?;
         }
@@ -177,7 +184,7 @@ impl StatRun<'_> {
 
     fn how(&self, target: &Target<'_>) -> Options {
         let start = match target {
-            Target::Command(_) if self.options.delay_ms.is_none() => Start::OnExec,
+            Target::Command(_) if self.options.delay.is_none() => Start::OnExec,
             _ => Start::Later,
         };
         Options {
@@ -208,7 +215,7 @@ impl StatRun<'_> {
             watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
         }
         let options = self.options;
-        let mut delay = options.delay_ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
+        let mut delay = options.delay.and_then(Delay::time);
         let mut timeout = options.timeout_ms.map(Duration::from_millis);
         let interval = options.interval_ms.map(Duration::from_millis);
         let mut next = interval;
@@ -238,7 +245,8 @@ impl StatRun<'_> {
                     // It can be told apart from an exit only until the task is reaped.
                     Wake::Child | Wake::Hangup(ENDS) => live.look_for_ends(waiter),
                     Wake::Deadline if live.wants_looks() => live.look_for_ends(waiter),
-                    Wake::Deadline | Wake::Fd(SERVICE) | Wake::Hangup(SERVICE) => {}
+                    Wake::Deadline | Wake::Fd(SERVICE) | Wake::Hangup(SERVICE | CONTROL) => {}
+                    Wake::Fd(CONTROL) => self.controlled(live, &mut delay)?,
                     Wake::Signal(signal) => interrupted(live, signal),
                     Wake::Fd(HOTPLUG) => self.session.follow_hotplug(),
                     Wake::Fd(_) | Wake::Hangup(_) => {
@@ -260,10 +268,7 @@ impl StatRun<'_> {
             let now = live.started.elapsed();
             if let Some(at) = delay {
                 if at <= now {
-                    delay = None;
-                    live.started = Instant::now();
-                    enable(&live.counters)?;
-                    live.counting = true;
+                    begin(live, &mut delay)?;
                 }
                 // What follows has its own times.
             } else {
@@ -296,6 +301,30 @@ impl StatRun<'_> {
         }
     }
 
+    /// Does what was asked for through `--control`.
+    fn controlled(&self, live: &mut Live, delay: &mut Option<Duration>) -> Result<(), Failure> {
+        let mut control = self.control.borrow_mut();
+        let Some(channel) = control.as_mut() else { return Ok(()) };
+        for command in channel.take() {
+            match command {
+                ControlCommand::Enable => begin(live, delay)?,
+                ControlCommand::Disable => {
+                    live.counters.iter().try_for_each(Counters::disable).map_err(|error| failure(&error))?;
+                }
+                ControlCommand::Ping => {}
+                ControlCommand::Stop => interrupted(live, SIGTERM),
+                ControlCommand::Snapshot => {
+                    write_stderr(
+                        "pmux: --control: a snapshot is for `pmux record --switch-output`; -I prints counts meanwhile",
+                    );
+                    continue;
+                }
+            }
+            channel.answer();
+        }
+        Ok(())
+    }
+
     pub(crate) fn write(&self, output: &mut StatOutput, report: &StatReport) {
         output.write(report, if self.options.verbose > 0 { Notes::Always } else { Notes::Elsewhere });
     }
@@ -312,6 +341,16 @@ impl StatRun<'_> {
 fn interrupted(live: &mut Live, signal: i32) {
     live.signal = Some(signal);
     pass_on(signal, live.child.as_mut());
+}
+
+/// Lets events count. Where that was waited for some time, times run from now on.
+fn begin(live: &mut Live, delay: &mut Option<Duration>) -> Result<(), Failure> {
+    if delay.take().is_some() {
+        live.started = Instant::now();
+    }
+    enable(&live.counters)?;
+    live.counting = true;
+    Ok(())
 }
 
 fn enable(counters: &[Counters]) -> Result<(), Failure> {

@@ -9,6 +9,7 @@
 mod common;
 
 mod bench;
+mod control;
 mod convert;
 mod diff;
 mod errors;

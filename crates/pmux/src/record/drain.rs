@@ -306,6 +306,7 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::drain`].
     pub fn finish_until(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<(), Error> {
+        self.end_shared()?;
         self.drain_until(writer, enough_bytes)?;
         if writer.data_bytes() < enough_bytes {
             let losses = self.count_lost();

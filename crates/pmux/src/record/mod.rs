@@ -194,7 +194,7 @@ impl Recorder {
         Ok(gone)
     }
 
-    /// Lets events sample that were opened with [`Start::Later`].
+    /// Lets events sample that were opened with [`Start::Later`], or stopped by [`Recorder::disable`].
     ///
     /// # Errors
     /// [`Error::Control`].
@@ -205,7 +205,7 @@ impl Recorder {
         self.switch_sampling(open::Switch::On)
     }
 
-    /// Stops sampling.
+    /// Stops sampling; [`Recorder::enable`] lets it go on. Names and mappings are still recorded.
     ///
     /// # Errors
     /// [`Error::Control`].

@@ -28,7 +28,7 @@ use pmux_abi::record::SampleLayout;
 use pmux_linux::procfs::Proc;
 use pmux_linux::shared::client::AskError;
 use pmux_linux::shared::wire::{Refusal, RefusalKind};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 /// Bytes of the ring, where the caller does not say.
@@ -39,15 +39,46 @@ const LEAST_BYTES: u64 = 4096;
 pub(super) struct Shared {
     subscription: Subscription,
     ring_bytes: u64,
-    /// Between which times samples are wanted.
-    from_ns: u64,
-    until_ns: u64,
+    /// When samples are wanted.
+    wanted: Windows,
     /// Numbers that are in the file, or are about to be.
     numbers: HashSet<u64>,
     /// In which life of the service they were asked for.
     life: u64,
     /// Kept for its memory.
     records: Vec<u8>,
+}
+
+/// Times in which samples are wanted. The service sends names and mappings at all times, and records that are older than what was sent
+/// already.
+#[derive(Default)]
+struct Windows {
+    /// Those that have ended, from when to when, in order.
+    ended: VecDeque<(u64, u64)>,
+    /// From when on they are wanted now.
+    since_ns: Option<u64>,
+}
+
+impl Windows {
+    /// By then the service has sent everything.
+    const LATE_NS: u64 = 30_000_000_000;
+
+    fn open(&mut self, now_ns: u64) {
+        self.since_ns.get_or_insert(now_ns);
+    }
+
+    fn close(&mut self, now_ns: u64) {
+        while self.ended.front().is_some_and(|&(_, until_ns)| until_ns + Self::LATE_NS < now_ns) {
+            self.ended.pop_front();
+        }
+        self.ended.extend(self.since_ns.take().map(|since_ns| (since_ns, now_ns)));
+    }
+
+    fn contain(&self, time_ns: u64) -> bool {
+        let after = self.ended.partition_point(|&(_, until_ns)| until_ns <= time_ns);
+        self.since_ns.is_some_and(|since_ns| time_ns >= since_ns)
+            || self.ended.get(after).is_some_and(|&(since_ns, _)| time_ns >= since_ns)
+    }
 }
 
 impl Recorder {
@@ -98,8 +129,7 @@ impl Recorder {
         let shared = Shared {
             subscription,
             ring_bytes,
-            from_ns: u64::MAX,
-            until_ns: u64::MAX,
+            wanted: Windows::default(),
             numbers: HashSet::new(),
             life: 0,
             records: Vec::new(),
@@ -157,7 +187,7 @@ impl Recorder {
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
         let Some(shared) = &mut self.shared else { return Ok(0) };
         let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
-        let Shared { subscription, records, numbers, from_ns, until_ns, .. } = shared;
+        let Shared { subscription, records, numbers, wanted, .. } = shared;
         records.clear();
         let (mut strange, mut sampled) = (false, None);
         subscription.drain(&mut |record| {
@@ -168,7 +198,7 @@ impl Recorder {
             match word(0) as u32 {
                 SAMPLE => {
                     let time_ns = word(usize::from(TIME_AT));
-                    if time_ns < *from_ns || time_ns >= *until_ns {
+                    if !wanted.contain(time_ns) {
                         return;
                     }
                     strange |= !numbers.contains(&word(8));
@@ -210,14 +240,15 @@ impl Recorder {
         let Some(shared) = &mut self.shared else { return Ok(false) };
         let now = pmux_linux::now_ns();
         match switch {
-            super::open::Switch::On => (shared.from_ns, shared.until_ns) = (now, u64::MAX),
-            super::open::Switch::Off => {
-                shared.until_ns = now;
-                // The last records of all are in the ring then.
-                shared.subscription.disable()?;
-            }
+            super::open::Switch::On => shared.wanted.open(now),
+            super::open::Switch::Off => shared.wanted.close(now),
         }
         Ok(true)
+    }
+
+    /// Has the service send nothing any more: what was recorded until now is in the ring then. Nothing to do where there is none.
+    pub(super) fn end_shared(&mut self) -> Result<(), Error> {
+        self.shared.iter_mut().try_for_each(|shared| shared.subscription.disable())
     }
 
     /// Of the ring that a service writes: what becomes readable, and its bytes.

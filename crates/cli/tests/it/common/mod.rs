@@ -151,9 +151,18 @@ pub const BROWSER: [&str; 7] = [
 
 /// Records the page faults of a program with their stacks, each one a sample: every machine has them, and each run has the same.
 pub fn record_faults(file: &Path, options: &[&str], program: impl IntoIterator<Item = OsString>) {
-    let mut words: Vec<OsString> = ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1"].map(OsString::from).into();
+    pmux(record_words(file, &[&["-g"], options].concat(), program)).run().good();
+}
+
+/// The words for that.
+pub fn record_words(
+    file: &Path,
+    options: &[&str],
+    program: impl IntoIterator<Item = OsString>,
+) -> impl IntoIterator<Item = OsString> {
+    let mut words: Vec<OsString> = ["record", "-q", "-e", "page-faults:u", "-c", "1"].map(OsString::from).into();
     words.extend(options.iter().map(OsString::from));
     words.extend(["-o".into(), file.into(), "--".into()]);
     words.extend(program);
-    pmux(words).run().good();
+    words
 }

@@ -19,6 +19,22 @@ pub fn play(name: &str, arguments: &str) {
                 name.write_all(format!("name-{index}").as_bytes()).unwrap();
             }
         }
+        // rounds:PAGES,DOOR: touches so many pages when told to, and again when told again, until told to leave
+        "rounds" => {
+            let (pages, sync_dir) = arguments.split_once(',').unwrap();
+            let (pages, sync_dir) = (pages.parse::<usize>().unwrap(), SyncDir::at(sync_dir));
+            sync_dir.arrive();
+            for round in 0..pmux_testkit::role::PAGES / pages {
+                let go = format!("go{round}");
+                sync_dir.wait_for_any(&[&go, "leave"]);
+                if !sync_dir.path(&go).exists() {
+                    break;
+                }
+                touch(round * pages, pages);
+                sync_dir.post(&format!("done{round}"));
+            }
+            sync_dir.wait_for("leave");
+        }
         // crowd:COUNT,DOOR: so many threads, which when told to touch pages, start another one each, and end; until then the first
         // one touches a page now and then
         "crowd" => {
