@@ -27,6 +27,14 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui"])]
     pub(crate) wall: bool,
 
+    /// Show what locks were waited for, by their addresses: for how long, by whom, and who ended it (`pmux record --off-cpu`)
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph"])]
+    pub(crate) locks: bool,
+
+    /// Show who waited for what, and who ended it (`pmux record --off-cpu`)
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks"])]
+    pub(crate) wakers: bool,
+
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
     pub(crate) sort: Vec<SortChoice>,

@@ -27,8 +27,8 @@ pub(crate) struct RecordOptions {
     #[arg(long, help_heading = "What to record")]
     pub(crate) switch_events: bool,
 
-    /// Record also where threads wait, and how long: each wait of MIN or longer with its stack (default 10us), shorter ones as a sum of
-    /// each thread. Call chains are recorded, and cpu-clock where no event is given
+    /// Record also where threads wait, how long, and who ends it: each wait of MIN or longer with its stack (default 10us), shorter ones
+    /// as a sum of each thread. Call chains are recorded, and cpu-clock where no event is given
     #[arg(
         long,
         value_name = "MIN",

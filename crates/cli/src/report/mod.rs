@@ -1,6 +1,7 @@
 //! `pmux report`: where time went, from any recording.
 //!
-//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs; on a terminal [`mod@view`] shows it. Read first:
+//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs; on a terminal [`mod@view`] shows it; [`mod@waits`] says
+//! who waited for whom. Read first:
 //! [`View`].
 //!
 //! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.
@@ -10,6 +11,7 @@ pub(crate) mod missing;
 mod rows;
 mod table;
 mod view;
+mod waits;
 
 use crate::failure::{Failure, failed};
 use crate::input::manifest::Manifest;
@@ -21,6 +23,7 @@ use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
 use pmux::profile::{self, BrokenChains, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
+use waits::WaitTable;
 
 /// Calls that weigh at least so much are shown, if nothing else is asked for.
 const LEAST_CALL_PERCENT: f64 = 0.5;
@@ -173,6 +176,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let mut opened = input::open(&input::spec(&options.input)?)?;
     if options.branch_stack {
         opened.input = opened.input.by_branches();
+    }
+    if let Some(table) = WaitTable::of(options) {
+        return waits::run(table, opened, options);
     }
     let keys = &keys(options)[..];
     if let Some(place) = view::place(options)? {

@@ -220,6 +220,11 @@ fn what_can_not_be_is_refused() {
         assert!(ran.err.contains("it has no waits: record it with `pmux record --off-cpu`"), "{}", ran.err);
         assert!(!ran.status.success());
     }
+    for option in ["--locks", "--wakers"] {
+        let ran = pmux(["report", option, "-i"]).args([&file]).run();
+        assert!(ran.err.contains("it has no waits") && !ran.status.success(), "{}", ran.err);
+        pmux(["report", option, "--wall", "-i"]).args([&file]).run().bad(125, &["cannot be used with"]);
+    }
     let ran = pmux(["record", "--off-cpu=soon", "--", "true"]).run();
     assert!(ran.err.contains("expected a time, such as 500ms"), "{}", ran.err);
     if example(&sync_dir).is_none() {
@@ -231,6 +236,70 @@ fn what_can_not_be_is_refused() {
         let words = ["--bounding-set=-all", "--inh-caps=-all", crate::common::PMUX, "record", "--off-cpu", "-o"];
         let ran = start("setpriv", words).args([&file]).args(["-e", "cpu-clock:u", "--", "true"]).run();
         assert!(ran.err.contains("waits can't be recorded: this user may not load BPF programs"), "{}", ran.err);
+    }
+}
+
+/// What `report` tells programs.
+fn report(file: &Path, words: &[&str]) -> Value {
+    let ran = pmux(["report", "--json", "-i"]).args([file]).args(words).run().good();
+    serde_json::from_str(&ran.text()).unwrap()
+}
+
+fn sum_of(rows: &[Value]) -> u64 {
+    rows.iter().map(|row| row["total_ns"].as_u64().unwrap()).sum()
+}
+
+/// Who held the lock of the example is who ended the wait for it; naps are ended by the timer.
+#[test]
+fn who_waited_for_whom() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let file = sync_dir.path("w.data");
+    record("--off-cpu", &file, &[example.to_str().unwrap()]);
+    let locks = report(&file, &["--locks"]);
+    let lock = &locks["locks"][0];
+    let (waiter, waker) = (&lock["waiters"][0], &lock["wakers"][0]);
+    assert_eq!((&lock["comm"], &waiter["comm"], &waker["comm"]), (&"waits".into(), &"waits".into(), &"holder".into()));
+    assert_eq!((&waiter["function"], &lock["waits"]), (&"main".into(), &1.into()), "{lock}");
+    let waited = lock["total_ns"].as_u64().unwrap();
+    assert!(waited >= 240_000_000 && lock["longest_ns"] == waited && waiter["total_ns"] == waited, "{lock}");
+    let pairs = report(&file, &["--wakers"]);
+    let pairs = pairs["wakers"].as_array().unwrap();
+    let pair = |comm: &str, kind: &str| {
+        let is = |row: &&Value| row["waiter"]["comm"] == comm && row["kind"] == kind;
+        pairs.iter().find(is).unwrap_or_else(|| panic!("{comm} {kind}: {pairs:?}"))
+    };
+    assert_eq!(pair("waits", "[lock]")["waker"]["comm"], "holder");
+    assert_eq!(pair("waits", "[lock]")["total_ns"], waited);
+    for comm in ["waits", "holder"] {
+        assert_eq!(
+            (&pair(comm, "[sleep]")["waker"]["comm"], pair(comm, "[sleep]")["waker"]["function"].is_null()),
+            (&"[timer]".into(), true)
+        );
+    }
+    // All waits are in it, and those that are chosen alone.
+    let seen: u64 = report(&file, &["-g", "none"])["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["name"] == "offcpu-time")
+        .map(|event| event["period"].as_u64().unwrap())
+        .sum();
+    assert_eq!(sum_of(pairs), seen);
+    let of_holder = report(&file, &["--wakers", "-c", "holder"]);
+    assert!(of_holder["wakers"].as_array().unwrap().iter().all(|row| row["waiter"]["comm"] == "holder"), "{of_holder}");
+    let table = pmux(["report", "--locks", "-i"]).args([&file]).run().good();
+    let text = table.text();
+    assert!(text.contains("for locks of programs"), "{text}");
+    assert!(text.contains("waits: main") && text.contains("holder: "), "{text}");
+    if perf() {
+        // perf finds the third event, too.
+        let script = start("perf", ["script", "-F", "comm,event,period", "-i"]).args([&file]).run().good();
+        let wakes = script
+            .text()
+            .lines()
+            .any(|line| line.contains("waker-time:") && line.contains("holder") && line.contains(&waited.to_string()));
+        assert!(wakes, "{}", script.text());
     }
 }
 

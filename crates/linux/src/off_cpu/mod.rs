@@ -1,7 +1,7 @@
 //! Where tasks wait: programs at the scheduler's tracepoints.
 //!
 //! What it is: [`OffCpuProbe`] makes the kernel write a record for each wait of the tasks that are followed: since when, woken when,
-//! back when, from where in the program and in the kernel ([`Wait`]). Waits that are shorter than asked for are added up by thread
+//! back when, from where in the program and in the kernel ([`Wait`]), and who woke it ([`Wake`]). Waits that are shorter than asked for are added up by thread
 //! ([`ShortWaits`]). Read next: `program`.
 //!
 //! A wait has two parts: until the task is woken, and then until it has a CPU. A task that is preempted waits for a CPU only.
@@ -23,14 +23,17 @@ struct Place;
 impl Place {
     const LEFT_AT: i16 = 0;
     const WOKEN_AT: i16 = 8;
+    /// 0: the record is of who woke.
     const CAME_AT: i16 = 16;
     const TASK: i16 = 24;
     /// How it left, as the kernel's tasks say it; 0: it could have gone on.
     const STATE: i16 = 32;
     const USER_BYTES: i16 = 36;
     const KERNEL_BYTES: i16 = 40;
+    /// Of a wait: the lock that is waited for, or 0. Of a record of who woke: the task that was woken.
+    const OTHER: i16 = 48;
     /// That of the program, then that of the kernel.
-    const STACKS: i16 = 48;
+    const STACKS: i16 = 56;
     /// As many frames as a call chain of the kernel's events has; as a mask it lets whole addresses through.
     const USER_BYTES_MOST: i32 = 127 * 8;
     const KERNEL_BYTES_MOST: i32 = 64 * 8;
@@ -51,7 +54,7 @@ impl Control {
     const BYTES: u32 = 32;
 }
 
-const TASK_BYTES: u32 = 48 + (127 + 64) * 8;
+const TASK_BYTES: u32 = 56 + (127 + 64) * 8;
 /// How many threads have a sum of their own.
 const MOST_SUMS: u32 = 16 << 10;
 /// How many processes or threads can be named.
@@ -94,15 +97,50 @@ pub struct Wait<'r> {
     pub runnable_ns: u64,
     /// When it had a CPU again.
     pub came_ns: u64,
+    /// The address of the futex that it waited for; 0 where it waited for something else.
+    pub lock: u64,
+    /// Where it was.
+    pub stack: Stack<'r>,
+}
+
+/// That a thread has ended the wait of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wake<'r> {
+    /// The process that ran. In an interrupt, it has nothing to do with it.
+    pub pid: u32,
+    /// Its thread; 0 where none ran.
+    pub tid: u32,
+    /// The thread that was woken.
+    pub woken_tid: u32,
+    /// Since when that had waited, ns of the monotonic clock.
+    pub left_ns: u64,
+    /// When it was woken.
+    pub woken_ns: u64,
+    /// Where the one that ran was.
+    pub stack: Stack<'r>,
+}
+
+/// Where a thread was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stack<'r> {
     user: &'r [u8],
     kernel: &'r [u8],
+}
+
+/// What programs write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OffCpuRecord<'r> {
+    /// A wait that is over.
+    Wait(Wait<'r>),
+    /// Who has ended a wait, which is told later.
+    Wake(Wake<'r>),
 }
 
 fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
     bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
 }
 
-impl<'r> Wait<'r> {
+impl<'r> OffCpuRecord<'r> {
     /// Takes a record apart; `None` where it is none.
     #[must_use]
     pub fn decode(raw: &'r [u8]) -> Option<Self> {
@@ -112,30 +150,29 @@ impl<'r> Wait<'r> {
         let (left_ns, woken_ns, came_ns) = (double(Place::LEFT_AT)?, double(Place::WOKEN_AT)?, double(Place::CAME_AT)?);
         let (task, stacks) = (double(Place::TASK)?, at(Place::STACKS)?);
         let (user, kernel) = stacks.split_at_checked(word(Place::USER_BYTES)?)?;
-        let runnable_ns = match (word(Place::STATE)?, woken_ns) {
-            (0, _) => left_ns,
+        let stack = Stack { user, kernel: kernel.get(..word(Place::KERNEL_BYTES)?)? };
+        let (pid, tid, other) = ((task >> 32) as u32, task as u32, double(Place::OTHER)?);
+        if came_ns == 0 {
+            return Some(Self::Wake(Wake { pid, tid, woken_tid: other as u32, left_ns, woken_ns, stack }));
+        }
+        let (runnable_ns, lock) = match (word(Place::STATE)?, woken_ns) {
+            (0, _) => (left_ns, 0),
             // That it was woken was not seen.
-            (_, 0) => came_ns,
-            (_, woken_ns) => woken_ns.clamp(left_ns, came_ns.max(left_ns)),
+            (_, 0) => (came_ns, other),
+            (_, woken_ns) => (woken_ns.clamp(left_ns, came_ns.max(left_ns)), other),
         };
-        Some(Self {
-            pid: (task >> 32) as u32,
-            tid: task as u32,
-            left_ns,
-            runnable_ns,
-            came_ns,
-            user,
-            kernel: kernel.get(..word(Place::KERNEL_BYTES)?)?,
-        })
+        Some(Self::Wait(Wait { pid, tid, left_ns, runnable_ns, came_ns, lock, stack }))
     }
+}
 
+impl<'r> Stack<'r> {
     /// Where the program was, innermost first.
-    pub fn user_stack(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
+    pub fn user(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
         words(self.user)
     }
 
     /// Where the kernel was, innermost first.
-    pub fn kernel_stack(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
+    pub fn kernel(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
         words(self.kernel)
     }
 }
@@ -179,6 +216,8 @@ struct Maps {
     control: Map,
     /// See [`ShortWaits`].
     sums: Map,
+    /// Where the record of who woke is made, on each CPU.
+    wake: Map,
     /// The events into whose rings programs write, by CPU.
     outputs: Map,
 }
@@ -338,6 +377,7 @@ impl Maps {
             targets: Map::new(MapKind::Hash, 4, 4, MOST_TARGETS, "pmux_targets")?,
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
             sums: Map::new(MapKind::Hash, 8, 32, MOST_SUMS, "pmux_sums")?,
+            wake: Map::new(MapKind::PerCpuArray, 4, TASK_BYTES, 1, "pmux_wake")?,
             outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,
         };
         maps.sums.set(&[0; 8], &[0; 32], Update::Set)?;
@@ -355,6 +395,7 @@ mod tests {
         for word in [state, 8 * user.len() as u32, 8 * kernel.len() as u32, 0] {
             raw.extend(word.to_ne_bytes());
         }
+        raw.extend((5_u64 << 32 | 9).to_ne_bytes());
         raw.extend(user.iter().chain(kernel).flat_map(|ip| ip.to_ne_bytes()));
         raw
     }
@@ -363,8 +404,8 @@ mod tests {
     fn a_wait_has_two_parts() {
         let parts = |left, woken, came, state| {
             let raw = record(left, woken, came, state, (&[1, 2], &[3]));
-            let wait = Wait::decode(&raw);
-            wait.map(|wait| (wait.runnable_ns - wait.left_ns, wait.came_ns - wait.runnable_ns))
+            let Some(OffCpuRecord::Wait(wait)) = OffCpuRecord::decode(&raw) else { return None };
+            Some((wait.runnable_ns - wait.left_ns, wait.came_ns - wait.runnable_ns))
         };
         // Asleep, and woken; woken before it had left; woken by something unseen; preempted, with an old mark.
         assert_eq!(parts(100, 140, 150, 1), Some((40, 10)));
@@ -374,15 +415,23 @@ mod tests {
     }
 
     #[test]
+    fn who_woke_is_told_before() {
+        let raw = record(100, 140, 0, 0, (&[1], &[3]));
+        let Some(OffCpuRecord::Wake(wake)) = OffCpuRecord::decode(&raw) else { panic!("{raw:?}") };
+        assert_eq!((wake.pid, wake.tid, wake.woken_tid, wake.left_ns, wake.woken_ns), (7, 8, 9, 100, 140));
+        assert_eq!(wake.stack.user().chain(wake.stack.kernel()).collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
     fn bytes_of_a_record_are_not_believed() {
         let whole = record(100, 140, 150, 1, (&[1, 2], &[3]));
-        let Some(wait) = Wait::decode(&whole) else { panic!("it is a record") };
-        assert_eq!((wait.pid, wait.tid), (7, 8));
-        assert_eq!(wait.user_stack().chain(wait.kernel_stack()).collect::<Vec<_>>(), [1, 2, 3]);
+        let Some(OffCpuRecord::Wait(wait)) = OffCpuRecord::decode(&whole) else { panic!("it is a wait") };
+        assert_eq!((wait.pid, wait.tid, wait.lock), (7, 8, 5 << 32 | 9));
+        assert_eq!(wait.stack.user().chain(wait.stack.kernel()).collect::<Vec<_>>(), [1, 2, 3]);
         for length in 0..whole.len() {
-            assert_eq!(Wait::decode(&whole[..length]), None, "{length}");
+            assert_eq!(OffCpuRecord::decode(&whole[..length]), None, "{length}");
         }
         // The kernel fills it up to whole words.
-        assert!(Wait::decode(&[whole, vec![0; 4]].concat()).is_some());
+        assert!(OffCpuRecord::decode(&[whole, vec![0; 4]].concat()).is_some());
     }
 }

@@ -37,6 +37,9 @@ struct Registers {
     ip: i16,
     sp: i16,
     fp: i16,
+    /// The number of the system call that the program is in, and its first argument.
+    call: i16,
+    argument: i16,
     /// Where a number says that the program is one of 32 bits, and that number. Its frames are others.
     narrow: Option<(i16, i32)>,
 }
@@ -48,10 +51,13 @@ impl Registers {
             () if cfg!(target_arch = "x86_64") => {
                 // `__USER32_CS` in `arch/x86/include/asm/segment.h`.
                 let narrow = Some((member("cs")?, 0x23));
-                Some(Self { ip: member("ip")?, sp: member("sp")?, fp: member("bp")?, narrow })
+                let (call, argument) = (member("orig_ax")?, member("di")?);
+                Some(Self { ip: member("ip")?, sp: member("sp")?, fp: member("bp")?, call, argument, narrow })
             }
             () if cfg!(target_arch = "aarch64") => {
-                Some(Self { ip: member("pc")?, sp: member("sp")?, fp: member("regs")? + 29 * 8, narrow: None })
+                let (registers, call) = (member("regs")?, member("syscallno")?);
+                let fp = registers + 29 * 8;
+                Some(Self { ip: member("pc")?, sp: member("sp")?, fp, call, argument: registers, narrow: None })
             }
             () => None,
         }
@@ -89,6 +95,8 @@ const STATE_ARGUMENT: usize = 3;
 const KERNEL_THREAD: i32 = 0x0020_0000;
 /// `TASK_DEAD` there.
 const DEAD: i32 = 0x80;
+/// `__NR_futex`: what a lock of a program waits in. (Both words of [`Registers`] are those of 64-bit programs.)
+const FUTEX: i32 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
 /// `BPF_F_USER_STACK` in `include/uapi/linux/bpf.h`.
 const USER_STACK: i32 = 1 << 8;
 /// `BPF_NOEXIST` there.
@@ -154,9 +162,36 @@ impl<'m> Programs<'m> {
         // The first time after it has left: a task may be woken in its place, too.
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT);
         asm.jump_if(Reg::R2, Compare::Greater, Reg::R1, end);
-        asm.call(Helper::KtimeGetNs).store(Size::Double, Reg::R9, Place::WOKEN_AT, Reg::R0);
+        asm.call(Helper::KtimeGetNs).set(Reg::R8, Reg::R0).store(Size::Double, Reg::R9, Place::WOKEN_AT, Reg::R8);
+        self.wakes(asm, end);
         asm.place(end).set(Reg::R0, 0).exit();
         code.finish()
+    }
+
+    /// Writes who wakes the task in `R7`, which is known as `R9`, at `R8`: if it has waited for so long that its wait will be written.
+    fn wakes(&self, asm: &mut Assembler<'m>, end: Label) {
+        let no_program = asm.label();
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, 0, end);
+        // What has a CPU says the largest number.
+        asm.jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R8, end);
+        asm.load(Size::Word, Reg::R2, Reg::R9, Place::STATE).jump_if(Reg::R2, Compare::Equal, 0, end);
+        asm.set(Reg::R2, Reg::R8).alu(Alu::Sub, Reg::R2, Reg::R1).set_wide(Reg::R3, self.least_ns);
+        asm.jump_if(Reg::R2, Compare::Less, Reg::R3, end).store(Size::Double, Reg::R10, SUM, Reg::R1);
+        self.task(asm, Reg::R2);
+        asm.store(Size::Double, Reg::R10, SUM + 8, Reg::R2);
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.wake);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R9, Reg::R0);
+        asm.load(Size::Double, Reg::R1, Reg::R10, SUM).store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R1);
+        asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, Reg::R8).store(Size::Double, Reg::R9, Place::CAME_AT, 0);
+        asm.call(Helper::GetCurrentTaskBtf).set(Reg::R7, Reg::R0).store(Size::Word, Reg::R9, Place::USER_BYTES, 0);
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.flags);
+        asm.jump_if(Reg::R1, Compare::Common, KERNEL_THREAD, no_program);
+        self.stack_of_program(asm);
+        asm.place(no_program);
+        // Behind the walk, which leaves here what the waker itself is in.
+        asm.load(Size::Double, Reg::R1, Reg::R10, SUM + 8).store(Size::Double, Reg::R9, Place::OTHER, Reg::R1);
+        asm.call(Helper::GetCurrentTaskBtf).set(Reg::R7, Reg::R0);
+        self.write(asm, Whose::Current);
     }
 
     /// Runs at `task_newtask` of `(task, clone_flags)`: a child of a task that is followed is followed, and waits for its first CPU.
@@ -294,6 +329,12 @@ impl<'m> Programs<'m> {
             .jump(known);
         asm.place(preempted).store(Size::Word, Reg::R9, Place::STATE, 0).place(known);
         asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R8);
+        self.stack_of_program(asm);
+    }
+
+    /// Takes the stack of the program whose task is `R7`, the current one, into the value that is `R9`.
+    fn stack_of_program(&self, asm: &mut Assembler<'m>) {
+        asm.store(Size::Double, Reg::R9, Place::OTHER, 0);
         match self.layout.registers {
             Some(registers) => walk_stack(asm, registers),
             None => {
@@ -356,7 +397,7 @@ impl<'m> Programs<'m> {
         asm.set(Reg::R2, Reg::R8).alu(Alu::Sub, Reg::R2, Reg::R1).set_wide(Reg::R3, self.least_ns);
         asm.store(Size::Double, Reg::R10, SUM + 24, 0);
         asm.jump_if(Reg::R2, Compare::Less, Reg::R3, short);
-        self.write(asm);
+        self.write(asm, Whose::Next);
         asm.jump_if(Reg::R0, Compare::Equal, 0, done).store(Size::Double, Reg::R10, SUM + 24, 1);
         asm.place(short);
         self.add_up(asm, done);
@@ -386,8 +427,8 @@ impl<'m> Programs<'m> {
         asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.pid).alu(Alu::Or, to, Reg::R1);
     }
 
-    /// Writes the record of the wait; `R0` is then 0, or why there is none.
-    fn write(&self, asm: &mut Assembler<'m>) {
+    /// Writes the record in `R9`, with the kernel's stack of the task in `R7`; `R0` is then 0, or why there is none.
+    fn write(&self, asm: &mut Assembler<'m>, whose: Whose) {
         let whole = asm.label();
         self.task(asm, Reg::R2);
         asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
@@ -395,7 +436,11 @@ impl<'m> Programs<'m> {
         asm.load(Size::Word, Reg::R2, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R2, Place::USER_BYTES_MOST);
         asm.store(Size::Double, Reg::R10, KEY, Reg::R2);
         asm.alu(Alu::Add, Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
-        asm.set(Reg::R1, Reg::R7).set(Reg::R3, Place::KERNEL_BYTES_MOST).set(Reg::R4, 0).call(Helper::GetTaskStack);
+        asm.set(Reg::R3, Place::KERNEL_BYTES_MOST).set(Reg::R4, 0);
+        match whose {
+            Whose::Next => asm.set(Reg::R1, Reg::R7).call(Helper::GetTaskStack),
+            Whose::Current => asm.set(Reg::R1, Reg::R6).call(Helper::GetStack),
+        };
         asm.jump_if(Reg::R0, Compare::LessOrEqual, Place::KERNEL_BYTES_MOST, whole).set(Reg::R0, 0);
         asm.place(whole).store(Size::Word, Reg::R9, Place::KERNEL_BYTES, Reg::R0);
         asm.load(Size::Double, Reg::R5, Reg::R10, KEY).alu(Alu::And, Reg::R5, Place::USER_BYTES_MOST);
@@ -432,11 +477,20 @@ impl<'m> Programs<'m> {
     }
 }
 
+/// Whose stack a record has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// That of a task which does not run yet.
+    Next,
+    /// That of the task which runs the program.
+    Current,
+}
+
 /// Walks the stack of the program whose task is `R7` and leaves, by frame pointers, into the value that is `R9`. Twice as fast as the
 /// kernel does it: in a program without frame pointers the register holds anything, and reading there costs a fault. So only what can
 /// be a frame is read: it lies above the one before, and not far.
 fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
-    let end = asm.label();
+    let (end, no_lock) = (asm.label(), asm.label());
     asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
     asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs).set(Reg::R8, 8);
     asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip).store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
@@ -444,6 +498,9 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
         asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
         asm.jump_if(Reg::R1, Compare::Equal, number, end);
     }
+    asm.load(Size::Word, Reg::R1, Reg::R0, registers.call).jump_if(Reg::R1, Compare::Unequal, FUTEX, no_lock);
+    asm.load(Size::Double, Reg::R1, Reg::R0, registers.argument);
+    asm.store(Size::Double, Reg::R9, Place::OTHER, Reg::R1).place(no_lock);
     // R6 is below the frame, R7 the frame, R8 how many bytes there are.
     asm.load(Size::Double, Reg::R6, Reg::R0, registers.sp).load(Size::Double, Reg::R7, Reg::R0, registers.fp);
     for at in (8..Place::USER_BYTES_MOST as i16).step_by(8) {

@@ -48,6 +48,7 @@ mod symbols;
 mod tally;
 mod tasks;
 mod unpack;
+mod wakes;
 mod wall;
 mod whole;
 
@@ -69,6 +70,7 @@ pub use stacks::{Frame, FrameId, Site, StackId, Stacks};
 pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
+pub use wakes::{WaitEnd, WaitLink, WaitLinks, WaitSum};
 pub use wall::WaitKind;
 pub use whole::{Noted, NotedKind, Taken, Whole};
 

@@ -183,6 +183,13 @@ impl Stacks {
         StackId(self.nodes[stack.index()].parent)
     }
 
+    /// Whether a stack stands for none, as that of a sum does: only address 0 is in it.
+    #[must_use]
+    pub fn is_nowhere(&self, stack: StackId) -> bool {
+        let at_0 = |only| self.frame(only).address == 0;
+        self.innermost(stack).is_some_and(at_0) && self.caller(stack) == StackId::EMPTY
+    }
+
     /// All stacks but the empty one, each with its innermost frame and the stack of the caller, which comes before it.
     pub fn nodes(&self) -> impl Iterator<Item = (StackId, FrameId, StackId)> + '_ {
         let stacks = self.nodes.iter().enumerate().skip(1);

@@ -241,10 +241,7 @@ impl Kinds {
         });
         let frame = Frame { module: self.module, address: is.address(), site: Site::Exact };
         let frame = profile.stacks.frame_id(frame);
-        // Sums have no stack: what stands for it is the address 0.
-        let nowhere = profile.stacks.innermost(stack).is_some_and(|only| profile.stacks.frame(only).address == 0)
-            && profile.stacks.caller(stack) == StackId::EMPTY;
-        let known = profile.stacks.call(if nowhere { StackId::EMPTY } else { stack }, frame);
+        let known = profile.stacks.call(if profile.stacks.is_nowhere(stack) { StackId::EMPTY } else { stack }, frame);
         self.stacks.insert((stack, kind), known);
         known
     }

@@ -1,4 +1,5 @@
-//! Waits, as samples of two events: until a thread was woken (`offcpu-time`), and until it had a CPU then (`runqueue-time`).
+//! Waits, as samples of two events: until a thread was woken (`offcpu-time`), and until it had a CPU then (`runqueue-time`); and a third
+//! one (`waker-time`) of the threads that woke others, whose period is for how long those had waited.
 //!
 //! What it is: programs in the kernel write a record for each wait ([`pmux_linux::off_cpu`]), into rings of its own; here it becomes
 //! samples as perf's `offcpu-time` has them: the period is the wait's length, the call chain is where the thread waited, the time is
@@ -26,22 +27,23 @@ use pmux_engine::{CpuId, EventId, GroupSpec, SetId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::ReasonKind;
 use pmux_linux::host::KERNEL;
-use pmux_linux::off_cpu::{OffCpuChildren, OffCpuProbe, OffCpuTarget, ShortWaits, Wait};
+use pmux_linux::off_cpu::{OffCpuChildren, OffCpuProbe, OffCpuRecord, OffCpuTarget, ShortWaits, Stack, Wait, Wake};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The events, in their order in the file.
-pub(super) const EVENTS: [&str; 2] = ["offcpu-time", "runqueue-time"];
+pub(super) const EVENTS: [&str; 3] = ["offcpu-time", "runqueue-time", "waker-time"];
 const BLOCKED: usize = 0;
 const RUNNABLE: usize = 1;
+const WAKES: usize = 2;
 
-/// What both events are in the file, before all events get the same words behind their records.
+/// What each of them is in the file, before all events get the same words behind their records.
 pub(super) fn attr(like: &Attr) -> Attr {
     let identity = AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
         sampling: Sampling::Period(1),
-        sample: like.sample | SampleFormat::PERIOD | SampleFormat::CALLCHAIN,
+        sample: like.sample | SampleFormat::PERIOD | SampleFormat::CALLCHAIN | SampleFormat::ADDR,
         read_format: like.read_format,
         flags: like.flags.intersection(identity),
         clock_id: like.clock_id,
@@ -52,7 +54,7 @@ pub(super) fn attr(like: &Attr) -> Attr {
 
 /// What the kernel is asked for in its place: the records of programs.
 fn output(file: &Attr) -> Attr {
-    let ours = SampleFormat::PERIOD | SampleFormat::CALLCHAIN;
+    let ours = SampleFormat::PERIOD | SampleFormat::CALLCHAIN | SampleFormat::ADDR;
     Attr { sample: file.sample.difference(ours) | SampleFormat::RAW, ..*file }
 }
 
@@ -63,12 +65,12 @@ pub(super) struct OffCpu {
     set: SetId,
     rings: Rings,
     led: HashSet<EventId>,
-    /// The ids of both events on each CPU.
-    ids: BTreeMap<CpuId, [u64; 2]>,
+    /// The ids of the events on each CPU.
+    ids: BTreeMap<CpuId, [u64; EVENTS.len()]>,
     /// Of what programs write, and of what is in the file.
     raw: SampleLayout,
     layout: SampleLayout,
-    /// Where both events stand among all.
+    /// Where the events stand among all.
     first_index: usize,
     /// Of the sums: what was told already.
     told: HashMap<(u32, u32), ShortWaits>,
@@ -155,7 +157,7 @@ impl OffCpu {
             if events.iter().all(|event| self.led.contains(event)) {
                 continue;
             }
-            let mut ids = [0; 2];
+            let mut ids = [0; EVENTS.len()];
             for (id, &event) in ids.iter_mut().zip(&events) {
                 *id = self.rings.lead(event, cpu, EventRole::Samples)?;
                 self.led.insert(event);
@@ -209,9 +211,12 @@ impl OffCpu {
                 let Ok((Record::Sample(Sample { raw: Some(raw), .. }), _)) = decode_record(record, &self.raw) else {
                     continue;
                 };
-                let Some(wait) = Wait::decode(raw) else { continue };
                 let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
-                encoder.wait(&wait, &mut taken);
+                match OffCpuRecord::decode(raw) {
+                    Some(OffCpuRecord::Wait(wait)) => encoder.wait(&wait, &mut taken),
+                    Some(OffCpuRecord::Wake(wake)) => encoder.wake(&wake, &mut taken),
+                    None => {}
+                }
             }
             waits.clear();
         }
@@ -233,8 +238,9 @@ impl OffCpu {
             };
             let told = self.told.insert((sum.pid, sum.tid), *sum);
             let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(told.as_ref().map_or(0, of));
-            encoder.sample(BLOCKED, task, now, since(|sum| sum.blocked_ns), &[], &mut taken);
-            encoder.sample(RUNNABLE, task, now, since(|sum| sum.runnable_ns), &[], &mut taken);
+            let mut sample = |which, ns| encoder.sample(which, task, (now, ns), 0, &[], &mut taken);
+            sample(BLOCKED, since(|sum| sum.blocked_ns));
+            sample(RUNNABLE, since(|sum| sum.runnable_ns));
         }
         taken
     }
@@ -273,33 +279,54 @@ impl Drop for OffCpu {
     }
 }
 
+/// The functions of the kernel, then those of the program.
+fn call_chain(stack: &Stack<'_>) -> Vec<u64> {
+    let mut chain = Vec::with_capacity(2 + stack.kernel().len() + stack.user().len());
+    if stack.kernel().len() > 0 {
+        chain.push(callchain::KERNEL);
+        chain.extend(stack.kernel());
+    }
+    if stack.user().len() > 0 {
+        chain.push(callchain::USER);
+        chain.extend(stack.user());
+    }
+    chain
+}
+
 struct Encoder<'o> {
     layout: &'o SampleLayout,
-    ids: [u64; 2],
+    ids: [u64; EVENTS.len()],
     cpu: CpuId,
     scratch: &'o mut [u8],
 }
 
 impl Encoder<'_> {
     fn wait(&mut self, wait: &Wait<'_>, taken: &mut Taken) {
-        let mut chain = Vec::with_capacity(2 + wait.kernel_stack().len() + wait.user_stack().len());
-        if wait.kernel_stack().len() > 0 {
-            chain.push(callchain::KERNEL);
-            chain.extend(wait.kernel_stack());
-        }
-        if wait.user_stack().len() > 0 {
-            chain.push(callchain::USER);
-            chain.extend(wait.user_stack());
-        }
+        let chain = call_chain(&wait.stack);
         let task = TaskId { pid: wait.pid, tid: wait.tid };
         let blocked = wait.runnable_ns.saturating_sub(wait.left_ns);
         let runnable = wait.came_ns.saturating_sub(wait.runnable_ns);
-        self.sample(BLOCKED, task, wait.came_ns, blocked, &chain, taken);
-        self.sample(RUNNABLE, task, wait.came_ns, runnable, &chain, taken);
+        self.sample(BLOCKED, task, (wait.came_ns, blocked), wait.lock, &chain, taken);
+        self.sample(RUNNABLE, task, (wait.came_ns, runnable), 0, &chain, taken);
     }
 
-    /// A sample of so long; none of no time.
-    fn sample(&mut self, which: usize, task: TaskId, at_ns: u64, ns: u64, chain: &[u64], taken: &mut Taken) {
+    /// The address is the number of the thread that was woken.
+    fn wake(&mut self, wake: &Wake<'_>, taken: &mut Taken) {
+        let task = TaskId { pid: wake.pid, tid: wake.tid };
+        let waited = wake.woken_ns.saturating_sub(wake.left_ns);
+        self.sample(WAKES, task, (wake.woken_ns, waited), wake.woken_tid.into(), &call_chain(&wake.stack), taken);
+    }
+
+    /// A sample of a time, and so long; none of no time.
+    fn sample(
+        &mut self,
+        which: usize,
+        task: TaskId,
+        (at_ns, ns): (u64, u64),
+        address: u64,
+        chain: &[u64],
+        taken: &mut Taken,
+    ) {
         if ns == 0 {
             return;
         }
@@ -312,6 +339,7 @@ impl Encoder<'_> {
             ip: word(SampleFormat::IP, Some(innermost.unwrap_or(0))),
             task: format.contains(SampleFormat::TID).then_some(task),
             time: word(SampleFormat::TIME, Some(at_ns)),
+            addr: word(SampleFormat::ADDR, Some(address)),
             id: word(SampleFormat::ID, id),
             stream_id: word(SampleFormat::STREAM_ID, id),
             cpu: format.contains(SampleFormat::CPU).then_some(self.cpu.0),

@@ -1,0 +1,368 @@
+//! `pmux report --locks` and `--wakers`: who waited for what, and who ended it.
+//!
+//! What it is: [`run`] reads all waits with who ended them ([`WaitLinks`]), adds them up by lock ([`by_lock`]) or by pair ([`by_pair`]), and
+//! prints a table, or JSON.
+//!
+//! | field | what |
+//! |---|---|
+//! | `locks` | each with `address`, `pid`, `comm`; `waits`, `total_ns`, `longest_ns`; `waiters` and `wakers`, each with `comm`, `function` and these sums |
+//! | `wakers` | pairs: `waiter` and `waker` (`comm`, `function`), `kind` (what was waited for), and the sums |
+//! | `lost`, `notes` | as in the report |
+//!
+//! **Invariant:** what an interrupt has ended is not said of the thread that ran then.
+
+use super::{json, missing, percent};
+use crate::failure::{Failure, failed};
+use crate::input::{self, OpenedInput};
+use crate::options::reading::{Percent, ReportOptions};
+use crate::picture;
+use crate::stderr::{visible, write_stderr};
+use pmux::profile::{self, ModuleKind, Profile, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum, Weight};
+use serde_json::{Value as Json, json};
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// Which table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WaitTable {
+    Locks,
+    Wakers,
+}
+
+impl WaitTable {
+    pub(super) fn of(options: &ReportOptions) -> Option<Self> {
+        match (options.locks, options.wakers) {
+            (true, _) => Some(Self::Locks),
+            (_, true) => Some(Self::Wakers),
+            _ => None,
+        }
+    }
+}
+
+/// A thread by its name, and where it was. Without a function: an interrupt, or what is not known.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Party {
+    comm: String,
+    function: String,
+}
+
+impl Party {
+    fn text(&self) -> String {
+        if self.function.is_empty() { self.comm.clone() } else { format!("{}: {}", self.comm, self.function) }
+    }
+
+    fn json(&self) -> Json {
+        let function = (!self.function.is_empty()).then_some(&self.function);
+        json!({ "comm": self.comm, "function": function })
+    }
+}
+
+type Parties = HashMap<Party, WaitSum>;
+
+/// One lock of a process.
+#[derive(Default, Debug)]
+struct LockRow {
+    pid: i32,
+    address: u64,
+    comm: String,
+    sum: WaitSum,
+    waiters: Parties,
+    wakers: Parties,
+}
+
+/// Who made whom wait.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Pair {
+    waiter: Party,
+    kind: &'static str,
+    waker: Party,
+}
+
+/// Libraries whose functions wait and wake for a program: it is the function that called them that tells something.
+const FOR_OTHERS: [&str; 7] = ["libc.", "libc-", "libpthread", "ld-", "ld.so", "libstdc++", "[vdso]"];
+/// Functions of the kernel that each waking goes through.
+const WAKES: [&str; 12] = [
+    "bpf_",
+    "__bpf",
+    "__traceiter_",
+    "trace_call_bpf",
+    "try_to_wake_up",
+    "wake_",
+    "__wake_",
+    "default_wake_",
+    "autoremove_wake_",
+    "swake_up",
+    "complete",
+    "pollwake",
+];
+
+/// What stacks tell, each looked at once.
+struct Stacks<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    known: HashMap<StackId, StackFacts>,
+}
+
+#[derive(Clone, Debug)]
+struct StackFacts {
+    kind: &'static str,
+    /// The function of the program that waits or wakes.
+    function: String,
+    /// What stands for an interrupt, if one came in between.
+    interrupt: Option<&'static str>,
+}
+
+impl Stacks<'_> {
+    fn facts(&mut self, stack: StackId) -> &StackFacts {
+        let (profile, symbols) = (self.profile, self.symbols);
+        self.known.entry(stack).or_insert_with(|| facts_of(profile, symbols, stack))
+    }
+
+    fn name(&self, name: profile::Name) -> String {
+        visible(self.profile.names.get(name))
+    }
+
+    fn waiter(&mut self, end: WaitEnd) -> Party {
+        Party { comm: self.name(end.comm), function: self.facts(end.stack).function.clone() }
+    }
+
+    fn waker(&mut self, end: Option<WaitEnd>) -> Party {
+        let nothing = |text: &str| Party { comm: text.to_owned(), function: String::new() };
+        let Some(end) = end else { return nothing("[unknown]") };
+        match self.facts(end.stack).interrupt {
+            Some(interrupt) => nothing(interrupt),
+            None => self.waiter(end),
+        }
+    }
+}
+
+fn facts_of(profile: &Profile, symbols: &Symbols, stack: StackId) -> StackFacts {
+    if profile.stacks.is_nowhere(stack) {
+        // What was only added up.
+        return StackFacts { kind: "[short waits]", function: String::new(), interrupt: None };
+    }
+    let (mut kernel, mut program, mut library, mut unknown) = (Vec::new(), None, None, None);
+    for frame in profile.stacks.walk(stack) {
+        let module = profile.modules.get(profile.stacks.frame(frame).module);
+        let name = symbols.known_id_of(frame).map(|id| &*symbols.function(id).name).unwrap_or_default();
+        if module.kind.is_kernel() {
+            kernel.push(name);
+            continue;
+        }
+        let short = profile.names.get(module.short);
+        let is_for_others = FOR_OTHERS.iter().any(|begin| short.starts_with(begin));
+        let shown = || if name.is_empty() { short.to_owned() } else { name.to_owned() };
+        // What the kernel has made while it ran is in no module either.
+        if matches!(module.kind, ModuleKind::Unknown) {
+            unknown.get_or_insert_with(shown);
+        } else if is_for_others {
+            library.get_or_insert_with(shown);
+        } else {
+            program = Some(shown());
+            break;
+        }
+    }
+    let has = |begins: &[&str]| kernel.iter().any(|name| begins.iter().any(|begin| name.starts_with(begin)));
+    let comes_between = has(&["asm_sysvec_", "asm_common_interrupt", "el1h_64_irq", "el0t_64_irq", "common_interrupt"]);
+    let is_timer = has(&["hrtimer_wakeup", "process_timeout", "posix_timer_fn", "run_timer_softirq"]);
+    let of_kernel =
+        || kernel.iter().find(|name| !name.is_empty() && !WAKES.iter().any(|begin| name.starts_with(begin)));
+    let function = program.or(library).or_else(|| of_kernel().map(|name| (*name).to_owned())).or(unknown);
+    StackFacts {
+        kind: WaitKind::of(&kernel).name(),
+        function: visible(&function.unwrap_or_default()),
+        interrupt: match (comes_between, is_timer) {
+            (_, true) => Some("[timer]"),
+            (true, false) => Some("[interrupt]"),
+            _ => None,
+        },
+    }
+}
+
+fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
+    let mut locks: HashMap<(profile::ProcessId, u64), LockRow> = HashMap::new();
+    for (link, sum) in links.rows().filter(|(link, _)| link.lock != 0) {
+        let process = stacks.profile.tasks.thread(link.waiter.thread).process;
+        let (waiter, waker) = (stacks.waiter(link.waiter), stacks.waker(link.waker));
+        let row = locks.entry((process, link.lock)).or_insert_with(|| {
+            let facts = stacks.profile.tasks.process(process);
+            let main = facts.main.map(|main| stacks.profile.tasks.thread(main));
+            let name = main.map_or(link.waiter.comm, |main| main.name());
+            LockRow { pid: facts.pid, address: link.lock, comm: stacks.name(name), ..LockRow::default() }
+        });
+        // A process that changes its name is called as it was when it waited.
+        if stacks.profile.tasks.process(process).main == Some(link.waiter.thread) {
+            row.comm = stacks.name(link.waiter.comm);
+        }
+        row.sum.add(*sum);
+        row.waiters.entry(waiter).or_default().add(*sum);
+        row.wakers.entry(waker).or_default().add(*sum);
+    }
+    let mut rows: Vec<LockRow> = locks.into_values().collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.sum.total_ns), row.pid, row.address));
+    rows
+}
+
+fn by_pair(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<(Pair, WaitSum)> {
+    let mut pairs: HashMap<Pair, WaitSum> = HashMap::new();
+    for (link, sum) in links.rows() {
+        let kind = stacks.facts(link.waiter.stack).kind;
+        let pair = Pair { waiter: stacks.waiter(link.waiter), kind, waker: stacks.waker(link.waker) };
+        pairs.entry(pair).or_default().add(*sum);
+    }
+    in_order(pairs)
+}
+
+/// Those that waited longest first.
+fn in_order<K: Ord>(sums: HashMap<K, WaitSum>) -> Vec<(K, WaitSum)> {
+    let mut list: Vec<_> = sums.into_iter().collect();
+    list.sort_by(|(one, of_one), (other, of_other)| {
+        of_other.total_ns.cmp(&of_one.total_ns).then_with(|| one.cmp(other))
+    });
+    list
+}
+
+/// Reads a recording, and prints the table.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
+    let OpenedInput { input, name, wrong, .. } = opened;
+    let mut links = WaitLinks::new(options.part.wanted());
+    let profile = profile::read(input::progress::on_stderr(input), &mut links);
+    let profile = profile.map_err(|error| input::about(&name, &error))?;
+    let (has_waits, has_wakes) = WaitLinks::has(&profile);
+    if !has_waits {
+        return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
+    }
+    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    let mut stacks = Stacks { profile: &profile, symbols: &symbols, known: HashMap::new() };
+    let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
+    let mut rows = Rows::default();
+    match table {
+        WaitTable::Locks => rows.take_locks(by_lock(&mut stacks, &links), least_percent),
+        WaitTable::Wakers => rows.take_pairs(by_pair(&mut stacks, &links), least_percent),
+    }
+    let mut notes: Vec<String> = wrong.into_iter().collect();
+    if !has_wakes {
+        notes.push("it does not tell who ended waits: an older pmux has recorded it".to_owned());
+    }
+    notes.extend(missing::notes(&profile, symbols.notes()));
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let printed = if options.json {
+        let lost = json::losses(&profile.losses);
+        let kind = if table == WaitTable::Locks { "locks" } else { "wakers" };
+        writeln!(out, "{}", json!({ kind: rows.json, "lost": lost, "notes": notes }))
+    } else {
+        rows.print(table, &mut out)
+    };
+    match printed.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(failed(format!("the report can't be written: {error}")));
+        }
+        _ => {}
+    }
+    if !options.json {
+        notes.iter().for_each(|note| write_stderr(&format!("pmux: {note}")));
+    }
+    Ok(())
+}
+
+/// What is printed.
+#[derive(Default)]
+struct Rows {
+    total: WaitSum,
+    lines: Vec<[String; 7]>,
+    json: Vec<Json>,
+}
+
+/// So many who waited or woke are named in a line.
+const NAMED: usize = 2;
+
+impl Rows {
+    fn take_locks(&mut self, locks: Vec<LockRow>, least_percent: f64) {
+        locks.iter().for_each(|row| self.total.add(row.sum));
+        for row in locks {
+            let Some(numbers) = self.numbers(row.sum, least_percent) else { continue };
+            let (waiters, wakers) = (in_order(row.waiters), in_order(row.wakers));
+            let several = |parties: &[(Party, WaitSum)]| {
+                let mut names: Vec<String> = parties.iter().take(NAMED).map(|(party, _)| party.text()).collect();
+                if parties.len() > NAMED {
+                    names.push(format!("{} more", parties.len() - NAMED));
+                }
+                names.join(", ")
+            };
+            let lock = format!("{:#x} of {}/{}", row.address, row.comm, row.pid);
+            let [total, share, waits, longest] = numbers;
+            self.lines.push([total, share, waits, longest, lock, several(&waiters), several(&wakers)]);
+            let json_of = |(party, sum): &(Party, WaitSum)| with_sums(party.json(), *sum);
+            let object = json!({
+                "address": format!("{:#x}", row.address), "pid": row.pid, "comm": row.comm,
+                "waiters": waiters.iter().map(json_of).collect::<Vec<_>>(),
+                "wakers": wakers.iter().map(json_of).collect::<Vec<_>>(),
+            });
+            self.json.push(with_sums(object, row.sum));
+        }
+    }
+
+    fn take_pairs(&mut self, pairs: Vec<(Pair, WaitSum)>, least_percent: f64) {
+        pairs.iter().for_each(|(_, sum)| self.total.add(*sum));
+        for (pair, sum) in pairs {
+            let Some([total, share, waits, longest]) = self.numbers(sum, least_percent) else { continue };
+            let Pair { waiter, kind, waker } = pair;
+            self.lines.push([total, share, waits, longest, waiter.text(), kind.to_owned(), waker.text()]);
+            let object = json!({ "waiter": waiter.json(), "kind": kind, "waker": waker.json() });
+            self.json.push(with_sums(object, sum));
+        }
+    }
+
+    /// The columns of numbers; `None` for less than is wanted.
+    fn numbers(&self, sum: WaitSum, least_percent: f64) -> Option<[String; 4]> {
+        let weight = |sum: WaitSum| Weight { period: sum.total_ns, samples: sum.waits };
+        let share = percent(weight(sum), weight(self.total));
+        let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
+        (share >= least_percent)
+            .then(|| [ms(sum.total_ns), format!("{share:.2}%"), sum.waits.to_string(), ms(sum.longest_ns)])
+    }
+
+    fn print(&self, table: WaitTable, out: &mut dyn Write) -> io::Result<()> {
+        let WaitSum { waits, total_ns, .. } = self.total;
+        let (what, heading) = match table {
+            WaitTable::Locks => (
+                "for locks of programs (a condition or a barrier is one, too), by the address of the futex",
+                ["total ms", "share", "waits", "longest ms", "lock", "who waited", "who ended it"],
+            ),
+            WaitTable::Wakers => (
+                "with who ended them",
+                ["total ms", "share", "waits", "longest ms", "who waited", "for what", "who ended it"],
+            ),
+        };
+        writeln!(out, "# {waits} waits of {:.3} ms {what}", total_ns as f64 / 1e6)?;
+        writeln!(out, "#")?;
+        let heading = heading.map(str::to_owned);
+        let all = || std::iter::once(&heading).chain(&self.lines);
+        let mut widths = [0; 7];
+        for line in all() {
+            widths.iter_mut().zip(line).for_each(|(width, cell)| *width = crate::columns::width(cell).max(*width));
+        }
+        for (index, line) in all().enumerate() {
+            let mut text = String::from(if index == 0 { "# " } else { "  " });
+            for (at, (cell, width)) in line.iter().zip(widths).enumerate() {
+                let fill = " ".repeat(width.saturating_sub(crate::columns::width(cell)));
+                let gap = if at == 0 { "" } else { "  " };
+                text.push_str(&if at < 4 { format!("{gap}{fill}{cell}") } else { format!("{gap}{cell}{fill}") });
+            }
+            writeln!(out, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn with_sums(mut object: Json, sum: WaitSum) -> Json {
+    object["waits"] = sum.waits.into();
+    object["total_ns"] = sum.total_ns.into();
+    object["longest_ns"] = sum.longest_ns.into();
+    object
+}

@@ -1,0 +1,160 @@
+//! Who waited for what, and who ended it.
+//!
+//! What it is: [`WaitLinks`] is a sink that joins each wait (a sample of `offcpu-time`) with the sample of `waker-time` that stands before it:
+//! the thread that ran when it was ended. Read first: [`WaitLinks::rows`].
+//!
+//! **Invariant:** each wait is in one row, whether or not it was seen who ended it.
+
+use super::choose::{Chosen, SampleFilter};
+use super::names::Name;
+use super::stacks::StackId;
+use super::tasks::ThreadId;
+use super::{Detail, Profile, Progress, Sample, Sink};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+/// Who was where.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WaitEnd {
+    /// The thread.
+    pub thread: ThreadId,
+    /// What it was called.
+    pub comm: Name,
+    /// Where it was.
+    pub stack: StackId,
+}
+
+/// Waits that are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WaitLink {
+    /// Who waited, and where.
+    pub waiter: WaitEnd,
+    /// The address of the futex that it waited for; 0 where it waited for something else.
+    pub lock: u64,
+    /// The thread that ran when the wait was ended, and where it was: in an interrupt, it has nothing to do with it. `None` where that was
+    /// not recorded.
+    pub waker: Option<WaitEnd>,
+}
+
+/// How much they waited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WaitSum {
+    /// How often.
+    pub waits: u64,
+    /// For how long, ns: until they were woken.
+    pub total_ns: u64,
+    /// The longest one, ns.
+    pub longest_ns: u64,
+}
+
+impl WaitSum {
+    /// Adds others.
+    pub fn add(&mut self, other: Self) {
+        self.waits += other.waits;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
+/// What an event of a recording tells of waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Waits,
+    Wakes,
+    Other,
+}
+
+impl Role {
+    fn of(name: &str) -> Self {
+        match name.split([':', '/']).next() {
+            Some("offcpu-time") => Self::Waits,
+            Some("waker-time") => Self::Wakes,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// All waits of a recording, those that are alike added up.
+#[derive(Default)]
+pub struct WaitLinks {
+    chosen: Chosen<Joined>,
+    /// By event.
+    roles: Vec<Role>,
+}
+
+#[derive(Default)]
+struct Joined {
+    rows: HashMap<WaitLink, WaitSum>,
+    /// Who was woken and has not come back yet, by number.
+    woken: HashMap<i32, WaitEnd>,
+}
+
+impl WaitLinks {
+    /// Of the waits that are wanted. A filter says who waits, and not who ends it.
+    #[must_use]
+    pub fn new(wanted: SampleFilter) -> Self {
+        Self { chosen: Chosen::new(wanted, Joined::default()), roles: Vec::new() }
+    }
+
+    /// Waits that are alike, in no order.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (&WaitLink, &WaitSum)> {
+        self.chosen.sink.rows.iter()
+    }
+
+    /// Whether a recording tells of waits at all, and who ended them.
+    #[must_use]
+    pub fn has(profile: &Profile) -> (bool, bool) {
+        let any = |role| profile.events.iter().any(|event| Role::of(&event.name) == role);
+        (any(Role::Waits), any(Role::Wakes))
+    }
+}
+
+impl Sink for WaitLinks {
+    fn wants(&self) -> Detail {
+        Detail::Stacks
+    }
+
+    fn max_stack(&self) -> usize {
+        self.chosen.max_stack()
+    }
+
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        // In a pipe events may come late.
+        for event in profile.events.get(self.roles.len()..).unwrap_or_default() {
+            self.roles.push(Role::of(&event.name));
+        }
+        match self.roles.get(sample.event) {
+            Some(Role::Waits) => self.chosen.sample(profile, sample),
+            Some(Role::Wakes) => {
+                self.chosen.first_ns.get_or_insert(sample.time_ns);
+                let woken = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok());
+                self.chosen.sink.woken.extend(woken.map(|tid| (tid, WaitEnd::of(sample))));
+                ControlFlow::Continue(())
+            }
+            _ => {
+                self.chosen.first_ns.get_or_insert(sample.time_ns);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn progress(&mut self, profile: &Profile, progress: Progress) -> ControlFlow<()> {
+        self.chosen.progress(profile, progress)
+    }
+}
+
+impl WaitEnd {
+    fn of(sample: &Sample<'_>) -> Self {
+        Self { thread: sample.thread, comm: sample.comm, stack: sample.stack }
+    }
+}
+
+impl Sink for Joined {
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        let waker = self.woken.remove(&profile.tasks.thread(sample.thread).tid);
+        let link = WaitLink { waiter: WaitEnd::of(sample), lock: sample.fields.addr.unwrap_or(0), waker };
+        let sum = WaitSum { waits: 1, total_ns: sample.period, longest_ns: sample.period };
+        self.rows.entry(link).or_default().add(sum);
+        ControlFlow::Continue(())
+    }
+}
