@@ -27,7 +27,7 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui"])]
     pub(crate) wall: bool,
 
-    /// Show what locks were waited for, by their addresses: for how long, by whom, and who ended it (`pmux record --off-cpu`)
+    /// Show which locks were waited for, by their addresses: for how long, by which threads, and who ended it (`pmux record --off-cpu`)
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph"])]
     pub(crate) locks: bool,
 
