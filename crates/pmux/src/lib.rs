@@ -116,9 +116,10 @@ mod filter;
 pub mod flight;
 mod hotplug;
 mod mux;
+#[cfg(feature = "record")]
+pub mod order;
 mod overflow;
 mod owned_group;
-#[cfg(feature = "record")]
 pub mod perf_data;
 mod probe;
 #[cfg(feature = "record")]

@@ -183,7 +183,7 @@ impl Tables {
         };
         let mut mappings: Vec<(usize, Message)> = self.modules.iter().map(mapping).collect();
         // The sort is stable: equal ones stay in the order of their ids.
-        mappings.sort_by_key(|(locations, _)| std::cmp::Reverse(*locations));
+        pmux::order::sort_by_key(&mut mappings, |(locations, _)| std::cmp::Reverse(*locations));
         mappings.into_iter().map(|(_, mapping)| mapping).collect()
     }
 }

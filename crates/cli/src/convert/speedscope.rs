@@ -34,7 +34,7 @@ pub(super) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
     }
     let mut profiles: Vec<_> = profiles.into_iter().collect();
     // What weighs most is shown first.
-    profiles.sort_by_key(|((event, _), (_, weight))| (*event, Reverse(*weight)));
+    pmux::order::sort_by_key(&mut profiles, |((event, _), (_, weight))| (*event, Reverse(*weight)));
     let has_many = drawn.events().len() > 1;
     let head = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",

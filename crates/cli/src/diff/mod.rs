@@ -97,7 +97,9 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
     let is_marked = |change: &Change| change.is_beyond_noise(count) == Some(true);
     // What is beyond noise comes first, then what changed most; of what changed alike, what has most.
     let order = |change: &Change| (is_marked(change), change.by().abs(), change.before.max(change.after));
-    functions.sort_by(|(_, a), (_, b)| order(b).partial_cmp(&order(a)).unwrap_or(std::cmp::Ordering::Equal));
+    pmux::order::sort_by(&mut functions, |(_, a), (_, b)| {
+        order(b).partial_cmp(&order(a)).unwrap_or(std::cmp::Ordering::Equal)
+    });
     let samples = |side: &[Shares]| of(side, event).map(EventShares::samples).sum();
     Compared {
         event: event.to_owned(),

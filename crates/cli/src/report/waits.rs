@@ -70,7 +70,7 @@ struct LockRow {
     wakers: Parties,
 }
 
-/// Who made whom wait.
+/// A thread that waited, for what, and what ended it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Pair {
     waiter: Party,
@@ -199,7 +199,7 @@ fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
         row.wakers.entry(waker).or_default().add(*sum);
     }
     let mut rows: Vec<LockRow> = locks.into_values().collect();
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.sum.total_ns), row.pid, row.address));
+    pmux::order::sort_by_key(&mut rows, |row| (std::cmp::Reverse(row.sum.total_ns), row.pid, row.address));
     rows
 }
 
@@ -216,7 +216,7 @@ fn by_pair(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<(Pair, WaitSum)> {
 /// Those that waited longest first.
 fn in_order<K: Ord>(sums: HashMap<K, WaitSum>) -> Vec<(K, WaitSum)> {
     let mut list: Vec<_> = sums.into_iter().collect();
-    list.sort_by(|(one, of_one), (other, of_other)| {
+    pmux::order::sort_by(&mut list, |(one, of_one), (other, of_other)| {
         of_other.total_ns.cmp(&of_one.total_ns).then_with(|| one.cmp(other))
     });
     list

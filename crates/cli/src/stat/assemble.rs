@@ -118,7 +118,7 @@ pub(crate) fn rows(layout: &RowLayout<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Ve
     // `--for-each-cgroup` shows one cgroup after the other; everything else goes event by event.
     let cgroup_first = plan.parts.iter().any(|part| part.cgroups.len() > 1);
     let mut sums = sums.sums;
-    sums.sort_by_key(|sum| {
+    pmux::order::sort_by_key(&mut sums, |sum| {
         let first = sum.scope.cgroup.filter(|_| cgroup_first);
         (first, sum.event, sum.scope.cpu, sum.scope.cgroup)
     });

@@ -72,7 +72,7 @@ impl ProcessTreeReport {
             }
         }
         for siblings in &mut children {
-            siblings.sort_by_key(|&process| self.processes[process].start_ns);
+            pmux::order::sort_by_key(siblings, |&process| self.processes[process].start_ns);
         }
         (children, roots)
     }

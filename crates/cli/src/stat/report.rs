@@ -312,7 +312,7 @@ pub(crate) enum About {
 /// Puts the rows of each event in the order in which threads are shown: largest count first.
 /// The sort is stable, and rows without a count come last.
 pub(crate) fn sort_threads(rows: &mut [Row]) {
-    rows.sort_by(|a, b| {
+    pmux::order::sort_by(rows, |a, b| {
         let key = |row: &Row| row.value.raw().unwrap_or(-1.0);
         a.event.cmp(&b.event).then(key(b).total_cmp(&key(a)))
     });

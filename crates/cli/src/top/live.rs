@@ -280,7 +280,9 @@ impl Interval {
         let wanted = choice.filter.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
         let mut rows: Vec<Row> = found.into_values().filter(|row| has(&row.name) || has(&row.place)).collect();
-        rows.sort_by(|a, b| b.period.cmp(&a.period).then_with(|| (&a.name, a.number).cmp(&(&b.name, b.number))));
+        pmux::order::sort_by(&mut rows, |a, b| {
+            b.period.cmp(&a.period).then_with(|| (&a.name, a.number).cmp(&(&b.name, b.number)))
+        });
         rows
     }
 
@@ -321,7 +323,7 @@ impl Interval {
             *parts.entry(text).or_default() += sample.period;
         }
         let mut parts: Vec<(String, u64)> = parts.into_iter().collect();
-        parts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        pmux::order::sort_by(&mut parts, |a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let share = |period: u64| 100.0 * period as f64 / row.period.max(1) as f64;
         let named = |text: String| match (text.is_empty(), choice.key) {
             (false, _) => text,

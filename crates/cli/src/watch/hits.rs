@@ -263,7 +263,7 @@ impl<'a> Hits<'a> {
             rows.entry(target).or_default().push(row);
         }
         for rows in rows.values_mut() {
-            rows.sort_by(|a, b| b.hits.cmp(&a.hits).then(a.first.cmp(&b.first)).then(a.tid.cmp(&b.tid)));
+            pmux::order::sort_by(rows, |a, b| b.hits.cmp(&a.hits).then(a.first.cmp(&b.first)).then(a.tid.cmp(&b.tid)));
         }
         rows
     }

@@ -64,7 +64,7 @@ pub fn books(accounts: Accounts, cpus: u32, load: ThreadLoad, allowance: Allowan
         };
         costs.push(cost.map_err(|refused| BenchError::Accounts { breakpoints: load.breakpoints, refused })?);
     }
-    costs.sort_by_key(|cost| cost.total);
+    crate::order::sort_by_key(&mut costs, |cost| cost.total);
     let wanted = u64::from(load.repeat) * u64::from(load.threads);
     Ok(BooksCost { cost: costs[costs.len() / 2], wanted, runs: costs.len() as u32 })
 }

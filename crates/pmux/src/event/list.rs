@@ -159,7 +159,7 @@ pub fn list(catalog: &Catalog, filter: &Filter) -> Listing {
     {
         listing.gaps.push(error);
     }
-    listing.events.sort_by_key(|event| event.kind);
+    crate::order::sort_by_key(&mut listing.events, |event| event.kind);
     listing
 }
 

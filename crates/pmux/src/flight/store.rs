@@ -151,7 +151,7 @@ impl Store {
     pub(super) fn tidy(&self, newest: &Path) -> Vec<PathBuf> {
         let mut all = self.snapshots().unwrap_or_default();
         // The clock may have been set back: it is the newest all the same.
-        all.sort_by_key(|kept| kept.data == newest);
+        crate::order::sort_by_key(&mut all, |kept| kept.data == newest);
         let mut count = all.len();
         let mut bytes: u64 = all.iter().map(|kept| kept.bytes).sum();
         let mut gone = Vec::new();

@@ -199,7 +199,9 @@ impl Session {
                 !unit.unopenable.contains(&asked) && unit.tried.iter().all(|known| question(known) != asked)
             };
             let mut new: Vec<_> = wanted.iter().filter(is_new).copied().collect();
-            new.sort_by_key(|attr| (attr.kind, attr.config, attr.config1, attr.config2, attr.config3));
+            crate::order::sort_by_key(&mut new, |attr| {
+                (attr.kind, attr.config, attr.config1, attr.config2, attr.config3)
+            });
             new.dedup_by_key(|attr| question(attr));
             if !new.is_empty() || unit.supply == Supply::Unknown {
                 self.try_events(unit, &new);

@@ -102,7 +102,7 @@ impl FileWriter {
             head.resize(head.len().next_multiple_of(8), 0);
             at = head.len() as u64;
         }
-        sections.sort_by_key(|(feature, _)| *feature);
+        crate::order::sort_by_key(&mut sections, |(feature, _)| *feature);
         let mut writer = Self {
             file: file.try_clone()?,
             attr_bytes,
@@ -281,7 +281,7 @@ impl FileWriter {
         let mut features: Vec<_> =
             self.early.iter().copied().filter(|(of, _)| !late.iter().any(|(feature, _)| feature == of)).collect();
         features.extend(late.iter().map(|(feature, _)| (*feature, FileSection::default())));
-        features.sort_by_key(|(feature, _)| *feature);
+        crate::order::sort_by_key(&mut features, |(feature, _)| *feature);
         let mut at = self.data + self.sealed + SECTION_BYTES * features.len() as u64;
         for (feature, bytes) in late {
             self.file.write_all_at(bytes, at)?;

@@ -67,7 +67,7 @@ impl BrokenChains {
             }
         }
         found.modules = modules.into_iter().collect();
-        found.modules.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.index().cmp(&b.0.index())));
+        crate::order::sort_by(&mut found.modules, |a, b| b.1.cmp(&a.1).then(a.0.index().cmp(&b.0.index())));
         found
     }
 }

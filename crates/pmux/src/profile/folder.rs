@@ -115,7 +115,7 @@ fn seen(folder: &Path, paths: Vec<PathBuf>) -> Result<(Vec<RecordingInfo>, Vec<S
         return Err(last.unwrap_or_else(|| ProfileError::Folder(folder.to_owned())));
     }
     // Names of snapshots are times: they decide where nothing else does.
-    all.sort_by_key(|seen| (seen.first_ns, seen.last_ns));
+    crate::order::sort_by_key(&mut all, |seen| (seen.first_ns, seen.last_ns));
     for pair in all.windows(2) {
         let [before, after] = pair else { continue };
         let is_backward = before.day_ns.zip(after.day_ns).is_some_and(|(before, after)| after < before - SETTING_NS);

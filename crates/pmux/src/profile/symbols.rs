@@ -352,6 +352,6 @@ fn batches(frames: &[Frame], wanted: impl IntoIterator<Item = usize>) -> Vec<Mod
         });
         batches[at].frames.push(index);
     }
-    batches.sort_by_key(|batch| std::cmp::Reverse(batch.frames.len()));
+    crate::order::sort_by_key(&mut batches, |batch| std::cmp::Reverse(batch.frames.len()));
     batches
 }

@@ -186,7 +186,7 @@ impl TaskTable {
     fn put_process(&mut self, pid: u32, process: &ProcessState, out: &mut Vec<u8>) {
         // The first thread first: the others are its.
         let mut threads: Vec<_> = process.threads.iter().collect();
-        threads.sort_by_key(|(tid, _)| **tid != pid);
+        crate::order::sort_by_key(&mut threads, |(tid, _)| **tid != pid);
         for (&tid, name) in threads {
             let (ppid, ptid) = if tid == pid { (process.parent, process.parent) } else { (pid, pid) };
             self.put(Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::FORK_EXEC, out);

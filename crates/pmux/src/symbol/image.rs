@@ -81,7 +81,7 @@ impl ProcessImage {
             }
         }
         kept.push(new);
-        kept.sort_by_key(|mapping| mapping.start);
+        crate::order::sort_by_key(&mut kept, |mapping| mapping.start);
         self.maps = kept;
     }
 
@@ -129,7 +129,7 @@ impl ProcessImage {
                 new
             })
             .collect();
-        all.sort_by_key(|(file, _)| !self.is_program(file));
+        crate::order::sort_by_key(&mut all, |(file, _)| !self.is_program(file));
         all.into_iter()
     }
 

@@ -53,7 +53,7 @@ fn address_of(module: &LoadedModule, place: &str) -> Result<u64, (String, Vec<St
         .filter(|symbol| symbol.kind == Kind::Code)
         .filter_map(|symbol| Some((matcher.fit(symbols.name(symbol))?, symbol)))
         .collect();
-    found.sort_by_key(|(fit, symbol)| (*fit, symbol.address));
+    crate::order::sort_by_key(&mut found, |(fit, symbol)| (*fit, symbol.address));
     let best = found.first().map(|(fit, _)| *fit);
     found.retain(|(fit, _)| Some(*fit) == best);
     found.dedup_by_key(|(_, symbol)| symbol.address);

@@ -211,7 +211,7 @@ impl TaskNames {
     ) -> ProcessTree {
         let root = family.root();
         let mut relatives: Vec<(FamilyTaskId, &FamilyTask)> = family.tasks().collect();
-        relatives.sort_by_key(|(kin, relative)| (*kin != root, relative.born));
+        crate::order::sort_by_key(&mut relatives, |(kin, relative)| (*kin != root, relative.born));
         let process_of = |kin: FamilyTaskId| self.by_kin.get(&kin).map_or(kin, |name| name.process);
         let mut processes: Vec<Process> = Vec::new();
         let mut index_of: HashMap<FamilyTaskId, usize> = HashMap::new();

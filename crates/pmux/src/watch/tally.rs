@@ -143,7 +143,7 @@ impl HitTally {
     #[must_use]
     pub fn rows(&self) -> Vec<(&Caller, &WatchRow)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
-        rows.sort_by(|(a, more), (b, less)| {
+        crate::order::sort_by(&mut rows, |(a, more), (b, less)| {
             a.watch_target.cmp(&b.watch_target).then(less.hits.cmp(&more.hits)).then(a.cmp(b))
         });
         rows

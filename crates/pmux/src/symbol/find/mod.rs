@@ -284,7 +284,7 @@ impl Symbolizer {
         let mut names: Vec<String> = mapped.iter().map(|one| self.modules[one.module].name().to_owned()).collect();
         let near = crate::event::nearest::nearest(called, names.iter().cloned());
         // Those that are alike first, the others as they are.
-        names.sort_by_key(|name| near.iter().position(|other| other == name).unwrap_or(usize::MAX));
+        crate::order::sort_by_key(&mut names, |name| near.iter().position(|other| other == name).unwrap_or(usize::MAX));
         FindError::UnknownModule {
             module: called.to_owned(),
             place: image.program_name(),

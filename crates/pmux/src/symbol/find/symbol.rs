@@ -144,7 +144,7 @@ impl Symbolizer {
         mapped: &[Mapped],
     ) -> Result<Finding, FindError> {
         let mut notes = Vec::new();
-        hits.sort_by_key(|hit| (hit.mapped.module, hit.symbol.address, hit.symbol.reach));
+        crate::order::sort_by_key(&mut hits, |hit| (hit.mapped.module, hit.symbol.address, hit.symbol.reach));
         hits.dedup_by_key(|hit| (hit.mapped.module, hit.symbol.address, hit.symbol.kind));
         // The access may say which of a function and a variable is meant.
         if let Some(access) = wanted.access {

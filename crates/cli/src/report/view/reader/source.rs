@@ -220,7 +220,9 @@ impl Gathered {
             source.lines.push(SourceLine { place: SourcePlace::Line(number), text, own, total });
             let mut inlined: Vec<_> =
                 self.inlined.iter().filter(|(((of, line), _), _)| of == file && *line == number).collect();
-            inlined.sort_by_key(|((_, name), weight)| (std::cmp::Reverse(weight.period), name.clone()));
+            pmux::order::sort_by_key(&mut inlined, |((_, name), weight)| {
+                (std::cmp::Reverse(weight.period), name.clone())
+            });
             source.lines.extend(inlined.into_iter().map(|((_, name), weight)| SourceLine {
                 place: SourcePlace::Inlined,
                 text: name.clone(),

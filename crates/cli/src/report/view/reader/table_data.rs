@@ -35,7 +35,7 @@ pub(super) fn make(
         TableRow { key: key_of(row), cells: table::cells(&view, row), own: row.own, total: row.total, program }
     };
     let mut lines: Vec<TableRow> = rows.map(line).collect();
-    lines.sort_by(|a, b| {
+    pmux::order::sort_by(&mut lines, |a, b| {
         let heavy = |line: &TableRow| Reverse((line.total.period, line.own.period));
         heavy(a).cmp(&heavy(b)).then_with(|| a.cells.cmp(&b.cells))
     });
@@ -120,7 +120,7 @@ pub(super) fn overview(profile: &Profile, tally: &Tally, remarks: &[String]) -> 
         ThreadLine { id, pid, tid: thread.tid, name: visible(profile.names.get(thread.name())), weights }
     };
     let mut threads: Vec<ThreadLine> = weights.into_iter().map(thread).collect();
-    threads.sort_by_key(|thread| (thread.pid, thread.tid, thread.id));
+    pmux::order::sort_by_key(&mut threads, |thread| (thread.pid, thread.tid, thread.id));
     let remarks = remarks.iter().map(|remark| visible(remark)).collect();
     Overview { events, threads, about: table::about_lines(profile), remarks }
 }

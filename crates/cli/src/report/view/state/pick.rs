@@ -50,7 +50,7 @@ impl Pick {
         let of = overview.events.get(event).map(|event| event.total).unwrap_or_default();
         let mut threads: Vec<_> =
             overview.threads.iter().filter(|thread| weight(&thread.weights).samples > 0).collect();
-        threads.sort_by_key(|thread| Reverse(weight(&thread.weights).period));
+        pmux::order::sort_by_key(&mut threads, |thread| Reverse(weight(&thread.weights).period));
         let all = Entry { choice: Choice::Thread(None), text: "all threads".to_owned(), weight: of, of };
         let entries = threads.iter().map(|thread| Entry {
             choice: Choice::Thread(Some(thread.id)),

@@ -63,7 +63,7 @@ impl SourceScreen {
         let lines = self.lines();
         let weighs = |&at: &usize| lines[at].total.samples > 0 && lines[at].place != SourcePlace::Inlined;
         let mut ranks: Vec<usize> = (0..lines.len()).filter(weighs).collect();
-        ranks.sort_by_key(|&at| Reverse((lines[at].own.period, lines[at].total.period)));
+        pmux::order::sort_by_key(&mut ranks, |&at| Reverse((lines[at].own.period, lines[at].total.period)));
         ranks
     }
 
