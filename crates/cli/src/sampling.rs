@@ -4,7 +4,6 @@
 
 use crate::failure::{Failure, failed};
 use crate::options::sampling::{Frequency, Sampling};
-use crate::options::shared::SharedWhen;
 use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
@@ -47,15 +46,15 @@ pub(crate) fn target<'c>(
 /// Those of the library.
 pub(crate) fn open_recorder(
     session: &Session,
-    shared: SharedWhen,
+    shared: SharedChoice,
     events: EventList,
     target: &Target<'_>,
     how: RecordOptions,
 ) -> Result<(Recorder, bool), Error> {
     match shared {
-        SharedWhen::Never => Ok((Recorder::open(session, events, target, how)?, false)),
-        SharedWhen::Always => Ok((Recorder::subscribe(session, events, target, how)?, true)),
-        SharedWhen::Auto => match Recorder::subscribe(session, events.clone(), target, how.clone()) {
+        SharedChoice::Never => Ok((Recorder::open(session, events, target, how)?, false)),
+        SharedChoice::Always => Ok((Recorder::subscribe(session, events, target, how)?, true)),
+        SharedChoice::Auto => match Recorder::subscribe(session, events.clone(), target, how.clone()) {
             Ok(recorder) => Ok((recorder, true)),
             // What is not shared is no news: it was not demanded.
             Err(_) => {

@@ -12,14 +12,13 @@ use crate::foreground::{SIGTERM, StatusLine, pass_on};
 use crate::options::control::Delay;
 use crate::options::exit_status;
 use crate::options::record::RecordOptions as Options;
-use crate::options::shared::SharedWhen;
 use crate::options::target::TargetSpec;
 use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
 use pmux::record::{CallChain, Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, CommandOutput, Error, EventList, Running, Session, Start, Target};
+use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -164,7 +163,7 @@ impl<'a> RecordRun<'a> {
 
     /// Opens the events, through the service or here.
     fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
-        let shared = self.options.shared.shared_when().unwrap_or(SharedWhen::Never);
+        let shared = self.options.shared.shared_when().map_or(SharedChoice::Never, SharedChoice::from);
         let opened = sampling::open_recorder(self.session, shared, events, target, how);
         let (recorder, by_service) = opened.map_err(|error| self.not_opened(&error))?;
         if by_service {

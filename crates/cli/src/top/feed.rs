@@ -7,7 +7,6 @@
 
 use super::live::Live;
 use crate::failure::{Failure, failed, failure};
-use crate::options::shared::SharedWhen;
 use crate::options::target::TargetSpec;
 use crate::options::top::TopOptions;
 use crate::sampling::{self, EventEndWatch};
@@ -50,15 +49,15 @@ impl Feed {
     /// # Errors
     /// A text for the user and the exit status.
     pub(super) fn begin(options: &TopOptions) -> Result<Self, Failure> {
-        let session =
-            crate::session::open(&options.shared, Some(SharedChoice::Auto)).map_err(|error| failure(&error))?;
+        let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
         let typed = options.sampling();
         let target_spec = typed.target_spec().map_err(failed)?;
         let events = sampling::events(&typed, &session)?;
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
         let how = RecordOptions { cpus: Keep::Record, ..sampling::record_options(&typed, &target_spec)? };
-        let shared = options.shared.shared_when().unwrap_or(SharedWhen::Auto);
+        let shared = options.shared.shared_when().map(SharedChoice::from);
+        let shared = shared.map_or_else(SharedChoice::of_environment, Ok).map_err(|error| failure(&error))?;
         let opened = sampling::open_recorder(&session, shared, events, &target, how);
         let (recorder, by_service) = opened.map_err(|error| failure(&error))?;
         let is_clock = |name: &str| matches!(name.split(':').next(), Some("cpu-clock" | "task-clock"));

@@ -120,6 +120,14 @@ fn it_shares_events_through_the_service() {
     let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len() as u64;
     // A clock, and what tells of tasks: one of each on a CPU for both.
     assert_eq!(status["records"]["kernel_events"].as_u64(), Some(2 * cpus), "{status}");
+    // Unless the environment says otherwise.
+    for (shared, through) in [("never", false), ("always", true)] {
+        let words = ["top", "-j", "-n", "1", "-d", "0.1", "-e", "cpu-clock"];
+        let ran = pmux(words).env("PMUX_SOCKET", &socket).env("PMUX_SHARED", shared).run().good();
+        let line: Value = serde_json::from_str(ran.text().trim_end()).unwrap();
+        assert_eq!(line["through_service"], Value::from(through), "{shared}: {line}");
+    }
+    pmux(["top", "-n", "1"]).env("PMUX_SOCKET", "/nowhere").env("PMUX_SHARED", "always").run().bad(125, &["/nowhere"]);
     // And goes on when it has begun anew: the events have other numbers then.
     drop(two);
     service.kill();
