@@ -119,8 +119,20 @@ fn command(line: &[u8]) -> Option<ControlCommand> {
     })
 }
 
+/// Whether a descriptor is one that pmux has opened for itself: none that is inherited is closed by an exec.
+fn is_ours(end: &ControlEnd) -> bool {
+    const O_CLOEXEC: u32 = 0o2_000_000;
+    let ControlEnd::Descriptor(number) = end else { return false };
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+    let flags = text.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & O_CLOEXEC != 0)
+}
+
 /// Opens one end for reading and writing: nothing waits for the other end then, and it may come and go.
 fn open(end: &ControlEnd) -> Result<File, Failure> {
+    if is_ours(end) {
+        return Err(failed(format!("{end}: it is not open")));
+    }
     let opened = OpenOptions::new().read(true).write(true).custom_flags(O_NONBLOCK).open(end.path());
     let file = opened.map_err(|error| match (end, error.kind()) {
         (ControlEnd::Fifo(path), ErrorKind::NotFound) => {

@@ -116,10 +116,11 @@ mod filter;
 pub mod flight;
 mod hotplug;
 mod mux;
-#[cfg(feature = "record")]
+#[doc(hidden)]
 pub mod order;
 mod overflow;
 mod owned_group;
+#[cfg(feature = "record")]
 pub mod perf_data;
 mod probe;
 #[cfg(feature = "record")]

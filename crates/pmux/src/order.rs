@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-/// As [`slice::sort_by`].
+/// As [`slice::sort_by`]; takes memory for a number of each item.
 pub fn sort_by<T>(list: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
     let mut order: Vec<usize> = (0..list.len()).collect();
     sort_places(&mut order, &mut |one, other| compare(&list[one], &list[other]));

@@ -86,7 +86,8 @@ pub(crate) struct StatOptions {
     #[arg(long, value_name = "N", help_heading = "When to count")]
     pub(crate) interval_count: Option<u64>,
 
-    /// Start counting MS milliseconds after the command; times are shown from then on. -1: when --control says so
+    /// Start counting MS milliseconds after the command; times are shown from then on. -1: when --control says so, with
+    /// times from the beginning
     #[arg(
         short = 'D',
         long = "delay",

@@ -314,7 +314,11 @@ impl<'a> RecordRun<'a> {
                     *delay = None;
                     recorder.enable().map_err(|error| failure(&error))?;
                 }
-                ControlCommand::Disable => recorder.disable().map_err(|error| failure(&error))?,
+                ControlCommand::Disable => {
+                    // Also what was to come by itself.
+                    *delay = None;
+                    recorder.disable().map_err(|error| failure(&error))?;
+                }
                 ControlCommand::Ping => {}
                 ControlCommand::Stop => self.interrupted(SIGTERM, child.as_deref_mut()),
                 ControlCommand::Snapshot if self.options.switch_output.is_some() => {

@@ -1,7 +1,7 @@
 //! `pmux report`: where time went, from any recording.
 //!
 //! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs; on a terminal [`mod@view`] shows it; [`mod@waits`] says
-//! who waited for whom. Read first:
+//! what was waited for, and who ended it. Read first:
 //! [`View`].
 //!
 //! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.

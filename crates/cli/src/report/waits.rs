@@ -5,7 +5,7 @@
 //!
 //! | field | what |
 //! |---|---|
-//! | `locks` | each with `address`, `pid`, `comm`; `waits`, `total_ns`, `longest_ns`; `waiters` and `wakers`, each with `comm`, `function` and these sums |
+//! | `locks` | each with `address`, `pid`, `comm`; `waits`, `total_ns`, `longest_ns` (of short waits only `total_ns` is known, the others are 0); `waiters` and `wakers`, each with `comm`, `function` and these sums |
 //! | `wakers` | pairs: `waiter` and `waker` (`comm`, `function`), `kind` (what was waited for), and the sums |
 //! | `lost`, `notes` | as in the report |
 //!
@@ -65,6 +65,8 @@ struct LockRow {
     pid: i32,
     address: u64,
     comm: String,
+    /// For how long its first thread has waited at once, as what the process is called.
+    main_ns: u64,
     sum: WaitSum,
     waiters: Parties,
     wakers: Parties,
@@ -190,9 +192,10 @@ fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
             let name = main.map_or(link.waiter.comm, |main| main.name());
             LockRow { pid: facts.pid, address: link.lock, comm: stacks.name(name), ..LockRow::default() }
         });
-        // A process that changes its name is called as it was when it waited.
-        if stacks.profile.tasks.process(process).main == Some(link.waiter.thread) {
-            row.comm = stacks.name(link.waiter.comm);
+        // A process that changes its name is called as it was when it waited longest.
+        let is_main = stacks.profile.tasks.process(process).main == Some(link.waiter.thread);
+        if is_main && (sum.total_ns, &row.comm) > (row.main_ns, &waiter.comm) {
+            (row.comm, row.main_ns) = (waiter.comm.clone(), sum.total_ns);
         }
         row.sum.add(*sum);
         row.waiters.entry(waiter).or_default().add(*sum);
@@ -231,8 +234,7 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
     let mut links = WaitLinks::new(options.part.wanted());
     let profile = profile::read(input::progress::on_stderr(input), &mut links);
     let profile = profile.map_err(|error| input::about(&name, &error))?;
-    let (has_waits, has_wakes) = WaitLinks::has(&profile);
-    if !has_waits {
+    if !WaitLinks::has_waits(&profile) {
         return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
     }
     picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
@@ -246,7 +248,7 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
         WaitTable::Wakers => rows.take_pairs(by_pair(&mut stacks, &links), least_percent),
     }
     let mut notes: Vec<String> = wrong.into_iter().collect();
-    if !has_wakes {
+    if !WaitLinks::has_wakers(&profile) {
         notes.push("it does not tell who ended waits: an older pmux has recorded it".to_owned());
     }
     notes.extend(missing::notes(&profile, symbols.notes()));
@@ -323,8 +325,11 @@ impl Rows {
         let weight = |sum: WaitSum| Weight { period: sum.total_ns, samples: sum.waits };
         let share = percent(weight(sum), weight(self.total));
         let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
-        (share >= least_percent)
-            .then(|| [ms(sum.total_ns), format!("{share:.2}%"), sum.waits.to_string(), ms(sum.longest_ns)])
+        let (waits, longest) = match sum.waits {
+            0 => ("-".to_owned(), "-".to_owned()),
+            waits => (waits.to_string(), ms(sum.longest_ns)),
+        };
+        (share >= least_percent).then(|| [ms(sum.total_ns), format!("{share:.2}%"), waits, longest])
     }
 
     fn print(&self, table: WaitTable, out: &mut dyn Write) -> io::Result<()> {

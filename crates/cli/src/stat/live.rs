@@ -297,11 +297,13 @@ impl Live {
             _ => {}
         }
         let never = match run.options.delay.filter(|_| !self.counting) {
+            Some(_) if run.options.control.is_some() => {
+                Some("no `enable` came through --control: nothing was counted".to_owned())
+            }
             Some(Delay::Ms(ms)) => {
                 Some(format!("the end came before the delay of {ms} ms was over: nothing was counted"))
             }
-            Some(Delay::UntilEnabled) => Some("no `enable` came through --control: nothing was counted".to_owned()),
-            None => None,
+            Some(Delay::UntilEnabled) | None => None,
         };
         notes.extend(never.map(Note::measurement));
         notes.extend(remarks::unknown_cpus(run.session, run.plan));

@@ -309,6 +309,8 @@ impl StatRun<'_> {
             match command {
                 ControlCommand::Enable => begin(live, delay)?,
                 ControlCommand::Disable => {
+                    // Also what was to come by itself.
+                    *delay = None;
                     live.counters.iter().try_for_each(Counters::disable).map_err(|error| failure(&error))?;
                 }
                 ControlCommand::Ping => {}

@@ -208,6 +208,52 @@ fn what_is_enabled_is_recorded_by_the_service() {
     assert!((2 * PAGES..3 * PAGES).contains(&content.samples), "{} samples", content.samples);
 }
 
+/// Waits, too, are those of the time in which they are recorded: none spans a pause, and none is missing after it.
+#[test]
+fn waits_are_recorded_while_they_are_enabled() {
+    skip_unless!(kernel() && root() && Path::new("/sys/kernel/btf/vmlinux").exists());
+    if let Some(why) = pmux_linux::bpf::why_not(pmux_linux::bpf::ProgramKind::RawTracepoint) {
+        common::needs("bpf", &format!("BPF programs ({why})"), false);
+        return;
+    }
+    let (mut controller, rounds) = (Controller::new(), Rounds::new());
+    let file = controller.path("x.data");
+    let options = ["--off-cpu=0", "-D", "-1", "--control", &controller.place()];
+    let running = pmux(record_words(&file, &options, rounds.words())).spawn();
+    rounds.0.arrived_pid();
+    let mut enabled = std::time::Duration::ZERO;
+    for number in [0, 1] {
+        let began = std::time::Instant::now();
+        controller.ask("enable");
+        // What waits under way have waited already stays.
+        controller.ask("enable");
+        rounds.round(number);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        controller.ask("disable");
+        enabled += began.elapsed();
+        std::thread::sleep(std::time::Duration::from_millis(400));
+    }
+    controller.ask("stop");
+    let ran = running.wait();
+    let report = pmux(["report", "--json", "-g", "none", "-s", "thread", "-i"]).args([&file]).run().good();
+    let report: serde_json::Value = serde_json::from_str(&report.text()).unwrap();
+    let sums: Vec<_> = report["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| (event["name"].as_str().unwrap(), event["period"].as_u64().unwrap()))
+        .collect();
+    let of = |name: &str| sums.iter().find(|(event, _)| *event == name).map_or(0, |(_, ns)| *ns);
+    // Two threads, of which one waits for the other.
+    let most = 2 * enabled.as_nanos() as u64;
+    assert!(
+        of("offcpu-time") > 0 && of("offcpu-time") + of("runqueue-time") <= most,
+        "{sums:?}, at most {most}: {}",
+        ran.err
+    );
+    assert!(of("waker-time") > 0 && of("waker-time") <= of("offcpu-time"), "{sums:?}: {}", ran.err);
+}
+
 /// By descriptors that are inherited, also by the command.
 #[test]
 fn a_command_can_say_itself_when_it_is_counted() {

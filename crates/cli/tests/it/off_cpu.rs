@@ -251,7 +251,7 @@ fn sum_of(rows: &[Value]) -> u64 {
 
 /// Who held the lock of the example is who ended the wait for it; naps are ended by the timer.
 #[test]
-fn who_waited_for_whom() {
+fn who_waited_and_who_ended_it() {
     let sync_dir = SyncDir::new();
     let Some(example) = example(&sync_dir) else { return };
     let file = sync_dir.path("w.data");

@@ -310,11 +310,24 @@ impl OffCpuProbe {
         self.maps.targets.set(&id.to_ne_bytes(), &[0; 4], Update::Set)
     }
 
-    /// Records from now on. A task that waits already is recorded as if it had begun now.
+    /// Records from now on, unless it does. A task that waits already is recorded as if it had begun now.
     ///
     /// # Errors
-    /// None that is known.
+    /// `ENOMEM`.
     pub fn enable(&self) -> Result<(), Errno> {
+        let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
+        if words(&control).next().unwrap_or(0) != 0 {
+            return Ok(());
+        }
+        // What is known of tasks is from before it was switched off. No program changes it now.
+        let nothing = [0; TASK_BYTES as usize];
+        for (task, _) in self.maps.tasks.entries()?.iter() {
+            match self.maps.tasks.set(task, &nothing, Update::Present) {
+                // It has ended meanwhile.
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
         self.switch(crate::now_ns())
     }
 

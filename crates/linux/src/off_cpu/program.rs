@@ -13,7 +13,7 @@
 //! same tracepoint it is many more). That it leaves again says so.
 //!
 //! **Invariant:** the value of a task has two writers, the CPU that switches it and the one that wakes it, and they write different
-//! words.
+//! words. What the one that wakes it reads of the other's may be old: then it takes the task for one that has not left, and writes no record.
 
 use super::{Control, Maps, OffCpuTarget, Place, TASK_BYTES};
 use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};

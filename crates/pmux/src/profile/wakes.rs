@@ -29,14 +29,14 @@ pub struct WaitEnd {
 pub struct WaitLink {
     /// Who waited, and where.
     pub waiter: WaitEnd,
-    /// The address of the futex that it waited for; 0 where it waited for something else.
+    /// The address of the futex that it waited for; 0 where it waited for something else, or where that was not recorded.
     pub lock: u64,
     /// The thread that ran when the wait was ended, and where it was: in an interrupt, it has nothing to do with it. `None` where that was
     /// not recorded.
     pub waker: Option<WaitEnd>,
 }
 
-/// How much they waited.
+/// How much they waited. Of short waits, which were recorded as a sum, only the time is known ([`super::Stacks::is_nowhere`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WaitSum {
     /// How often.
@@ -85,8 +85,8 @@ pub struct WaitLinks {
 #[derive(Default)]
 struct Joined {
     rows: HashMap<WaitLink, WaitSum>,
-    /// Who was woken and has not come back yet, by number.
-    woken: HashMap<i32, WaitEnd>,
+    /// Who was woken after how many ns and has not come back yet, by number.
+    woken: HashMap<i32, (u64, WaitEnd)>,
 }
 
 impl WaitLinks {
@@ -101,11 +101,16 @@ impl WaitLinks {
         self.chosen.sink.rows.iter()
     }
 
-    /// Whether a recording tells of waits at all, and who ended them.
+    /// Whether a recording tells of waits.
     #[must_use]
-    pub fn has(profile: &Profile) -> (bool, bool) {
-        let any = |role| profile.events.iter().any(|event| Role::of(&event.name) == role);
-        (any(Role::Waits), any(Role::Wakes))
+    pub fn has_waits(profile: &Profile) -> bool {
+        profile.events.iter().any(|event| Role::of(&event.name) == Role::Waits)
+    }
+
+    /// Whether a recording tells who ended waits.
+    #[must_use]
+    pub fn has_wakers(profile: &Profile) -> bool {
+        profile.events.iter().any(|event| Role::of(&event.name) == Role::Wakes)
     }
 }
 
@@ -128,7 +133,7 @@ impl Sink for WaitLinks {
             Some(Role::Wakes) => {
                 self.chosen.first_ns.get_or_insert(sample.time_ns);
                 let woken = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok());
-                self.chosen.sink.woken.extend(woken.map(|tid| (tid, WaitEnd::of(sample))));
+                self.chosen.sink.woken.extend(woken.map(|tid| (tid, (sample.period, WaitEnd::of(sample)))));
                 ControlFlow::Continue(())
             }
             _ => {
@@ -151,7 +156,14 @@ impl WaitEnd {
 
 impl Sink for Joined {
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
-        let waker = self.woken.remove(&profile.tasks.thread(sample.thread).tid);
+        if profile.stacks.is_nowhere(sample.stack) {
+            let link = WaitLink { waiter: WaitEnd::of(sample), lock: 0, waker: None };
+            self.rows.entry(link).or_default().add(WaitSum { total_ns: sample.period, ..WaitSum::default() });
+            return ControlFlow::Continue(());
+        }
+        // Both know how long it was. What does not fit belongs to a wait that was lost.
+        let woken = self.woken.remove(&profile.tasks.thread(sample.thread).tid);
+        let waker = woken.filter(|(waited_ns, _)| *waited_ns == sample.period).map(|(_, waker)| waker);
         let link = WaitLink { waiter: WaitEnd::of(sample), lock: sample.fields.addr.unwrap_or(0), waker };
         let sum = WaitSum { waits: 1, total_ns: sample.period, longest_ns: sample.period };
         self.rows.entry(link).or_default().add(sum);

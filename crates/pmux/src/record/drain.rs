@@ -306,7 +306,7 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::drain`].
     pub fn finish_until(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<(), Error> {
-        self.end_shared()?;
+        let ended = self.end_shared();
         self.drain_until(writer, enough_bytes)?;
         if writer.data_bytes() < enough_bytes {
             let losses = self.count_lost();
@@ -318,7 +318,8 @@ impl Recorder {
         }
         let notes = self.off_cpu.as_ref().map(OffCpu::notes);
         self.notes.extend(notes.into_iter().flatten());
-        writer.finish(&self.late_features()).map_err(Error::Output)
+        writer.finish(&self.late_features()).map_err(Error::Output)?;
+        ended
     }
 
     /// Writes what is known of waits that have no samples of their own.

@@ -205,7 +205,8 @@ impl Recorder {
         self.switch_sampling(open::Switch::On)
     }
 
-    /// Stops sampling; [`Recorder::enable`] lets it go on. Names and mappings are still recorded.
+    /// Stops sampling; [`Recorder::enable`] lets it go on. Names and mappings are still recorded. Through a service, the last samples may
+    /// still be on their way: [`Recorder::finish`] waits for them.
     ///
     /// # Errors
     /// [`Error::Control`].

@@ -335,3 +335,26 @@ fn give_in(
     }
     Err(Error::ServiceRefused(refusal.text.clone()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_wanted_in_windows() {
+        let mut windows = Windows::default();
+        windows.close(5);
+        windows.open(10);
+        windows.open(15);
+        windows.close(20);
+        windows.close(25);
+        windows.open(30);
+        let wanted: Vec<u64> = (0..40).filter(|&at| windows.contain(at)).collect();
+        assert_eq!(wanted, (10..20).chain(30..40).collect::<Vec<u64>>());
+        // What is long over is forgotten.
+        windows.close(40);
+        windows.open(50);
+        windows.close(41 + Windows::LATE_NS);
+        assert_eq!((windows.ended.len(), windows.contain(15), windows.contain(60)), (1, false, true));
+    }
+}
