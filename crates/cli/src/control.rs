@@ -11,7 +11,7 @@ use crate::stderr::{visible, write_stderr};
 use pmux::wait::{Token, Waiter};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,10 @@ impl Channel {
         let Some(place) = place else { return Ok(None) };
         let commands = open(&place.commands)?;
         let answers = place.answers.as_ref().map(open).transpose()?;
+        let file = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        if answers.as_ref().is_some_and(|answers| file(answers) == file(&commands)) {
+            return Err(failed("--control: commands and answers need a FIFO each"));
+        }
         Ok(Some(Self { commands, answers, line: Vec::new(), was_full: false }))
     }
 

@@ -5,7 +5,7 @@
 //!
 //! | field | what |
 //! |---|---|
-//! | `locks` | each with `address`, `pid`, `comm`; `waits`, `total_ns`, `longest_ns` (of short waits only `total_ns` is known, the others are 0); `waiters` and `wakers`, each with `comm`, `function` and these sums |
+//! | `locks` | each with `address` (`null` for those of the kernel, and where it was not recorded), `pid`, `comm`; `waits`, `total_ns`, `longest_ns` (of short waits only `total_ns` is known, the others are 0); `waiters` and `wakers`, each with `comm`, `function` and these sums |
 //! | `wakers` | pairs: `waiter` and `waker` (`comm`, `function`), `kind` (what was waited for), and the sums |
 //! | `lost`, `notes` | as in the report |
 //!
@@ -183,7 +183,10 @@ fn facts_of(profile: &Profile, symbols: &Symbols, stack: StackId) -> StackFacts 
 
 fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
     let mut locks: HashMap<(profile::ProcessId, u64), LockRow> = HashMap::new();
-    for (link, sum) in links.rows().filter(|(link, _)| link.lock != 0) {
+    for (link, sum) in links.rows() {
+        if link.lock == 0 && stacks.facts(link.waiter.stack).kind != WaitKind::Lock.name() {
+            continue;
+        }
         let process = stacks.profile.tasks.thread(link.waiter.thread).process;
         let (waiter, waker) = (stacks.waiter(link.waiter), stacks.waker(link.waker));
         let row = locks.entry((process, link.lock)).or_insert_with(|| {
@@ -236,6 +239,9 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
     let profile = profile.map_err(|error| input::about(&name, &error))?;
     if !WaitLinks::has_waits(&profile) {
         return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
+    }
+    if !options.part.wanted().has_event("offcpu-time") {
+        return Err(failed("waits are samples of offcpu-time, and -e names other events"));
     }
     picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
     let mut symbols = Symbols::new(&profile);
@@ -296,12 +302,13 @@ impl Rows {
                 }
                 names.join(", ")
             };
-            let lock = format!("{:#x} of {}/{}", row.address, row.comm, row.pid);
+            let address = (row.address != 0).then(|| format!("{:#x}", row.address));
+            let lock = format!("{} of {}/{}", address.as_deref().unwrap_or("unknown"), row.comm, row.pid);
             let [total, share, waits, longest] = numbers;
             self.lines.push([total, share, waits, longest, lock, several(&waiters), several(&wakers)]);
             let json_of = |(party, sum): &(Party, WaitSum)| with_sums(party.json(), *sum);
             let object = json!({
-                "address": format!("{:#x}", row.address), "pid": row.pid, "comm": row.comm,
+                "address": address, "pid": row.pid, "comm": row.comm,
                 "waiters": waiters.iter().map(json_of).collect::<Vec<_>>(),
                 "wakers": wakers.iter().map(json_of).collect::<Vec<_>>(),
             });
@@ -336,7 +343,7 @@ impl Rows {
         let WaitSum { waits, total_ns, .. } = self.total;
         let (what, heading) = match table {
             WaitTable::Locks => (
-                "for locks of programs (a condition or a barrier is one, too), by the address of the futex",
+                "for locks (a condition or a barrier is one, too), by the address of the futex",
                 ["total ms", "share", "waits", "longest ms", "lock", "who waited", "who ended it"],
             ),
             WaitTable::Wakers => (

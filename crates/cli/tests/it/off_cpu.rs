@@ -288,9 +288,10 @@ fn who_waited_and_who_ended_it() {
     assert_eq!(sum_of(pairs), seen);
     let of_holder = report(&file, &["--wakers", "-c", "holder"]);
     assert!(of_holder["wakers"].as_array().unwrap().iter().all(|row| row["waiter"]["comm"] == "holder"), "{of_holder}");
+    pmux(["report", "--locks", "-e", "cpu-clock", "-i"]).args([&file]).run().bad(125, &["samples of offcpu-time"]);
     let table = pmux(["report", "--locks", "-i"]).args([&file]).run().good();
     let text = table.text();
-    assert!(text.contains("for locks of programs"), "{text}");
+    assert!(text.contains("waits of") && text.contains("for locks"), "{text}");
     assert!(text.contains("waits: main") && text.contains("holder: "), "{text}");
     if perf() {
         // perf finds the third event, too.

@@ -64,6 +64,14 @@ impl Registers {
     }
 }
 
+impl Registers {
+    /// Into the value that is `R9` the lock that is waited for by the program whose registers `R0` points to; `R1` is lost.
+    fn lock(&self, asm: &mut Assembler<'_>, none: Label) {
+        asm.load(Size::Word, Reg::R1, Reg::R0, self.call).jump_if(Reg::R1, Compare::Unequal, FUTEX, none);
+        asm.load(Size::Double, Reg::R1, Reg::R0, self.argument).store(Size::Double, Reg::R9, Place::OTHER, Reg::R1);
+    }
+}
+
 impl Layout {
     /// That of this kernel. Since Linux 5.18 the tracepoint tells the state; what stands in the task may have changed by then.
     pub(super) fn new(btf: &Btf, arguments: usize) -> Option<Self> {
@@ -97,6 +105,8 @@ const KERNEL_THREAD: i32 = 0x0020_0000;
 const DEAD: i32 = 0x80;
 /// `__NR_futex`: what a lock of a program waits in. (Both words of [`Registers`] are those of 64-bit programs.)
 const FUTEX: i32 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
+/// The innermost frames of the kernel's stack: this program, and what calls it.
+const OWN_FRAMES: i32 = 2;
 /// `BPF_F_USER_STACK` in `include/uapi/linux/bpf.h`.
 const USER_STACK: i32 = 1 << 8;
 /// `BPF_NOEXIST` there.
@@ -119,6 +129,8 @@ const CONTEXT: i16 = -72;
 const NOW: i16 = -80;
 /// The address of a task's structure.
 const TASK_KEY: i16 = -88;
+/// Since when waits are recorded.
+const SINCE: i16 = -96;
 
 /// No function has a larger frame: what says so is no frame pointer.
 const LARGEST_FRAME: i32 = 1 << 23;
@@ -156,7 +168,7 @@ impl<'m> Programs<'m> {
         let end = asm.label();
         asm.set(Reg::R6, Reg::R1);
         self.since(asm, end);
-        asm.load(Size::Double, Reg::R7, Reg::R6, 0);
+        asm.store(Size::Double, Reg::R10, SINCE, Reg::R0).load(Size::Double, Reg::R7, Reg::R6, 0);
         self.user_task(asm, end);
         self.value(asm, end);
         // The first time after it has left: a task may be woken in its place, too.
@@ -168,13 +180,16 @@ impl<'m> Programs<'m> {
         code.finish()
     }
 
-    /// Writes who wakes the task in `R7`, which is known as `R9`, at `R8`: if it has waited for so long that its wait will be written.
+    /// Writes who wakes the task in `R7`, which is known as `R9`, at `R8`: if it has waited long enough by then.
     fn wakes(&self, asm: &mut Assembler<'m>, end: Label) {
-        let no_program = asm.label();
-        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, 0, end);
-        // What has a CPU says the largest number.
-        asm.jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R8, end);
+        let (no_program, seen, known) = (asm.label(), asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Unequal, 0, seen);
+        // It was away when recording began, or when it was born.
+        asm.load(Size::Double, Reg::R1, Reg::R10, SINCE).load(Size::Double, Reg::R2, Reg::R7, self.layout.start_time);
+        asm.jump_if(Reg::R2, Compare::LessOrEqual, Reg::R1, known).set(Reg::R1, Reg::R2).jump(known).place(seen);
         asm.load(Size::Word, Reg::R2, Reg::R9, Place::STATE).jump_if(Reg::R2, Compare::Equal, 0, end);
+        // What has a CPU says the largest number.
+        asm.place(known).jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R8, end);
         asm.set(Reg::R2, Reg::R8).alu(Alu::Sub, Reg::R2, Reg::R1).set_wide(Reg::R3, self.least_ns);
         asm.jump_if(Reg::R2, Compare::Less, Reg::R3, end).store(Size::Double, Reg::R10, SUM, Reg::R1);
         self.task(asm, Reg::R2);
@@ -386,6 +401,7 @@ impl<'m> Programs<'m> {
         asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
         asm.jump_if(Reg::R1, Compare::LessOrEqual, Reg::R2, older).set(Reg::R2, Reg::R1).place(older);
         asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R2);
+        self.lock_of_next(asm);
         asm.load(Size::Double, Reg::R3, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R3, Compare::Equal, 0, runnable);
         asm.set(Reg::R3, 1).place(runnable).store(Size::Word, Reg::R9, Place::STATE, Reg::R3);
         // Unless there was no room for it when it left.
@@ -407,6 +423,19 @@ impl<'m> Programs<'m> {
         asm.jump(end).place(no_room);
         self.miss(asm, Control::NO_ROOM);
         asm.jump(done);
+    }
+
+    /// Finds the lock that the task in `R7` has waited for, which was not seen to leave.
+    fn lock_of_next(&self, asm: &mut Assembler<'m>) {
+        let Some(registers) = self.layout.registers else { return };
+        let no_lock = asm.label();
+        asm.store(Size::Double, Reg::R9, Place::OTHER, 0).set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs);
+        if let Some((at, number)) = registers.narrow {
+            asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
+            asm.jump_if(Reg::R1, Compare::Equal, number, no_lock);
+        }
+        registers.lock(asm, no_lock);
+        asm.place(no_lock);
     }
 
     /// One more of what is missing; `R0` to `R5` are lost.
@@ -436,10 +465,10 @@ impl<'m> Programs<'m> {
         asm.load(Size::Word, Reg::R2, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R2, Place::USER_BYTES_MOST);
         asm.store(Size::Double, Reg::R10, KEY, Reg::R2);
         asm.alu(Alu::Add, Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
-        asm.set(Reg::R3, Place::KERNEL_BYTES_MOST).set(Reg::R4, 0);
+        asm.set(Reg::R3, Place::KERNEL_BYTES_MOST);
         match whose {
-            Whose::Next => asm.set(Reg::R1, Reg::R7).call(Helper::GetTaskStack),
-            Whose::Current => asm.set(Reg::R1, Reg::R6).call(Helper::GetStack),
+            Whose::Next => asm.set(Reg::R4, 0).set(Reg::R1, Reg::R7).call(Helper::GetTaskStack),
+            Whose::Current => asm.set(Reg::R4, OWN_FRAMES).set(Reg::R1, Reg::R6).call(Helper::GetStack),
         };
         asm.jump_if(Reg::R0, Compare::LessOrEqual, Place::KERNEL_BYTES_MOST, whole).set(Reg::R0, 0);
         asm.place(whole).store(Size::Word, Reg::R9, Place::KERNEL_BYTES, Reg::R0);
@@ -498,9 +527,8 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
         asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
         asm.jump_if(Reg::R1, Compare::Equal, number, end);
     }
-    asm.load(Size::Word, Reg::R1, Reg::R0, registers.call).jump_if(Reg::R1, Compare::Unequal, FUTEX, no_lock);
-    asm.load(Size::Double, Reg::R1, Reg::R0, registers.argument);
-    asm.store(Size::Double, Reg::R9, Place::OTHER, Reg::R1).place(no_lock);
+    registers.lock(asm, no_lock);
+    asm.place(no_lock);
     // R6 is below the frame, R7 the frame, R8 how many bytes there are.
     asm.load(Size::Double, Reg::R6, Reg::R0, registers.sp).load(Size::Double, Reg::R7, Reg::R0, registers.fp);
     for at in (8..Place::USER_BYTES_MOST as i16).step_by(8) {

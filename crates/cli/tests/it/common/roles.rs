@@ -19,6 +19,19 @@ pub fn play(name: &str, arguments: &str) {
                 name.write_all(format!("name-{index}").as_bytes()).unwrap();
             }
         }
+        // holds:DOOR: a second thread waits for a lock until told to go
+        "holds" => {
+            let (sync_dir, lock) = (SyncDir::at(arguments), std::sync::Mutex::new(()));
+            std::thread::scope(|scope| {
+                let held = lock.lock().unwrap();
+                scope.spawn(|| drop(lock.lock().unwrap()));
+                sync_dir.arrive();
+                sync_dir.wait_for("go");
+                drop(held);
+            });
+            sync_dir.post("done");
+            sync_dir.wait_for("leave");
+        }
         // rounds:PAGES,DOOR: touches so many pages when told to, and again when told again, until told to leave
         "rounds" => {
             let (pages, sync_dir) = arguments.split_once(',').unwrap();
