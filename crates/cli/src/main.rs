@@ -12,7 +12,6 @@ mod bench;
 mod columns;
 mod control;
 mod convert;
-mod descriptor;
 mod diff;
 mod failure;
 mod filters;
