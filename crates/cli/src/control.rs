@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** nothing here waits: what is read was announced, and an answer that finds no room is left out.
 
+use crate::descriptor::{self, OpenFailure};
 use crate::failure::{Failure, failed};
 use crate::options::control::{ControlEnd, ControlPlace};
 use crate::stderr::{visible, write_stderr};
@@ -32,9 +33,8 @@ pub(crate) enum ControlCommand {
 const ANSWER: &[u8] = b"ack\n\0";
 /// A longer line is no command.
 const LINE_MOST: usize = 80;
-/// As numbers of Linux.
+/// As a number of Linux.
 const O_NONBLOCK: i32 = 0o4000;
-const ENXIO: i32 = 6;
 
 /// Where commands come from and answers go.
 #[derive(Debug)]
@@ -123,29 +123,21 @@ fn command(line: &[u8]) -> Option<ControlCommand> {
     })
 }
 
-/// Whether a descriptor is one that pmux has opened for itself: none that is inherited is closed by an exec.
-fn is_ours(end: &ControlEnd) -> bool {
-    const O_CLOEXEC: u32 = 0o2_000_000;
-    let ControlEnd::Descriptor(number) = end else { return false };
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
-    let flags = text.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & O_CLOEXEC != 0)
-}
-
 /// Opens one end for reading and writing: nothing waits for the other end then, and it may come and go.
 fn open(end: &ControlEnd) -> Result<File, Failure> {
-    if is_ours(end) {
-        return Err(failed(format!("{end}: it is not open")));
-    }
-    let opened = OpenOptions::new().read(true).write(true).custom_flags(O_NONBLOCK).open(end.path());
-    let file = opened.map_err(|error| match (end, error.kind()) {
-        (ControlEnd::Fifo(path), ErrorKind::NotFound) => {
+    let mut how = OpenOptions::new();
+    how.read(true).write(true).custom_flags(O_NONBLOCK);
+    let opened = match end {
+        ControlEnd::Fifo(path) => descriptor::open_path(path, &how),
+        ControlEnd::Descriptor(number) => descriptor::open(*number, &how),
+    };
+    let file = opened.map_err(|failure| match (end, failure) {
+        (ControlEnd::Fifo(path), OpenFailure::Missing) => {
             failed(format!("{end}: there is no such FIFO: mkfifo {}", path.display()))
         }
-        (ControlEnd::Descriptor(_), ErrorKind::NotFound) => failed(format!("{end}: it is not open")),
-        // A socket can be inherited, but not opened by its name.
-        _ if error.raw_os_error() == Some(ENXIO) => failed(format!("{end}: it is a socket: give a pipe or a FIFO")),
-        _ => failed(format!("{end}: {error}")),
+        (ControlEnd::Descriptor(_), OpenFailure::Missing) => failed(format!("{end}: it is not open")),
+        (_, OpenFailure::Socket) => failed(format!("{end}: it is a socket: give a pipe or a FIFO")),
+        (_, OpenFailure::Other(error)) => failed(format!("{end}: {error}")),
     })?;
     let is_fifo = file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
     if !is_fifo && !file.is_terminal() {

@@ -12,6 +12,7 @@ mod bench;
 mod columns;
 mod control;
 mod convert;
+mod descriptor;
 mod diff;
 mod failure;
 mod filters;

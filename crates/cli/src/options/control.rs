@@ -19,16 +19,6 @@ pub(crate) enum ControlEnd {
     Descriptor(u32),
 }
 
-impl ControlEnd {
-    /// Where it can be opened. What is opened so has flags of its own, and those of a descriptor that others have, too, stay as they are.
-    pub(crate) fn path(&self) -> PathBuf {
-        match self {
-            Self::Fifo(path) => path.clone(),
-            Self::Descriptor(number) => format!("/proc/self/fd/{number}").into(),
-        }
-    }
-}
-
 impl std::fmt::Display for ControlEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -5,6 +5,7 @@
 
 use super::format::{self, Layout, Look};
 use super::report::StatReport;
+use crate::descriptor::{self, OpenFailure};
 use crate::options::stat::StatOptions;
 use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
@@ -152,17 +153,12 @@ impl StatOutput {
 
 fn open_descriptor(fd: u32) -> Result<File, String> {
     let wrong = |what: &str| Err(format!("--log-fd {fd}: {what}"));
-    match OpenOptions::new().append(true).open(format!("/proc/self/fd/{fd}")) {
-        Ok(file) => Ok(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => wrong("no such descriptor is open"),
-        // A socket can be inherited, but not opened by its name.
-        Err(error) if error.raw_os_error() == Some(ENXIO) => wrong("it is neither a file nor a pipe nor a terminal"),
-        Err(error) => wrong(&format!("can't be written to: {error}")),
-    }
+    descriptor::open(fd, OpenOptions::new().append(true)).or_else(|failure| match failure {
+        OpenFailure::Missing => wrong("no such descriptor is open"),
+        OpenFailure::Socket => wrong("it is neither a file nor a pipe nor a terminal"),
+        OpenFailure::Other(error) => wrong(&format!("can't be written to: {error}")),
+    })
 }
-
-/// What the kernel answers to opening a socket; as a number of Linux.
-const ENXIO: i32 = 6;
 
 fn cannot_write(name: &str, error: &io::Error) -> String {
     format!("can't write to {name}: {error}")

@@ -62,9 +62,15 @@ impl Registers {
             () => None,
         }
     }
-}
 
-impl Registers {
+    /// Goes on only if the program whose registers `R0` points to is none of 32 bits; `R1` is lost.
+    fn unless_narrow(&self, asm: &mut Assembler<'_>, narrow: Label) {
+        if let Some((at, number)) = self.narrow {
+            asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
+            asm.jump_if(Reg::R1, Compare::Equal, number, narrow);
+        }
+    }
+
     /// Into the value that is `R9` the lock that is waited for by the program whose registers `R0` points to; `R1` is lost.
     fn lock(&self, asm: &mut Assembler<'_>, none: Label) {
         asm.load(Size::Word, Reg::R1, Reg::R0, self.call).jump_if(Reg::R1, Compare::Unequal, FUTEX, none);
@@ -430,10 +436,7 @@ impl<'m> Programs<'m> {
         let Some(registers) = self.layout.registers else { return };
         let no_lock = asm.label();
         asm.store(Size::Double, Reg::R9, Place::OTHER, 0).set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs);
-        if let Some((at, number)) = registers.narrow {
-            asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
-            asm.jump_if(Reg::R1, Compare::Equal, number, no_lock);
-        }
+        registers.unless_narrow(asm, no_lock);
         registers.lock(asm, no_lock);
         asm.place(no_lock);
     }
@@ -523,10 +526,7 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
     asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
     asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs).set(Reg::R8, 8);
     asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip).store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
-    if let Some((at, number)) = registers.narrow {
-        asm.load(Size::Double, Reg::R1, Reg::R0, at).alu(Alu::And, Reg::R1, 0xffff);
-        asm.jump_if(Reg::R1, Compare::Equal, number, end);
-    }
+    registers.unless_narrow(asm, end);
     registers.lock(asm, no_lock);
     asm.place(no_lock);
     // R6 is below the frame, R7 the frame, R8 how many bytes there are.
