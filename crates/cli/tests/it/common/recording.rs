@@ -6,7 +6,7 @@ use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType, SampleFo
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Cursor, Read as _};
 use std::path::Path;
 
 /// What is in a file, as the crate `linux-perf-data` reads it.
@@ -42,7 +42,14 @@ impl Content {
 
     /// The same of a file that is being written; `None` where it is not one yet.
     pub fn look(file: &Path) -> Option<Self> {
-        PerfFileReader::parse_file(BufReader::new(File::open(file).ok()?)).ok().map(Self::of)
+        const HEADER_BYTES: usize = 104;
+        let bytes = std::fs::read(file).ok()?;
+        let mut header = [0; HEADER_BYTES];
+        File::open(file).ok()?.read_exact(&mut header).ok()?;
+        // The header changes before the index moves, and after it. A reader that takes the one from before and the other from
+        // behind would take records for the sizes of features.
+        let is_of_one_state = bytes.starts_with(&header);
+        is_of_one_state.then(|| PerfFileReader::parse_file(Cursor::new(bytes)).ok().map(Self::of))?
     }
 
     pub fn of<R: std::io::Read>(reader: PerfFileReader<R>) -> Self {
