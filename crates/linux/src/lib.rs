@@ -39,6 +39,7 @@ pub mod pressure;
 pub mod probe;
 pub mod procfs;
 pub mod raw_perf_event;
+pub mod regions;
 pub mod ring;
 pub mod seccomp;
 pub mod selinux;

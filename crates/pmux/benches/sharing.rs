@@ -1,6 +1,6 @@
 //! What it costs when many ask the same: each with an event of its own, and sharing one.
 //!
-//! `cargo bench -p pmux --bench sharing` prints two tables; `-- clients` and `-- one` do one of the two. With `--test`, with
+//! `cargo bench -p pmux --bench sharing` prints three tables; `-- clients`, `-- one` and `-- regions` do one of them. With `--test`, with
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
 //!
 //! *Clients*: so many clients ask for the context switches of every CPU. Opening is the mean of the last tenth of them, reading
@@ -8,12 +8,15 @@
 //! the same as times, and say it on a machine that others use as well; `-` where none are counted.
 //!
 //! *One*: what a client pays in this process for what is there already, beside the plain `read(2)` of an event's fd.
+//!
+//! *Regions*: what it costs to enter and leave one, while nothing measures, and in a command whose regions are counted.
 #![allow(clippy::unwrap_used)]
 
 use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
-use pmux::{Counter, Error, Event, Session, Sharing, Target};
+use pmux::{Command, Counter, Error, Event, RegionTable, Session, Sharing, Target};
 use pmux_linux::raw_perf_event;
 use std::hint::black_box;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// How many events of the kernel this process holds.
@@ -152,7 +155,41 @@ fn one(rounds: usize, times: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// How the command is called whose regions are counted.
+const COUNTED: &str = "counted-regions";
+
+/// What a region costs, entered and left.
+fn region_ns(rounds: usize, times: usize) -> f64 {
+    each(rounds, times, || drop(black_box(pmux::region("of the benchmark"))))
+}
+
+/// What a region costs, in this process and in one that is measured.
+fn regions(rounds: usize, times: usize) -> Result<(), Error> {
+    println!("| events | a region, entered and left |");
+    println!("|---|--:|");
+    println!("| nothing measures | {:.1} ns |", region_ns(rounds, 10 * times));
+    let session = Session::new()?;
+    for (events, count) in [("page-faults:u", 1), ("task-clock:u,page-faults:u,context-switches:u,cpu-migrations:u", 4)]
+    {
+        let table = RegionTable::make(events, count).unwrap();
+        let program = std::env::current_exe().unwrap().into_os_string();
+        let words = [program, COUNTED.into(), rounds.to_string().into(), times.to_string().into()];
+        print!("| {events} ");
+        std::io::stdout().flush().unwrap();
+        assert!(Command::hold_with_regions(words, &table)?.release(&[])?.wait(&session)?.status.success());
+        assert_eq!(table.read().regions[0].left as usize, rounds * times, "each is counted");
+    }
+    Ok(())
+}
+
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, name, rounds, times] = &arguments[..]
+        && name == COUNTED
+    {
+        println!("| {:.0} ns |", region_ns(rounds.parse().unwrap(), times.parse().unwrap()));
+        return;
+    }
     let has = |word: &str| std::env::args().any(|arg| arg == word);
     // `cargo bench` says that it is one; `cargo test` says nothing.
     let small =
@@ -165,8 +202,9 @@ fn main() {
         return;
     }
     drop(session);
-    let wants =
-        |what: &str| ["clients", "one"].iter().all(|name| *name == what || !std::env::args().any(|word| word == *name));
+    let wants = |what: &str| {
+        ["clients", "one", "regions"].iter().all(|name| *name == what || !std::env::args().any(|word| word == *name))
+    };
     if wants("clients") {
         println!(
             "| clients | who | events of the kernel | its memory | one more opened | instructions | read | instructions |"
@@ -181,5 +219,9 @@ fn main() {
     if wants("one") {
         let (rounds, times) = if small { (1, 100) } else { (20, 5000) };
         one(rounds, times).unwrap();
+    }
+    if wants("regions") {
+        let (rounds, times) = if small { (1, 100) } else { (20, 5000) };
+        regions(rounds, times).unwrap();
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::session::Session;
 use pmux_engine::engine::Exec;
 use pmux_linux::host::LinuxHost;
+use pmux_linux::regions::RegionTable;
 use pmux_linux::seccomp::Listener;
 use pmux_linux::spawn::{Child, ExitedChild, HeldChild, Output, SpawnOptions};
 use std::ffi::OsString;
@@ -35,6 +36,18 @@ impl Command {
     /// As [`Command::hold`].
     pub fn hold_with<W: Into<OsString>>(words: impl IntoIterator<Item = W>, output: Output) -> Result<Self, Error> {
         Self::hold_as(words, |options| options.output = output)
+    }
+
+    /// As [`Command::hold`], for a command whose regions ([`crate::region()`]) are counted: they are counted in this
+    /// table.
+    ///
+    /// # Errors
+    /// As [`Command::hold`].
+    pub fn hold_with_regions<W: Into<OsString>>(
+        words: impl IntoIterator<Item = W>,
+        regions: &RegionTable,
+    ) -> Result<Self, Error> {
+        Self::hold_as(words, |options| options.inherited = regions.inherited())
     }
 
     pub(crate) fn hold_as<W: Into<OsString>>(

@@ -128,6 +128,7 @@ pub mod profile;
 #[cfg(feature = "record")]
 pub mod record;
 mod refusal;
+mod region;
 mod ring_owner;
 #[cfg(feature = "record")]
 pub mod server_api;
@@ -164,12 +165,14 @@ pub use pmux_linux::cpus::{CpuList, CpuListError, CpuSource};
 pub use pmux_linux::diagnose::ReasonKind;
 pub use pmux_linux::execs::{Exec, Execs};
 pub use pmux_linux::page_bytes;
+pub use pmux_linux::regions::{MOST_EVENTS as MOST_EVENTS_OF_REGIONS, RegionCounts, RegionTable, Regions};
 pub use pmux_linux::spawn::{ExitedChild, Output as CommandOutput, SpawnError};
 pub use pmux_linux::trace::{Cause, FollowError, Step, Stop};
 pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
+pub use region::{Region, region};
 pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, ServiceTurn, Session, SharedChoice};
 #[cfg(feature = "record")]
 pub use subscription::Subscription;

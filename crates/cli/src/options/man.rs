@@ -21,6 +21,7 @@ const STAT: Examples = &[
         "pmux stat -e page-faults -e task-clock -- ls -lR /usr/include",
     ),
     ("Each process of a pipeline with its own counts:", "pmux stat --tree -- sh -c 'ls / | wc; sleep 0.1'"),
+    ("What the parts of a program cost that it names with pmux::region:", "pmux stat --regions -- ./server"),
     ("Mean and deviation of ten runs:", "pmux stat -r 10 true"),
     ("Every CPU of the machine, every second, for programs:", "pmux stat -a -A -I 1000 -j"),
     ("A running process until Ctrl-C:", "pmux stat -p 1234"),

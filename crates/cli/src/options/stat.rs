@@ -127,6 +127,10 @@ pub(crate) struct StatOptions {
     #[arg(long, help_heading = "What to print")]
     pub(crate) tree: bool,
 
+    /// Show also what the regions have cost that the command marks with `pmux::region`, by name
+    #[arg(long, help_heading = "What to print")]
+    pub(crate) regions: bool,
+
     /// Show each CPU. Needs -a or -C
     #[arg(short = 'A', long, help_heading = "What to print")]
     pub(crate) no_aggr: bool,

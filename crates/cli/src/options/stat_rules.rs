@@ -5,6 +5,7 @@
 //! overridden in silence.
 
 use super::control::check_delay;
+use super::filters::EventFilters;
 use super::refuse_first;
 use super::stat::{MuxChoice, StatOptions};
 use crate::stat::format::{Columns, Layout};
@@ -94,6 +95,7 @@ impl StatOptions {
         self.check_target()?;
         self.check_rows()?;
         self.check_tree()?;
+        self.check_regions()?;
         self.check_output()
     }
 
@@ -194,6 +196,33 @@ impl StatOptions {
                 ),
             ),
             (self.separator.is_some(), "--tree has no form with separated fields: use -j"),
+        ])
+    }
+
+    fn check_regions(&self) -> Result<(), String> {
+        if !self.regions {
+            return Ok(());
+        }
+        let with = |name: &str| format!("--regions cannot be combined with {name}");
+        refuse_first(&[
+            (
+                !matches!(self.target(), StatTarget::Command(_)),
+                "--regions are those of a command: give a COMMAND alone",
+            ),
+            (self.no_inherit, &with("-i")),
+            (self.repeat.is_some_and(|runs| runs != 1), &with("-r")),
+            (self.interval_ms.is_some(), &with("-I")),
+            (
+                self.delay.is_some() || self.control.is_some(),
+                &with("-D and --control: regions count from the beginning"),
+            ),
+            (self.null, &with("-n")),
+            (self.metric_only, &with("--metric-only")),
+            (self.filters != EventFilters::default(), &with("--filter")),
+            (
+                self.mux == MuxChoice::Engine,
+                &with("--mux=engine: threads that enter regions open events by themselves"),
+            ),
         ])
     }
 

@@ -187,7 +187,7 @@ fn doubt_zero(rows: &mut [Row], event: usize) {
 }
 
 /// A reading as the report has it.
-fn value(reading: Reading, refused_for: Option<ReasonKind>) -> Value {
+pub(super) fn value(reading: Reading, refused_for: Option<ReasonKind>) -> Value {
     let Some(count) = reading.count() else {
         return match (reading, refused_for) {
             // It can be counted here, only not now.

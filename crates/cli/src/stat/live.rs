@@ -8,6 +8,7 @@ use super::assemble::{self, Aggregation, RowLayout, Taken};
 use super::mux;
 use super::names::Names;
 use super::process_tree::Exit;
+use super::regions;
 use super::remarks;
 use super::report::{Note, Remedies, ReportPeriod, StatReport};
 use super::run::{ENDS, StatRun};
@@ -16,7 +17,7 @@ use crate::failure::{Failure, failure};
 use crate::options::control::Delay;
 use crate::options::stat_rules::StatTarget;
 use pmux::wait::Waiter;
-use pmux::{Counters, EventEnds, ExitedChild, Running, Snapshot};
+use pmux::{Counters, EventEnds, ExitedChild, RegionTable, Running, Snapshot};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub(crate) struct Live {
     /// For how long the service had been away when it began, and when the last interval ended.
     gaps: (Duration, Duration),
     names: Names,
+    /// What the regions of the command have cost, where that is asked for.
+    pub(crate) regions: Option<RegionTable>,
 }
 
 /// The last reports of a measurement.
@@ -95,6 +98,7 @@ impl Live {
             reported: Vec::new(),
             gaps: (gap, gap),
             names,
+            regions: None,
         }
     }
 
@@ -200,6 +204,7 @@ impl Live {
             system_ns: None,
             runs: 1,
             tree: None,
+            regions: Vec::new(),
         }
     }
 
@@ -242,6 +247,9 @@ impl Live {
             whole.notes.extend(remarks::of_tree(&tree));
             whole.notes.extend(remarks::of_the_whole_only(&drawn));
             whole.tree = Some(drawn);
+        }
+        if let Some(table) = &self.regions {
+            regions::add(&mut whole, run.plan, &table.read());
         }
         let mut closing = self.closing(run);
         if whole.rows.iter().any(|row| row.value.raw().is_some()) {

@@ -15,6 +15,7 @@ mod names;
 mod output;
 mod plan;
 pub(crate) mod process_tree;
+mod regions;
 mod remarks;
 pub(crate) mod report;
 mod run;

@@ -52,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) target: StatTarget,
     /// The title.
     pub(crate) measured: MeasuredTarget,
+    /// The text of the events.
+    pub(crate) text: String,
 }
 
 impl Plan {
@@ -73,7 +75,7 @@ impl Plan {
             (vec![part], cgroups)
         };
         let measured = measured(&target);
-        Ok(Self { parts, columns, cgroups, target, measured })
+        Ok(Self { parts, columns, cgroups, target, measured, text: texts.join(",") })
     }
 
     /// The CPUs of `-a` and `-C`.

@@ -39,6 +39,21 @@ pub(crate) struct StatReport {
     pub(crate) remedies: Remedies,
     /// The processes of the command with their own counts, when asked for.
     pub(crate) tree: Option<ProcessTreeReport>,
+    /// The regions of the command, when asked for: the one that took longest comes first.
+    pub(crate) regions: Vec<RegionRow>,
+}
+
+/// What a region of the command has cost, in all its threads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RegionRow {
+    /// Its name, as the command gave it.
+    pub(crate) name: String,
+    /// How often it was entered and left.
+    pub(crate) calls: u64,
+    /// The time in between, added up.
+    pub(crate) elapsed_ns: u64,
+    /// For each of [`StatReport::events`] what was counted.
+    pub(crate) values: Vec<Value>,
 }
 
 /// What was measured; the text of the title line.

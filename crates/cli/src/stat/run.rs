@@ -10,6 +10,7 @@ use super::mux;
 use super::names::Names;
 use super::output::{Notes, StatOutput, State};
 use super::plan::{PerThread, Plan};
+use super::regions;
 use super::report::StatReport;
 use crate::control::{Channel, ControlCommand};
 use crate::failure::{Failure, failed, failure};
@@ -73,7 +74,12 @@ impl StatRun<'_> {
     pub(crate) fn measure(&self, waiter: &mut Waiter, output: &mut StatOutput) -> Result<Outcome, Failure> {
         self.check_alive()?;
         let command = self.command();
-        let held = command.as_ref().map(Command::hold).transpose().map_err(|error| failure(&error))?;
+        let regions = regions::table(self)?;
+        let hold = |words| match &regions {
+            Some(table) => Command::hold_with_regions(words, table),
+            None => Command::hold(words),
+        };
+        let held = command.as_ref().map(hold).transpose().map_err(|error| failure(&error))?;
         let counters = self.open(held.as_ref())?;
         waiter.forget(HOTPLUG);
         waiter.forget(TREE);
@@ -117,6 +123,7 @@ impl StatRun<'_> {
         let before = (zero, self.session.service_gap());
         let mut live = Live::new(counters, child, ends, started, before, names);
         live.counting = !delay;
+        live.regions = regions;
         live.signal = signal;
         let result = match self.await_end(&mut live, waiter, output) {
             Ok(()) => self.finish(&mut live),

@@ -33,6 +33,7 @@ mod neighbours;
 mod off_cpu;
 mod plan;
 mod record;
+mod regions;
 mod report;
 mod report_view;
 mod run;
@@ -58,5 +59,9 @@ mod watch;
 
 #[test]
 fn role() {
-    pmux_testkit::role::play_if_asked(common::roles::play);
+    pmux_testkit::role::play_if_asked(|name, arguments| match name {
+        // regions:KIND, a program that marks regions
+        "regions" => regions::play(arguments),
+        _ => common::roles::play(name, arguments),
+    });
 }

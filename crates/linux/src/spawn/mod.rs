@@ -16,6 +16,7 @@ pub use error::SpawnError;
 pub(crate) use tracee_exit::TraceeExit;
 
 use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
@@ -23,13 +24,26 @@ use crate::limits;
 use crate::sys::{self, AccessMode, Errno, ExecPlan, ExecResult, FailedStep, Gate, Reaping};
 
 /// How a command is started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SpawnOptions {
     /// Whether the command itself may open performance events.
     pub perf_events: PerfEvents,
     /// Where its standard output goes.
     pub output: Output,
+    /// What it inherits beside the standard streams.
+    pub inherited: Option<Inherited>,
+}
+
+/// A descriptor that a command inherits, with all that it starts, and the environment variable that tells them of it.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// It has the same number there.
+    pub file: Arc<OwnedFd>,
+    /// The variable's name.
+    pub variable: &'static str,
+    /// Its value.
+    pub value: String,
 }
 
 /// Where a command's standard output goes.
@@ -73,8 +87,8 @@ impl HeldChild {
     /// Finds the command and forks a child that waits to become it.
     ///
     /// `argv` is the command and its arguments. A name without a slash is looked up in `PATH`, an empty part of which
-    /// means the working directory. The child has the standard streams (but for [`Output`]), the environment and the working directory of
-    /// the caller. Where the process ignores `SIGCHLD`, it no longer does: it could learn nothing of its children.
+    /// means the working directory. The child has the standard streams (but for [`Output`]), the environment (but for
+    /// [`Inherited`]) and the working directory of the caller. Where the process ignores `SIGCHLD`, it no longer does: it could learn nothing of its children.
     ///
     /// Errors, in this order: [`SpawnError::NoCommand`], [`SpawnError::ZeroByte`], what is wrong with the file
     /// ([`SpawnError::NotFound`], [`SpawnError::NoSuchFile`], [`SpawnError::IsDirectory`],
@@ -87,7 +101,7 @@ impl HeldChild {
         }
         let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
         let readable = sys::accessible(&path, AccessMode::Read).is_ok();
-        let mut plan = ExecPlan::new(path, words, environment());
+        let mut plan = ExecPlan::new(path, words, environment(options.inherited.as_ref()));
         if let Some(files) = limits::at_start() {
             plan.limit_files(files);
         }
@@ -98,6 +112,9 @@ impl HeldChild {
         }
         if options.output == Output::StandardError {
             plan.send_output_to_error();
+        }
+        if let Some(Inherited { file, .. }) = options.inherited {
+            plan.hand_on(file);
         }
         sys::stop_ignoring_children();
         let (pid, gate) =
@@ -167,8 +184,10 @@ impl Drop for HeldChild {
 }
 
 /// The environment as `NAME=value` strings.
-fn environment() -> Vec<CString> {
-    std::env::vars_os().filter_map(|(name, value)| join(name, &value)).collect()
+fn environment(inherited: Option<&Inherited>) -> Vec<CString> {
+    let ours = std::env::vars_os().filter(|(name, _)| inherited.is_none_or(|inherited| name != inherited.variable));
+    let more = inherited.map(|inherited| (inherited.variable.into(), OsString::from(&inherited.value)));
+    ours.chain(more).filter_map(|(name, value)| join(name, &value)).collect()
 }
 
 fn join(name: OsString, value: &OsStr) -> Option<CString> {

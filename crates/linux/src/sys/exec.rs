@@ -13,7 +13,7 @@ use std::ffi::{CStr, CString};
 use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::process::{Reaped, reaped};
 use super::resource::{FileLimits, set_soft_file_limit};
@@ -38,6 +38,7 @@ pub(crate) struct ExecPlan {
     files: Option<FileLimits>,
     filter: Option<(PerfFilter, FilterUse)>,
     output_to_error: bool,
+    inherited: Option<Arc<OwnedFd>>,
 }
 
 /// What is done with the filter of a command's calls of `perf_event_open`.
@@ -71,6 +72,7 @@ impl ExecPlan {
             files: None,
             filter: None,
             output_to_error: false,
+            inherited: None,
         }
     }
 
@@ -82,6 +84,11 @@ impl ExecPlan {
     /// Lets the command's standard output go where its standard error goes.
     pub(crate) fn send_output_to_error(&mut self) {
         self.output_to_error = true;
+    }
+
+    /// Lets the command inherit a descriptor, with the number that it has here.
+    pub(crate) fn hand_on(&mut self, file: Arc<OwnedFd>) {
+        self.inherited = Some(file);
     }
 
     /// Lets the command's `perf_event_open` fail with this error.
@@ -160,7 +167,7 @@ pub(crate) fn fork_held(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
 ///
 /// (1) Only in the child of a fork. (2) `gate`, `other` and `usage_writer` are open descriptors that nothing else in the child uses.
 /// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
-/// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `seccomp`, `getrusage`, `write`, `execve`, `open`, `sendmsg`, `close`, `_exit`.
+/// libraries), `read`, `setrlimit`, `dup2`, `fcntl`, `prctl`, `seccomp`, `getrusage`, `write`, `execve`, `open`, `sendmsg`, `close`, `_exit`.
 unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_writer: RawFd, mask: &libc::sigset_t) -> ! {
     // SAFETY: (1) The child's copy of the parent's end is used by no code here; while it is open, the parent's death
     // would not be seen.
@@ -190,6 +197,10 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_write
     if plan.output_to_error {
         // SAFETY: (1) Both are numbers; where one isn't open, nothing is changed that anybody uses.
         unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
+    }
+    if let Some(file) = &plan.inherited {
+        // SAFETY: (1) The call touches no memory. (2) The plan keeps the descriptor open.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
     }
     // SAFETY: (1) `gate` is open until the end of this process.
     let failed = match put_under_filter(plan, unsafe { BorrowedFd::borrow_raw(gate) }) {

@@ -36,6 +36,16 @@ pub(crate) fn has_attribute(path: &CStr, name: &CStr) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), ptr::null_mut(), 0) > 0 }
 }
 
+/// Copies a descriptor to a number that is not below `least`.
+///
+/// Errors: `EINVAL` where the limit of open files is below that; `EMFILE`.
+pub(crate) fn copy_above(fd: BorrowedFd<'_>, least: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
+    let copy = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
 /// Makes a pipe whose ends don't block: `(read end, write end)`.
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];

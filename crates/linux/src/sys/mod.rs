@@ -40,8 +40,8 @@ pub use epoll::{Interest, Poll, Ready, Token};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, ExecResult, FailedStep, Gate, fork_held, open_gate, read_report};
 pub(crate) use file::{
-    AccessMode, PollEntry, PollEvent, accessible, has_attribute, is_open, mount_tracefs, open_above, open_below,
-    open_by_number, open_name, page_bytes, pipe, ppoll, read, with_file_mode, write,
+    AccessMode, PollEntry, PollEvent, accessible, copy_above, has_attribute, is_open, mount_tracefs, open_above,
+    open_below, open_by_number, open_name, page_bytes, pipe, ppoll, read, with_file_mode, write,
 };
 pub(crate) use held_close::fork_holder;
 pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};

@@ -1,7 +1,7 @@
 //! Every way to print a [`StatReport`].
 //!
 //! Read first: [`compose`], the one entry. Each format is a file: `table`, `csv`, `json`,
-//! `metric_only` (for all three), `tree` (with `tree_page` and `tree_json`) and `timec`.
+//! `metric_only` and `regions` (for all three), `tree` (with `tree_page` and `tree_json`) and `timec`.
 //!
 //! The fields of CSV and JSON, their order and their number formats are those of
 //! `perf stat` 6.1, so that scripts written for it keep working;
@@ -20,6 +20,7 @@ mod metric_only;
 mod metrics;
 mod notes;
 mod numbers;
+mod regions;
 mod role;
 mod table;
 mod text;
@@ -81,7 +82,7 @@ pub(crate) struct Look {
 /// Notes are part of the table only: the other layouts are read by programs. Use
 /// [`notes_text`] to show them to a person there.
 pub(crate) fn compose(report: &StatReport, look: &Look) -> String {
-    match (&report.tree, &look.layout, look.columns) {
+    let mut out = match (&report.tree, &look.layout, look.columns) {
         (Some(tree), Layout::Json, _) => tree_json::compose(report, tree),
         (Some(tree), Layout::Table, _) => tree::compose(report, tree, look.tree, look.style),
         // The tree has no CSV form; the options refuse the pair.
@@ -91,7 +92,15 @@ pub(crate) fn compose(report: &StatReport, look: &Look) -> String {
         (_, Layout::Table, Columns::MetricsOnly) => metric_only::table(report, look.style),
         (_, Layout::Csv(separator), Columns::MetricsOnly) => metric_only::csv(report, separator),
         (_, Layout::Json, Columns::MetricsOnly) => metric_only::json(report),
+    };
+    if !report.regions.is_empty() {
+        match &look.layout {
+            Layout::Table => regions::push_table(&mut out, report, look.style),
+            Layout::Csv(separator) => regions::push_csv(&mut out, report, separator),
+            Layout::Json => regions::push_json(&mut out, report),
+        }
     }
+    out
 }
 
 /// Returns the notes of a report as they stand under a table, empty when there are none.

@@ -31,6 +31,7 @@ pub(in crate::stat) fn counted(events: &[(&str, f64)]) -> StatReport {
         notes: Vec::new(),
         remedies: Remedies::All,
         tree: None,
+        regions: Vec::new(),
     }
 }
 

@@ -1,0 +1,181 @@
+//! `pmux stat --regions`: what the parts of a program cost that it marks with `pmux::region`.
+//!
+//! Read first: [`play`], the programs that are measured.
+
+use crate::common::{CommandResult, kernel, pmux, program, role, skip_unless};
+use pmux_testkit::role::touch;
+use std::collections::BTreeMap;
+
+/// Pages that a region of [`play`] touches.
+const PAGES: usize = 100;
+
+/// What the regions of a run have cost: calls, and each event's count.
+type Costs = BTreeMap<String, (u64, BTreeMap<String, f64>)>;
+
+/// The programs: they mark regions.
+pub(crate) fn play(kind: &str) {
+    let touching = |name: &'static str, first: usize, times: usize| {
+        let _region = pmux::region(name);
+        (0..times).for_each(|time| touch(first + time * PAGES, PAGES));
+    };
+    // What the first region of a thread costs beside: memory for its events.
+    drop(pmux::region("warm"));
+    match kind {
+        "within" => {
+            let _outer = pmux::region("outer");
+            touching("inner", 0, 1);
+            touching("inner", PAGES, 1);
+            touch(2 * PAGES, PAGES);
+        }
+        "itself" => {
+            fn dive(depth: usize) {
+                let _region = pmux::region("dive");
+                touch(depth * PAGES, PAGES);
+                if depth > 0 {
+                    dive(depth - 1);
+                }
+            }
+            dive(9);
+        }
+        "threads" => std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    drop(pmux::region("warm"));
+                    touching("work", thread * PAGES, 1);
+                });
+            }
+        }),
+        "processes" => {
+            touching("work", 0, 1);
+            let words = role::words("regions:within");
+            assert!(std::process::Command::new(&words[0]).args(&words[1..]).status().unwrap().success());
+        }
+        "closes" => {
+            // As programs do that close what they did not open.
+            let place = std::env::var("PMUX_REGIONS").unwrap();
+            let script = format!("exec {}>&-; exec \"$0\" \"$@\"", place.split(':').nth(1).unwrap());
+            let words = role::words("regions:within");
+            assert!(std::process::Command::new("bash").arg("-c").arg(script).args(&words).status().unwrap().success());
+        }
+        "many" => (0..1100).for_each(|number| drop(pmux::region(Box::leak(format!("r{number}").into_boxed_str())))),
+        "long" => {
+            let name = "ä".repeat(40);
+            drop(pmux::region(Box::leak(name.into_boxed_str())));
+            drop(pmux::region("a\u{1b}[2Jb"));
+        }
+        "killed" => {
+            drop(pmux::region("done"));
+            let _open = pmux::region("open");
+            std::process::Command::new("kill").args(["-9", &std::process::id().to_string()]).status().unwrap();
+            panic!("no process survives that");
+        }
+        "nothing" => {}
+        other => panic!("{other}"),
+    }
+}
+
+fn costs(kind: &str, events: &str) -> (Costs, CommandResult) {
+    let mut start = pmux(["stat", "--regions", "-j", "-e", events, "--"]);
+    start.command.args(role::words(&format!("regions:{kind}")));
+    let ran = start.run();
+    let mut costs = Costs::new();
+    for line in ran.json() {
+        let Some(name) = line["region"].as_str() else { continue };
+        let (calls, counts) = costs.entry(name.to_owned()).or_default();
+        *calls = line["calls"].as_u64().unwrap();
+        let count = line["counter-value"].as_str().unwrap().parse().unwrap_or(-1.0);
+        counts.insert(line["event"].as_str().unwrap().to_owned(), count);
+    }
+    (costs, ran)
+}
+
+const FAULTS: &str = "page-faults:u";
+
+/// What a region of these calls and faults is.
+fn is(costs: &Costs, name: &str) -> (u64, f64) {
+    let (calls, counts) = costs.get(name).unwrap_or_else(|| panic!("{name} in {costs:?}"));
+    (*calls, counts[FAULTS])
+}
+
+/// Whether it is so many pages, and what code and memory are touched for the first time beside.
+fn is_pages((calls, faults): (u64, f64), expected: u64, pages: usize) -> bool {
+    calls == expected && (pages as f64..pages as f64 + 15.0).contains(&faults)
+}
+
+#[test]
+fn a_region_costs_what_is_done_in_it() {
+    skip_unless!(kernel());
+    let check = |kind: &str, regions: &[(&str, u64, usize)]| {
+        let (costs, ran) = costs(kind, FAULTS);
+        ran.good();
+        for &(name, calls, pages) in regions {
+            assert!(is_pages(is(&costs, name), calls, pages), "{kind}: {name} is {calls}, {pages}: {costs:?}");
+        }
+    };
+    check("within", &[("outer", 1, 3 * PAGES), ("inner", 2, 2 * PAGES)]);
+    // The outer one only.
+    check("itself", &[("dive", 10, 10 * PAGES)]);
+    check("threads", &[("work", 4, 4 * PAGES), ("warm", 5, 0)]);
+    check("processes", &[("work", 1, PAGES), ("inner", 2, 2 * PAGES), ("warm", 2, 0)]);
+}
+
+#[test]
+fn a_program_on_the_way_may_close_what_it_did_not_open() {
+    skip_unless!(kernel() && program("bash"));
+    let (closes, ran) = costs("closes", FAULTS);
+    ran.good();
+    assert!(is_pages(is(&closes, "outer"), 1, 3 * PAGES), "{closes:?}");
+}
+
+#[test]
+fn several_events_and_times_without_any() {
+    skip_unless!(kernel());
+    let (several, _) = costs("within", "task-clock:u,page-faults:u,{minor-faults:u,major-faults:u}");
+    let counts = &several["outer"].1;
+    assert_eq!(counts.len(), 4, "{counts:?}");
+    assert_eq!(counts["page-faults:u"], counts["minor-faults:u"] + counts["major-faults:u"], "{counts:?}");
+    assert!(counts["task-clock:u"] > 0.0);
+    // Where events are refused, the kernel's accounts are what is left.
+    let words = role::words("regions:within");
+    let start = pmux(["stat", "--regions", "-x,", "-e", "page-faults", "--"]).env("PMUX_BACKEND", "usage");
+    let ran = start.args(&words).run().good();
+    let is_outer = |row: &Vec<&str>| row[..2] == ["outer", "1"] && row[5] == "page-faults";
+    assert!(ran.rows().iter().any(is_outer), "{}", ran.err);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let says = |kind: &str, texts: &[&str]| {
+        let start = pmux(["stat", "--regions", "-e", FAULTS, "--"]);
+        start.args(role::words(&format!("regions:{kind}"))).run().says(texts)
+    };
+    says("killed", &["regions were entered 1 times and not left, which is not counted: open", "   done\n"]);
+    says("many", &["regions were entered 77 times that are not counted: there are too many names", "   r1000\n"]);
+    pmux(["stat", "--regions", "-e", FAULTS, "true"]).run().says(&["no region was entered", "pmux::region"]);
+    let long = says("long", &["   a\\u{1b}[2Jb\n"]);
+    assert!(long.err.contains(&format!("   {}\n", "ä".repeat(32))), "{}", long.err);
+    for (options, word) in [
+        (&["-a"][..], "give a COMMAND alone"),
+        (&["-r", "2"], "-r"),
+        (&["-I", "100"], "-I"),
+        (&["-D", "100"], "-D"),
+        (&["-n"], "-n"),
+        (&["--mux=engine"], "--mux=engine"),
+    ] {
+        pmux([&["stat", "--regions"], options, &["true"]].concat()).run().bad(125, &["--regions", word]);
+    }
+    let events = ["dummy"; 17].join(",");
+    pmux(["stat", "--regions", "-e", &events, "true"]).run().bad(125, &["at most 16 events", "17"]);
+}
+
+#[test]
+fn nothing_is_counted_without_being_asked_for() {
+    skip_unless!(kernel());
+    let start = pmux(["stat", "-e", FAULTS, "--"]);
+    start.args(role::words("regions:within")).run().good().never_says(&["outer", "inner"]);
+    // A place that is none, or that is another file's, is none.
+    for place in ["", "1", "1:2", "x:1:page-faults", "1:0:page-faults", "4000000000:4000000000:x", "1:1:"] {
+        let start = pmux(["stat", "-e", FAULTS, "--"]).env("PMUX_REGIONS", place);
+        start.args(role::words("regions:within")).run().good();
+    }
+}
