@@ -13,7 +13,7 @@
 #![allow(clippy::unwrap_used)]
 
 use pmux::exact::{ExactGroup, ExactTarget, GroupMode};
-use pmux::{Command, Counter, Error, Event, RegionTable, Session, Sharing, Target};
+use pmux::{Command, CommandOutput, Counter, Error, Event, RegionTable, Session, Sharing, Target};
 use pmux_linux::raw_perf_event;
 use std::hint::black_box;
 use std::io::Write as _;
@@ -176,7 +176,13 @@ fn regions(rounds: usize, times: usize) -> Result<(), Error> {
         let words = [program, COUNTED.into(), rounds.to_string().into(), times.to_string().into()];
         print!("| {events} ");
         std::io::stdout().flush().unwrap();
-        assert!(Command::hold_with_regions(words, &table)?.release(&[])?.wait(&session)?.status.success());
+        assert!(
+            Command::hold_with_regions(words, CommandOutput::Ours, &table)?
+                .release(&[])?
+                .wait(&session)?
+                .status
+                .success()
+        );
         assert_eq!(table.read().regions[0].left as usize, rounds * times, "each is counted");
     }
     Ok(())

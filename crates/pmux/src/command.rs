@@ -38,16 +38,16 @@ impl Command {
         Self::hold_as(words, |options| options.output = output)
     }
 
-    /// As [`Command::hold`], for a command whose regions ([`crate::region()`]) are counted: they are counted in this
-    /// table.
+    /// As [`Command::hold_with`], for a command whose regions ([`crate::region()`]) are counted in this table, or marked in it.
     ///
     /// # Errors
     /// As [`Command::hold`].
     pub fn hold_with_regions<W: Into<OsString>>(
         words: impl IntoIterator<Item = W>,
+        output: Output,
         regions: &RegionTable,
     ) -> Result<Self, Error> {
-        Self::hold_as(words, |options| options.inherited = regions.inherited())
+        Self::hold_as(words, |options| (options.output, options.inherited) = (output, regions.inherited()))
     }
 
     pub(crate) fn hold_as<W: Into<OsString>>(

@@ -1,8 +1,8 @@
-//! Regions: parts of a program with names, counted by `pmux stat --regions` while the program runs under it.
+//! Regions: parts of a program with names, which `pmux stat --regions` counts and `pmux record --regions` records.
 //!
 //! What it is: [`region`] and its guard. Read first: [`region`].
 //!
-//! **Invariant:** where nothing measures, entering a region is a load and a branch. Where something does, each thread has events of its
+//! **Invariant:** where nothing measures, entering a region is a load and a branch. Where something counts, each thread has events of its
 //! own, which are read when the thread enters a region and when it leaves it.
 
 use crate::counters::Counters;
@@ -12,7 +12,7 @@ use crate::session::{Session, SharedChoice};
 use crate::target::{Inherit, Options, Start, Target};
 use pmux_abi::attr::EventType;
 use pmux_engine::{Count, Nanos};
-use pmux_linux::regions::{RegionSlot, RegionTable};
+use pmux_linux::regions::{MarkKind, RegionSlot, RegionTable};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -38,7 +38,8 @@ thread_local! {
 /// told apart by their first 64 bytes, and there may be 1,024 of them.
 ///
 /// Any thread may call it, at any time. Where nothing measures, it costs about a nanosecond and makes no system call. Otherwise each
-/// event is read twice, each time with one `read(2)`; the first region of a thread also opens its events. A signal's handler that
+/// event is read twice, each time with one `read(2)`; the first region of a thread also opens its events. `pmux record --regions` opens none,
+/// and records when a region was entered and left: samples of `region-time`. A signal's handler that
 /// interrupts this function may call it, and is not counted.
 ///
 /// ```
@@ -90,6 +91,9 @@ struct Measured {
 /// The regions of a thread.
 struct ThreadRegions {
     process: u32,
+    thread: u32,
+    /// Whether regions are counted, and not marked.
+    is_counted: bool,
     /// `None` where they could not be opened.
     counters: Option<Counters>,
     regions: Vec<KnownRegion>,
@@ -159,11 +163,13 @@ fn leave(entered: &Entered) {
 
 impl ThreadRegions {
     fn new(measured: &Measured, process: u32) -> Self {
-        let counters = open(measured).ok().flatten();
-        if counters.is_none() {
+        let is_counted = !measured.table.is_of_marks();
+        let counters = if is_counted { open(measured).ok().flatten() } else { None };
+        if is_counted && counters.is_none() {
             measured.table.uncounted_thread();
         }
-        Self { process, counters, regions: Vec::new() }
+        let thread = pmux_linux::current_tid().cast_unsigned();
+        Self { process, thread, is_counted, counters, regions: Vec::new() }
     }
 
     fn enter(&mut self, measured: &Measured, name: &'static str) -> Option<Entered> {
@@ -173,10 +179,15 @@ impl ThreadRegions {
             self.regions.len() - 1
         });
         let region = &mut self.regions[place];
-        measured.table.entered(region.slot?);
+        let slot = region.slot?;
         region.depth += 1;
         let is_outer = region.depth == 1;
         let process = self.process;
+        if !self.is_counted {
+            measured.table.mark(slot, (process, self.thread), MarkKind::Enter);
+            return Some(Entered { process, place, began: None });
+        }
+        measured.table.entered(slot);
         // Last, so that nothing of this is counted.
         let began = is_outer.then(|| Began { counts: self.read(), at: pmux_linux::now_ns() });
         Some(Entered { process, place, began })
@@ -190,6 +201,7 @@ impl ThreadRegions {
         region.depth = region.depth.saturating_sub(1);
         let Some(slot) = region.slot else { return };
         match &entered.began {
+            _ if !self.is_counted => measured.table.mark(slot, (self.process, self.thread), MarkKind::Leave),
             Some(began) => {
                 let spent: Vec<_> = counts.iter().zip(&began.counts).map(|(now, then)| now.less(then)).collect();
                 measured.table.left(slot, Some((Nanos(now.saturating_sub(began.at)), &spent)));

@@ -40,6 +40,11 @@ pub(crate) struct RecordOptions {
     )]
     pub(crate) off_cpu: Option<Duration>,
 
+    /// Record also when threads are in regions that the command marks with `pmux::region`, as samples of `region-time`. cpu-clock is
+    /// recorded where no event is given
+    #[arg(long, help_heading = "What to record")]
+    pub(crate) regions: bool,
+
     /// Begin MS milliseconds after the command; -1: when --control says so
     #[arg(
         short = 'D',
@@ -166,6 +171,7 @@ impl RecordOptions {
                 self.stat && (cpus || self.sampling.no_inherit),
                 "-s tells what children have counted: it goes with a command, -p or -t, without -i",
             ),
+            (self.regions && self.sampling.command.is_empty(), "--regions are those of a command: give a COMMAND"),
             (to_stdout && switches, "--switch-output needs files: give another one with -o"),
             (self.switch_max_files.is_some() && !switches, "--switch-max-files goes with --switch-output"),
         ])

@@ -18,7 +18,7 @@ use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
 use pmux::record::{CallChain, Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
+use pmux::{Command, CommandOutput, Error, EventList, RegionTable, Running, Session, SharedChoice, Start, Target};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -116,6 +116,9 @@ impl<'a> RecordRun<'a> {
     pub(super) fn run(mut self) -> Result<u8, Failure> {
         let typed = &self.options.sampling;
         let events = sampling::events(typed, self.session)?;
+        let regions = self.options.regions.then(RegionTable::for_marks).transpose();
+        let regions =
+            regions.map_err(|errno| failed(format!("--regions: no memory can be shared with the command: {errno}")))?;
         let held = match typed.command.as_slice() {
             [] => None,
             words => {
@@ -123,13 +126,18 @@ impl<'a> RecordRun<'a> {
                     true => CommandOutput::StandardError,
                     false => CommandOutput::Ours,
                 };
-                Some(Command::hold_with(words.to_vec(), output).map_err(|error| failure(&error))?)
+                let held = match &regions {
+                    Some(table) => Command::hold_with_regions(words.to_vec(), output, table),
+                    None => Command::hold_with(words.to_vec(), output),
+                };
+                Some(held.map_err(|error| failure(&error))?)
             }
         };
         let target = sampling::target(typed, &self.target_spec, held.as_ref())?;
         sampling::check_target_alive(&target, &self.target_spec)?;
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
+        regions.map_or(Ok(()), |table| recorder.take_regions_from(table)).map_err(|error| failure(&error))?;
         self.tell_notes(&recorder);
         self.ends =
             Some(EventEndWatch::watch(recorder.session(), &self.target_spec, held.as_ref(), (&mut self.waiter, ENDS)));
@@ -203,6 +211,7 @@ impl<'a> RecordRun<'a> {
         Ok(RecordOptions {
             call_chain,
             off_cpu: options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
+            regions: Keep::when(options.regions),
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),
             start: if options.delay.is_some() { Start::Later } else { how.start },

@@ -22,8 +22,8 @@ use crate::options::stat_rules::StatTarget;
 use crate::stderr::write_stderr;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{
-    Attribution, Backend, Command, Counters, EventEnds, Inherit, Multiplexing, Options, ServiceTurn, Session, Start,
-    Target,
+    Attribution, Backend, Command, CommandOutput, Counters, EventEnds, Inherit, Multiplexing, Options, ServiceTurn,
+    Session, Start, Target,
 };
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
@@ -76,7 +76,7 @@ impl StatRun<'_> {
         let command = self.command();
         let regions = regions::table(self)?;
         let hold = |words| match &regions {
-            Some(table) => Command::hold_with_regions(words, table),
+            Some(table) => Command::hold_with_regions(words, CommandOutput::Ours, table),
             None => Command::hold(words),
         };
         let held = command.as_ref().map(hold).transpose().map_err(|error| failure(&error))?;

@@ -2,9 +2,12 @@
 //!
 //! Read first: [`play`], the programs that are measured.
 
-use crate::common::{CommandResult, kernel, pmux, program, role, skip_unless};
+use crate::common::recording::Content;
+use crate::common::{CommandResult, kernel, perf, pmux, program, role, skip_unless, start};
 use pmux_testkit::role::touch;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Pages that a region of [`play`] touches.
 const PAGES: usize = 100;
@@ -57,6 +60,26 @@ pub(crate) fn play(kind: &str) {
             let words = role::words("regions:within");
             assert!(std::process::Command::new("bash").arg("-c").arg(script).args(&words).status().unwrap().success());
         }
+        "sleeps" => {
+            // What is known of the truth: no longer than around, and no shorter than within.
+            let sleep = |ms| std::thread::sleep(Duration::from_millis(ms));
+            let moments: [Instant; 8] = {
+                let (a, outer, b) = (Instant::now(), pmux::region("outer"), Instant::now());
+                sleep(30);
+                let (c, inner, d) = (Instant::now(), pmux::region("inner"), Instant::now());
+                sleep(50);
+                let (e, (), f) = (Instant::now(), drop(inner), Instant::now());
+                let (g, (), h) = (Instant::now(), drop(outer), Instant::now());
+                [a, b, c, d, e, f, g, h]
+            };
+            for (from, to) in [(1, 6), (0, 7), (3, 4), (2, 5)] {
+                println!("{}", (moments[to] - moments[from]).as_nanos());
+            }
+        }
+        "slow" => (0..10).for_each(|_| {
+            let _step = pmux::region("step");
+            std::thread::sleep(Duration::from_millis(150));
+        }),
         "many" => (0..1100).for_each(|number| drop(pmux::region(Box::leak(format!("r{number}").into_boxed_str())))),
         "long" => {
             let name = "ä".repeat(40);
@@ -178,4 +201,82 @@ fn nothing_is_counted_without_being_asked_for() {
         let start = pmux(["stat", "-e", FAULTS, "--"]).env("PMUX_REGIONS", place);
         start.args(role::words("regions:within")).run().good();
     }
+}
+
+/// The recording of a program's regions: how `pmux report -j` sums them up.
+fn recorded(file: &Path, options: &[&str], kind: &str) -> (BTreeMap<String, (u64, u64, u64)>, CommandResult) {
+    let mut start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o", file.to_str().unwrap()]);
+    start.command.args(options).arg("--").args(role::words(&format!("regions:{kind}")));
+    let ran = start.run();
+    (sums(file), ran)
+}
+
+/// For each region how many samples it has, and the time in it itself and with those within it.
+fn sums(file: &Path) -> BTreeMap<String, (u64, u64, u64)> {
+    let report = pmux(["report", "-j", "-e", "region-time", "-i", file.to_str().unwrap()]).run().good();
+    let report: serde_json::Value = serde_json::from_str(&report.text()).unwrap();
+    let rows = report["events"][0]["rows"].as_array().into_iter().flatten();
+    let sum = |row: &serde_json::Value| {
+        let own = |key: &str| row["self"][key].as_u64().unwrap();
+        (own("samples"), own("period"), row["children"]["period"].as_u64().unwrap())
+    };
+    rows.map(|row| (row["symbol"].as_str().unwrap().to_owned(), sum(row))).collect()
+}
+
+#[test]
+fn a_recording_has_the_time_of_each_region() {
+    skip_unless!(kernel());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("r.data");
+    let (sums, ran) = recorded(&file, &[], "sleeps");
+    let truth: Vec<u64> = ran.text().lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    let [outer_least, outer_most, inner_least, inner_most] = truth[..] else { panic!("{}", ran.text()) };
+    let ((1, outer_own, outer), (1, inner, all)) = (sums["outer"], sums["inner"]) else { panic!("{sums:?}") };
+    assert!((inner_least..=inner_most).contains(&inner) && inner == all, "{inner_least} {inner_most} {sums:?}");
+    assert!((outer_least..=outer_most).contains(&outer) && outer == outer_own + inner, "{truth:?} {sums:?}");
+    // Others find them, too.
+    if perf() {
+        let script = start("perf", ["script", "-F", "event,ip,sym", "-i", file.to_str().unwrap()]).run().good().text();
+        let names: Vec<&str> = script.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert!(names.windows(2).any(|names| names == ["inner", "outer"]), "{script}");
+    }
+    // Compressed, and in a pipe.
+    let (packed, _) = recorded(&file, &["-z"], "within");
+    assert_eq!((packed["outer"].0, packed["inner"].0, packed["warm"].0), (1, 2, 1));
+    let mut start = pmux(["record", "--regions", "-e", "cpu-clock:u", "-o", "-", "--"]);
+    start.command.args(role::words("regions:within"));
+    let piped = start.command.output().unwrap();
+    std::fs::write(&file, &piped.stdout).unwrap();
+    assert_eq!(self::sums(&file)["inner"].0, 2);
+}
+
+#[test]
+fn threads_processes_and_depth_are_recorded() {
+    skip_unless!(kernel());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("r.data");
+    let count = |kind: &str, name: &str| {
+        let (sums, ran) = recorded(&file, &[], kind);
+        ran.good();
+        sums[name].0
+    };
+    assert_eq!((count("threads", "work"), count("processes", "inner"), count("itself", "dive")), (4, 2, 10));
+    // In each file the names stand again.
+    let words = ["record", "--regions", "-e", "cpu-clock:u", "--switch-output=1s", "-o"];
+    let parts = tempfile::tempdir().unwrap();
+    let ran = pmux(words).args([parts.path().join("x")]).args(["--"]).args(role::words("regions:slow")).run().good();
+    let files = std::fs::read_dir(parts.path()).unwrap().map(|entry| entry.unwrap().path());
+    let sums: Vec<_> = files.map(|file| sums(&file)).collect();
+    assert!(sums.iter().filter(|sums| sums.contains_key("step")).count() > 1, "{sums:?} {}", ran.err);
+    let steps = sums.iter().filter_map(|sums| sums.get("step")).map(|(samples, _, _)| samples).sum::<u64>();
+    assert_eq!(steps, 10, "{sums:?}");
+    // What is not there is said.
+    let (sums, ran) = recorded(&file, &[], "killed");
+    ran.says(&["1 regions had not been left at the end"]);
+    assert!(sums.contains_key("done") && !sums.contains_key("open"), "{sums:?}");
+    // Before the recording begins, none is marked.
+    let late = ["record", "--regions", "-e", "cpu-clock:u", "-D", "100000", "-o"];
+    pmux(late).args([&file]).args(["--"]).args(role::words("regions:within")).run().good();
+    assert_eq!(Content::read(&file).samples, 0);
+    pmux(["record", "--regions", "-a"]).run().bad(125, &["--regions are those of a command"]);
 }

@@ -190,6 +190,13 @@ pub(crate) fn stop_ignoring_children() {
     }
 }
 
+/// The CPU that the calling thread is on, or was on a moment ago.
+pub(crate) fn current_cpu() -> u32 {
+    // SAFETY: (1) The call touches no memory.
+    unsafe { libc::sched_getcpu() }.cast_unsigned()
+}
+
+/// The number of the calling thread.
 pub(crate) fn current_tid() -> i32 {
     // SAFETY: (1) The call takes nothing and can't fail.
     unsafe { libc::gettid() }

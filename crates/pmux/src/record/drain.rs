@@ -11,6 +11,7 @@ use super::attrs::TIME_AT;
 use super::existing::{empty_id, is_alive};
 use super::mend::Mend;
 use super::off_cpu::{OffCpu, Taken};
+use super::regions;
 use crate::error::Error;
 use crate::perf_data::pack::Packer;
 use crate::perf_data::{Writer, finished_round};
@@ -209,7 +210,11 @@ impl Recorder {
         if let Some(off_cpu) = &mut self.off_cpu {
             // What a record becomes is not known before, but seldom more.
             let taken = off_cpu.take(enough_bytes.saturating_sub(writer.data_bytes()));
-            self.put_waits(writer, &taken)?;
+            self.put_ours(writer, &taken)?;
+        }
+        if let Some(regions) = &mut self.regions {
+            let taken = regions.take();
+            self.put_ours(writer, &taken)?;
         }
         if let Some(past) = self.past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TRACKING_BYTES) {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
@@ -220,8 +225,8 @@ impl Recorder {
         Ok(writer.data_bytes() - before)
     }
 
-    /// Writes samples of waits.
-    fn put_waits(&mut self, writer: &mut Writer, taken: &Taken) -> Result<(), Error> {
+    /// Writes samples of waits or of regions.
+    fn put_ours(&mut self, writer: &mut Writer, taken: &Taken) -> Result<(), Error> {
         self.progress.samples += taken.samples;
         self.progress.records += taken.samples;
         taken.last_ns.into_iter().for_each(|at_ns| self.progress.sampled_at(at_ns));
@@ -286,6 +291,7 @@ impl Recorder {
     pub fn close_file(&mut self, writer: &mut Writer) -> Result<(), Error> {
         self.drain(writer)?;
         self.put_sums_of_waits(writer)?;
+        self.regions.iter_mut().for_each(regions::MarkedRegions::begin_file);
         writer.finish(&self.late_features()).map_err(Error::Output)?;
         self.progress.first_ns = None;
         Ok(())
@@ -312,11 +318,14 @@ impl Recorder {
             let losses = self.count_lost();
             self.put(writer, &losses)?;
             self.put_sums_of_waits(writer)?;
+            self.put_last_regions(writer)?;
         } else if self.off_cpu.is_some() {
             self.notes
                 .push("waits that were only added up are not in the file: it is as large as it may be".to_owned());
         }
         let notes = self.off_cpu.as_ref().map(OffCpu::notes);
+        self.notes.extend(notes.into_iter().flatten());
+        let notes = self.regions.as_ref().map(regions::MarkedRegions::notes);
         self.notes.extend(notes.into_iter().flatten());
         writer.finish(&self.late_features()).map_err(Error::Output)?;
         ended
@@ -326,7 +335,14 @@ impl Recorder {
     fn put_sums_of_waits(&mut self, writer: &mut Writer) -> Result<(), Error> {
         let Some(off_cpu) = &mut self.off_cpu else { return Ok(()) };
         let taken = off_cpu.take_sums();
-        self.put_waits(writer, &taken)
+        self.put_ours(writer, &taken)
+    }
+
+    /// Writes what stood behind a mark that was being written.
+    fn put_last_regions(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        let Some(regions) = &mut self.regions else { return Ok(()) };
+        let taken = regions.take();
+        self.put_ours(writer, &taken)
     }
 
     /// Asks the events what they have lost: the kernel tells of it in a ring only in front of the next record. Answers that as

@@ -22,6 +22,7 @@ mod off_cpu;
 mod open;
 mod past;
 mod plan;
+mod regions;
 mod rings;
 mod shared;
 mod state;
@@ -46,6 +47,7 @@ use open::RecordedEvents;
 use pmux_engine::engine::Exec;
 use pmux_engine::{EventId, EventSetId};
 use pmux_linux::host::LinuxHost;
+use pmux_linux::regions::RegionTable;
 use pmux_linux::ring::Ring;
 use rings::Rings;
 use std::collections::{HashMap, HashSet};
@@ -72,6 +74,8 @@ pub struct RecordOptions {
     /// Each wait of so many ns or more, with its length and its stack; shorter ones are added up by thread. Programs in the kernel see
     /// them, and their stacks are found by frame pointers. Goes with threads, commands and all CPUs.
     pub off_cpu: Option<u64>,
+    /// Regions of a command, from the table that it inherits ([`Recorder::take_regions_from`]).
+    pub regions: Keep,
     /// Bytes of each CPU's ring; `None` for as much as is good and allowed.
     pub ring_bytes: Option<u64>,
 }
@@ -122,6 +126,8 @@ pub struct Recorder {
     of_machine: Option<(u32, Vec<FeatureBytes>)>,
     /// Where waits are recorded.
     off_cpu: Option<off_cpu::OffCpu>,
+    /// Where regions are recorded.
+    regions: Option<regions::MarkedRegions>,
     /// Where a service opens the events, and nothing is held here.
     shared: Option<shared::Shared>,
 }
@@ -167,6 +173,17 @@ impl Recorder {
         self.rings.cpu_rings()
     }
 
+    /// Records what a command marks in this table ([`RegionTable::for_marks`]), which it was held with: to be called before it is let go.
+    ///
+    /// # Errors
+    /// [`Error::Options`] without [`RecordOptions::regions`].
+    pub fn take_regions_from(&mut self, table: RegionTable) -> Result<(), Error> {
+        let desc = self.descs.iter().find(|desc| desc.ids == [regions::ID]);
+        let desc = desc.ok_or(Error::Options("regions were not asked for when the events were opened"))?;
+        self.regions = Some(regions::MarkedRegions::new(table, desc));
+        Ok(())
+    }
+
     /// Lets the command go for which this was opened, or another one that runs meanwhile.
     ///
     /// # Errors
@@ -187,6 +204,7 @@ impl Recorder {
         if self.options.start == Start::OnExec {
             self.sampling = open::Switch::On;
             self.off_cpu.iter_mut().try_for_each(|off_cpu| off_cpu.enable_on_exec(command.pid()))?;
+            self.regions.iter_mut().for_each(|regions| regions.switch(true));
         }
         let task = LinuxHost::task(command.pid());
         let gone = how(command)?;

@@ -170,6 +170,7 @@ impl Recorder {
             of_machine: None,
             cgroups: Vec::new(),
             off_cpu: None,
+            regions: None,
             shared: None,
         };
         if let Err(error) = recorder.hold(&mut plan, target, scope, able) {

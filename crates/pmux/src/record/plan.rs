@@ -2,10 +2,11 @@
 //!
 //! **Invariant:** nothing is opened here.
 
-use super::RecordOptions;
 use super::attrs::{self, Able, RecordScope};
 use super::off_cpu;
 use super::open::RecordMode;
+use super::regions;
+use super::{Keep, RecordOptions};
 use crate::error::Error;
 use crate::event::{Event, EventList, EventSource, Hardware, Modifier, Software};
 use crate::perf_data::EventDesc;
@@ -40,6 +41,8 @@ pub(super) struct Plan {
     pub(super) tracking: Attr,
     /// What waits are in the file, if they are recorded.
     off_cpu: Option<Attr>,
+    /// What regions are in the file, if they are recorded.
+    regions: Option<Attr>,
     /// Flags of all events that sample.
     flags: AttrFlags,
     /// Whether the event is our own choice.
@@ -74,7 +77,18 @@ impl Plan {
         let tracking = attrs::tracking(options, scope, able);
         let flags = if mode.cpu_rings.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
         let (attrs, notes) = (Vec::new(), Vec::new());
-        let mut plan = Self { events: all, groups, parts, attrs, tracking, off_cpu: None, flags, chosen_by_us, notes };
+        let mut plan = Self {
+            events: all,
+            groups,
+            parts,
+            attrs,
+            tracking,
+            off_cpu: None,
+            regions: None,
+            flags,
+            chosen_by_us,
+            notes,
+        };
         plan.ask(options, scope, able);
         Ok(plan)
     }
@@ -112,7 +126,9 @@ impl Plan {
             }
         }
         self.off_cpu = options.off_cpu.map(|_| off_cpu::attr(&self.tracking));
-        attrs::with_one_sample_id(self.attrs.iter_mut().chain([&mut self.tracking]).chain(&mut self.off_cpu));
+        self.regions = (options.regions == Keep::Record).then(|| regions::attr(&self.tracking));
+        let ours = self.off_cpu.iter_mut().chain(&mut self.regions);
+        attrs::with_one_sample_id(self.attrs.iter_mut().chain([&mut self.tracking]).chain(ours));
         self.attrs.iter_mut().for_each(|attr| attr.flags |= self.flags);
         if options.start == Start::OnExec {
             let recorded = self.parts.first().map_or(0, |part| part.events.end);
@@ -165,7 +181,9 @@ impl Plan {
 
     /// Where the tracking event stands in [`Plan::descs`].
     pub(super) fn tracking_index(&self) -> usize {
-        self.attrs.len() + if self.records_waits() { off_cpu::EVENTS.len() } else { 0 }
+        self.attrs.len()
+            + usize::from(self.regions.is_some())
+            + if self.records_waits() { off_cpu::EVENTS.len() } else { 0 }
     }
 
     pub(super) fn descs(&self) -> Vec<EventDesc> {
@@ -173,6 +191,9 @@ impl Plan {
         let desc =
             |(event, attr): (&Event, &Attr)| EventDesc { attr: asked(attr), name: event.name.clone(), ids: Vec::new() };
         let mut descs: Vec<_> = self.events.iter().zip(&self.attrs).map(desc).collect();
+        if let Some(attr) = &self.regions {
+            descs.push(EventDesc { attr: asked(attr), name: regions::EVENT.to_owned(), ids: vec![regions::ID] });
+        }
         for (attr, name) in self.off_cpu.iter().flat_map(|attr| off_cpu::EVENTS.map(|name| (attr, name))) {
             descs.push(EventDesc { attr: asked(attr), name: name.to_owned(), ids: Vec::new() });
         }
@@ -191,8 +212,8 @@ pub(super) fn able(session: &Session) -> Able {
 }
 
 fn usual_event(options: &RecordOptions) -> EventList {
-    if options.off_cpu.is_some() {
-        // Waits are times, and go with times only.
+    if options.off_cpu.is_some() || options.regions == Keep::Record {
+        // Waits and regions are times, and go with times only.
         return EventList::from(Event::software(Software::CpuClock));
     }
     let cycles = Event::hardware(Hardware::Cycles).with_modifiers("P");

@@ -104,6 +104,9 @@ impl Recorder {
         if options.off_cpu.is_some() {
             return Err(Error::Options("waits are not recorded through the service: --shared=never"));
         }
+        if options.regions == super::Keep::Record {
+            return Err(Error::Options("regions are not recorded through the service: --shared=never"));
+        }
         if events.groups.iter().any(|group| group.events.len() > 1) {
             return Err(Error::Options("groups of events are not recorded through the service: --shared=never"));
         }
@@ -159,6 +162,7 @@ impl Recorder {
             of_machine: None,
             cgroups: Vec::new(),
             off_cpu: None,
+            regions: None,
             shared: Some(shared),
         };
         recorder.learn_numbers()?;

@@ -1,10 +1,14 @@
-//! Counts of the regions of a program: memory that a measured command writes into, and that is read when it has ended.
+//! Counts of the regions of a program, or marks of when it was in them: memory that a measured command writes into.
 //!
 //! What it is: a file without a name, which the command inherits with all that it starts, and a slot in it for each region.
 //! Read first: [`RegionTable`].
 //!
 //! **Invariant:** a command can spoil the numbers of its own regions, and nothing else: what it writes is taken for numbers and for
 //! names, and the file keeps its size.
+
+mod marks;
+
+pub use marks::{Mark, MarkKind, MarkReader};
 
 use crate::spawn::Inherited;
 use crate::sys::{Errno, SharedWords, copy_above};
@@ -33,7 +37,8 @@ const EVENTS: usize = 1;
 const MISSED: usize = 2;
 /// How many threads could not open the events.
 const UNCOUNTED_THREADS: usize = 3;
-const HEAD_WORDS: usize = 8;
+// Words from 4 on are of [`marks`].
+const HEAD_WORDS: usize = 16;
 
 // A slot: its state, the length of its name, and the name.
 const STATE: usize = 0;
@@ -46,7 +51,7 @@ const ELAPSED: usize = LEFT + 1;
 /// For each event its value, and for how long it was enabled and on a counter.
 const COUNTS: usize = ELAPSED + 1;
 const SLOT_WORDS: usize = COUNTS + 3 * MOST_EVENTS;
-const TABLE_WORDS: usize = HEAD_WORDS + MOST_REGIONS * SLOT_WORDS;
+const TABLE_WORDS: usize = HEAD_WORDS + MOST_REGIONS * SLOT_WORDS + marks::WORDS;
 
 const FREE: u64 = 0;
 /// A thread writes the name.
@@ -58,7 +63,7 @@ const LOOKS: u32 = 10_000;
 /// Descriptors from this number on are used by no shell and no service by number.
 const FIRST_INHERITED: i32 = 200;
 
-/// The counts of the regions of a command and of all that it starts.
+/// The regions of a command and of all that it starts.
 #[derive(Debug)]
 pub struct RegionTable {
     words: SharedWords,
@@ -67,8 +72,16 @@ pub struct RegionTable {
 }
 
 /// Where the counts of one region are added up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RegionSlot(usize);
+
+impl RegionSlot {
+    /// Which one it is, below [`MOST_REGIONS`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// What one region has cost, over all threads and processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,6 +125,16 @@ impl RegionTable {
         let table = Self { words, inherited: Some(inherited) };
         table.word(EVENTS).store(count as u64, Ordering::Relaxed);
         table.word(0).store(MAGIC, Ordering::Relaxed);
+        Ok(table)
+    }
+
+    /// As [`RegionTable::make`], for marks of when regions are entered and left ([`RegionTable::take_marks`]), and no counts.
+    ///
+    /// # Errors
+    /// As [`RegionTable::make`].
+    pub fn for_marks() -> Result<Self, Errno> {
+        let table = Self::make("", 0)?;
+        table.marks_instead_of_counts();
         Ok(table)
     }
 
@@ -224,13 +247,12 @@ impl RegionTable {
             let Some(text) = self.name(slot) else { continue };
             let words = self.slot_words(slot);
             let load = |at: usize| words[at].load(Ordering::Relaxed);
-            let length = usize::try_from(load(NAME_LENGTH)).unwrap_or(NAME_BYTES).min(NAME_BYTES);
             let count = |event: usize| {
                 let at = COUNTS + 3 * event;
                 Count { value: load(at), enabled: Nanos(load(at + 1)), running: Nanos(load(at + 2)) }
             };
             let found = RegionCounts {
-                name: String::from_utf8_lossy(&text[..length]).into_owned(),
+                name: self.text(slot, &text),
                 left: load(LEFT),
                 entered: load(ENTERED),
                 elapsed: Nanos(load(ELAPSED)),
@@ -249,6 +271,18 @@ impl RegionTable {
         }
         let word = |at: usize| self.word(at).load(Ordering::Relaxed);
         Regions { regions, missed: word(MISSED), uncounted_threads: word(UNCOUNTED_THREADS) }
+    }
+
+    /// The name of a region; empty where it has none.
+    #[must_use]
+    pub fn name_of(&self, slot: RegionSlot) -> String {
+        self.name(slot).map(|text| self.text(slot, &text)).unwrap_or_default()
+    }
+
+    fn text(&self, slot: RegionSlot, text: &[u8; NAME_BYTES]) -> String {
+        let length = self.slot_words(slot)[NAME_LENGTH].load(Ordering::Relaxed);
+        let length = usize::try_from(length).unwrap_or(NAME_BYTES).min(NAME_BYTES);
+        String::from_utf8_lossy(&text[..length]).into_owned()
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
