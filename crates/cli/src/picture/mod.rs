@@ -17,7 +17,7 @@ use pmux::profile::{
     Apart, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols, Tally, Weight,
     Whole, read,
 };
-use pmux::server_api::abi::EventType;
+use pmux::server_api::abi::{EventType, sw};
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -226,11 +226,19 @@ pub(crate) enum Unit {
     Named,
 }
 
+/// Whether it is the clock of the CPU or of the task: its samples are of what ran.
+pub(crate) fn is_clock(event: &EventInfo) -> bool {
+    event.attr.kind == EventType::SOFTWARE && event.attr.config <= sw::TASK_CLOCK
+}
+
 /// What an event counts.
 pub(crate) fn unit(event: &EventInfo) -> Unit {
-    // Of software events the clocks of the CPU and of the task: `PERF_COUNT_SW_CPU_CLOCK`, `PERF_COUNT_SW_TASK_CLOCK`.
+    // Beside clocks what recorders write themselves: `offcpu-time` and the like.
     match event.attr.kind {
-        EventType::SOFTWARE if event.attr.config < 2 => Unit::Nanoseconds,
+        _ if is_clock(event) => Unit::Nanoseconds,
+        EventType::SOFTWARE if event.attr.config == sw::BPF_OUTPUT && base_name(&event.name).ends_with("-time") => {
+            Unit::Nanoseconds
+        }
         EventType::TRACEPOINT | EventType::BREAKPOINT => Unit::Hits,
         _ if ["uprobe", "kprobe"].contains(&base_name(&event.name)) => Unit::Hits,
         _ => Unit::Named,
