@@ -16,15 +16,19 @@ use pmux_linux::regions::{MarkKind, RegionSlot, RegionTable};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 /// It is not known yet whether regions are counted.
-const UNKNOWN: u8 = 0;
-const OFF: u8 = 1;
-const ON: u8 = 2;
+const UNKNOWN: i32 = 0;
+const OFF: i32 = -1;
+const ON: i32 = -2;
+/// For so long others wait for the thread that finds out. In a child that is a copy of the process it may never end.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-static MEASURED: OnceLock<Option<Measured>> = OnceLock::new();
+/// One of the above, or the number of the thread that finds out.
+static STATE: AtomicI32 = AtomicI32::new(UNKNOWN);
+static MEASURED: OnceLock<Measured> = OnceLock::new();
 
 thread_local! {
     static THREAD: RefCell<Option<ThreadRegions>> = const { RefCell::new(None) };
@@ -34,13 +38,14 @@ thread_local! {
 ///
 /// `pmux stat --regions` says for each name how often it was entered, how long it took and what it has cost: what the thread that
 /// entered it has counted in between, over all threads and processes of the command. What other threads do for it meanwhile is not in
-/// it. Regions may be within others, whose costs then include theirs; of a region within itself only the outer one counts. Names are
-/// told apart by their first 64 bytes, and there may be 1,024 of them.
+/// it. Regions may be within others, whose costs then include theirs; what is in a region twice, within itself, counts once. Names are
+/// told apart by their first 64 bytes, and there may be 1,024 of them. A guard that is forgotten ([`std::mem::forget`]) leaves its region
+/// never.
 ///
-/// Any thread may call it, at any time. Where nothing measures, it costs about a nanosecond and makes no system call. Otherwise each
-/// event is read twice, each time with one `read(2)`; the first region of a thread also opens its events. `pmux record --regions` opens none,
-/// and records when a region was entered and left: samples of `region-time`. A signal's handler that
-/// interrupts this function may call it, and is not counted.
+/// Any thread may call it, at any time. Where nothing measures, it costs about a nanosecond and makes no system call. Otherwise entering
+/// and leaving are a `getpid(2)` and a `read(2)` of each event (software events that follow each other are read at once) each; the first
+/// region of a thread also opens its events. `pmux record --regions` opens none, and records when a region was entered and left: samples of
+/// `region-time`. A signal's handler that interrupts this function may call it, and is not counted.
 ///
 /// ```
 /// fn parse(text: &str) -> usize {
@@ -51,7 +56,7 @@ thread_local! {
 /// ```
 #[inline]
 pub fn region(name: &'static str) -> Region {
-    // Relaxed: what is measured is found by way of the lock.
+    // Relaxed: what is measured is found by way of its cell.
     let entered = if STATE.load(Ordering::Relaxed) == OFF { None } else { enter(name) };
     Region { entered, _of_a_thread: PhantomData }
 }
@@ -68,24 +73,19 @@ pub struct Region {
 /// A region that is being counted.
 #[derive(Debug)]
 struct Entered {
-    /// A child of this process has a copy of it, and no events.
+    /// A child that is a copy of this process has a copy of it, and no events.
     process: u32,
     /// Its place among those of the thread.
     place: usize,
-    /// `None` for a region within itself.
-    began: Option<Began>,
-}
-
-#[derive(Debug)]
-struct Began {
-    at: u64,
-    counts: Vec<Count>,
 }
 
 /// What is measured.
 struct Measured {
     table: RegionTable,
     events: String,
+    process: u32,
+    /// `None` where regions are marked, or where it could not be had.
+    session: Option<Session>,
 }
 
 /// The regions of a thread.
@@ -97,13 +97,25 @@ struct ThreadRegions {
     /// `None` where they could not be opened.
     counters: Option<Counters>,
     regions: Vec<KnownRegion>,
+    /// The place of each name. One text may stand at several addresses.
+    names: Vec<(&'static str, usize)>,
+    /// Whether the next mark is the first one, or behind one that was not recorded.
+    is_fresh: bool,
 }
 
 struct KnownRegion {
-    name: &'static str,
+    /// `None` where there was no room for its name.
     slot: Option<RegionSlot>,
     /// How often the thread is in it.
     depth: u32,
+    /// Since when, if it is.
+    began: Option<Began>,
+}
+
+#[derive(Debug)]
+struct Began {
+    at_ns: u64,
+    counts: Vec<Count>,
 }
 
 impl Drop for Region {
@@ -115,13 +127,35 @@ impl Drop for Region {
     }
 }
 
+/// What is measured, if anything is.
+#[cold]
+fn find() -> Option<&'static Measured> {
+    let thread = pmux_linux::current_tid();
+    // Relaxed: what was found is read through the cell.
+    let state = STATE.compare_exchange(UNKNOWN, thread, Ordering::Relaxed, Ordering::Relaxed);
+    if state.is_ok() {
+        let found = RegionTable::of_environment().map(|(table, events)| {
+            // What a service counts of a thread is known to it some time later.
+            let session = if table.is_of_marks() { None } else { Session::with_shared(SharedChoice::Never).ok() };
+            Measured { table, events, process: std::process::id(), session }
+        });
+        let is_on = found.is_some_and(|found| MEASURED.set(found).is_ok());
+        STATE.store(if is_on { ON } else { OFF }, Ordering::Relaxed);
+    } else if state != Err(thread) {
+        // This thread itself finds out where a signal's handler or an allocator has interrupted that.
+        let until = Instant::now() + PATIENCE;
+        while STATE.load(Ordering::Relaxed) > UNKNOWN && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if let state @ 1.. = STATE.load(Ordering::Relaxed) {
+            let _ = STATE.compare_exchange(state, OFF, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+    MEASURED.get()
+}
+
 fn measured() -> Option<&'static Measured> {
-    let found = MEASURED.get_or_init(|| {
-        let (table, events) = RegionTable::of_environment()?;
-        Some(Measured { table, events })
-    });
-    STATE.store(if found.is_some() { ON } else { OFF }, Ordering::Relaxed);
-    found.as_ref()
+    if STATE.load(Ordering::Relaxed) == ON { MEASURED.get() } else { find() }
 }
 
 #[cold]
@@ -132,7 +166,7 @@ fn enter(name: &'static str) -> Option<Entered> {
         let mut thread = thread.try_borrow_mut().ok()?;
         let process = std::process::id();
         if thread.as_ref().is_some_and(|thread| thread.process != process) {
-            // This is a child of that process. The events count a thread of the parent, and closing them is up to it.
+            // This is a copy of that process. The events count a thread of the other one, and closing them is up to it.
             std::mem::forget(thread.take());
         }
         thread.get_or_insert_with(|| ThreadRegions::new(measured, process)).enter(measured, name)
@@ -153,9 +187,8 @@ fn leave(entered: &Entered) {
     let _ = THREAD.try_with(|thread| {
         let mut thread = thread.try_borrow_mut().ok()?;
         let thread = thread.as_mut().filter(|thread| thread.process == entered.process)?;
-        // A child that is a copy of the process has no events until it enters a region.
         if entered.process == std::process::id() {
-            thread.leave(measured, entered);
+            thread.leave(measured, entered.place);
         }
         Some(())
     });
@@ -164,50 +197,71 @@ fn leave(entered: &Entered) {
 impl ThreadRegions {
     fn new(measured: &Measured, process: u32) -> Self {
         let is_counted = !measured.table.is_of_marks();
-        let counters = if is_counted { open(measured).ok().flatten() } else { None };
-        if is_counted && counters.is_none() {
-            measured.table.uncounted_thread();
+        let counters = if is_counted { open(measured, process).ok().flatten() } else { None };
+        match &counters {
+            None if is_counted => measured.table.uncounted_thread(),
+            Some(counters) if (0..counters.events().len()).any(|event| counters.adjustment(event).is_some()) => {
+                measured.table.limited_thread();
+            }
+            _ => {}
         }
         let thread = pmux_linux::current_tid().cast_unsigned();
-        Self { process, thread, is_counted, counters, regions: Vec::new() }
+        Self { process, thread, is_counted, counters, regions: Vec::new(), names: Vec::new(), is_fresh: true }
+    }
+
+    /// The place of a region.
+    fn place(&mut self, measured: &Measured, name: &'static str) -> usize {
+        if let Some((_, place)) = self.names.iter().find(|(known, _)| std::ptr::eq(*known, name)) {
+            return *place;
+        }
+        let slot = measured.table.slot(name);
+        let known = self.regions.iter().position(|region| region.slot == slot);
+        let place = known.unwrap_or_else(|| {
+            self.regions.push(KnownRegion { slot, depth: 0, began: None });
+            self.regions.len() - 1
+        });
+        self.names.push((name, place));
+        place
     }
 
     fn enter(&mut self, measured: &Measured, name: &'static str) -> Option<Entered> {
-        let known = self.regions.iter().position(|known| std::ptr::eq(known.name, name));
-        let place = known.unwrap_or_else(|| {
-            self.regions.push(KnownRegion { name, slot: measured.table.slot(name), depth: 0 });
-            self.regions.len() - 1
-        });
-        let region = &mut self.regions[place];
-        let slot = region.slot?;
-        region.depth += 1;
-        let is_outer = region.depth == 1;
-        let process = self.process;
-        if !self.is_counted {
-            measured.table.mark(slot, (process, self.thread), MarkKind::Enter);
-            return Some(Entered { process, place, began: None });
+        let place = self.place(measured, name);
+        let slot = self.regions[place].slot?;
+        if self.is_counted {
+            measured.table.entered(slot);
+            self.regions[place].depth += 1;
+            if self.regions[place].depth == 1 {
+                // Last, so that nothing of this is counted.
+                let counts = self.read();
+                self.regions[place].began = Some(Began { counts, at_ns: pmux_linux::now_ns() });
+            }
+        } else {
+            self.mark(measured, slot, MarkKind::Enter);
         }
-        measured.table.entered(slot);
-        // Last, so that nothing of this is counted.
-        let began = is_outer.then(|| Began { counts: self.read(), at: pmux_linux::now_ns() });
-        Some(Entered { process, place, began })
+        Some(Entered { process: self.process, place })
     }
 
-    fn leave(&mut self, measured: &Measured, entered: &Entered) {
-        // First, for the same reason.
-        let now = pmux_linux::now_ns();
-        let counts = entered.began.as_ref().map(|_| self.read()).unwrap_or_default();
-        let Some(region) = self.regions.get_mut(entered.place) else { return };
-        region.depth = region.depth.saturating_sub(1);
-        let Some(slot) = region.slot else { return };
-        match &entered.began {
-            _ if !self.is_counted => measured.table.mark(slot, (self.process, self.thread), MarkKind::Leave),
-            Some(began) => {
-                let spent: Vec<_> = counts.iter().zip(&began.counts).map(|(now, then)| now.less(then)).collect();
-                measured.table.left(slot, Some((Nanos(now.saturating_sub(began.at)), &spent)));
-            }
-            None => measured.table.left(slot, None),
+    fn leave(&mut self, measured: &Measured, place: usize) {
+        let Some(KnownRegion { slot: Some(slot), depth, .. }) = self.regions.get(place) else { return };
+        let (slot, depth) = (*slot, *depth);
+        if !self.is_counted {
+            self.mark(measured, slot, MarkKind::Leave);
+            return;
         }
+        let cost = (depth == 1).then(|| (pmux_linux::now_ns(), self.read()));
+        let region = &mut self.regions[place];
+        region.depth = depth.saturating_sub(1);
+        match (cost, region.began.take_if(|_| depth == 1)) {
+            (Some((now_ns, counts)), Some(began)) => {
+                let spent: Vec<_> = counts.iter().zip(&began.counts).map(|(now, then)| now.less(then)).collect();
+                measured.table.left(slot, Some((Nanos(now_ns.saturating_sub(began.at_ns)), &spent)));
+            }
+            _ => measured.table.left(slot, None),
+        }
+    }
+
+    fn mark(&mut self, measured: &Measured, slot: RegionSlot, kind: MarkKind) {
+        self.is_fresh = !measured.table.mark(slot, (self.process, self.thread), kind, self.is_fresh);
     }
 
     /// The counts of all events; those that are not there are 0, in no time.
@@ -219,9 +273,12 @@ impl ThreadRegions {
 }
 
 /// Opens the events on the calling thread; `None` where these are not the ones that are meant.
-fn open(measured: &Measured) -> Result<Option<Counters>, Error> {
-    // What a service counts of a thread is known to it some time later.
-    let session = Session::with_shared(SharedChoice::Never)?;
+fn open(measured: &Measured, process: u32) -> Result<Option<Counters>, Error> {
+    let session = match &measured.session {
+        Some(session) if measured.process == process => session.clone(),
+        // A copy of the process has one of its own: another thread may have been about to use that one.
+        _ => Session::with_shared(SharedChoice::Never)?,
+    };
     let events = EventList::parse(&[&measured.events], session.catalog())?;
     let options = Options { inherit: Inherit::None, start: Start::AtOnce, ..Options::default() };
     if events.events().count() != measured.table.events() {

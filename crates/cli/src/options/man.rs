@@ -89,6 +89,7 @@ const REPORT: Examples = &[
     ("What did the recording in perf.data spend its time on?", "pmux report"),
     ("Each function by itself, from 1 % on, without trees:", "pmux report --no-children -g none --percent-limit 1"),
     ("Which programs, on which CPUs?", "pmux report --sort cpu,comm"),
+    ("Which threads waited for a CPU, and who ran there?", "pmux record --off-cpu -a -- make; pmux report --runqueue"),
     ("Which locks were waited for, and who ended that?", "pmux record --off-cpu -- ./server; pmux report --locks"),
     ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
 ];

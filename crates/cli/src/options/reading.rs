@@ -35,6 +35,11 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks"])]
     pub(crate) wakers: bool,
 
+    /// Show how long threads that could run waited for a CPU: by length, thread and CPU, and the longest waits with who ran there meanwhile
+    /// (`pmux record --off-cpu`)
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
+    pub(crate) runqueue: bool,
+
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
     pub(crate) sort: Vec<SortChoice>,

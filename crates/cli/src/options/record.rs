@@ -40,8 +40,8 @@ pub(crate) struct RecordOptions {
     )]
     pub(crate) off_cpu: Option<Duration>,
 
-    /// Record also when threads are in regions that the command marks with `pmux::region`, as samples of `region-time`. cpu-clock is
-    /// recorded where no event is given
+    /// Record also when threads are in regions that the command marks with `pmux::region`, as samples of `region-time`. Call chains are
+    /// recorded, and cpu-clock where no event is given
     #[arg(long, help_heading = "What to record")]
     pub(crate) regions: bool,
 

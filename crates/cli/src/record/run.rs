@@ -204,8 +204,9 @@ impl<'a> RecordRun<'a> {
         let options = self.options;
         let how = sampling::record_options(&options.sampling, &self.target_spec)?;
         let call_chain = match how.call_chain {
-            // A wait without its place says little, and samples are to be seen beside waits.
-            CallChain::None if options.off_cpu.is_some() => CallChain::FramePointers,
+            // A wait without its place says little, and samples are to be seen beside waits; and perf takes the chain of a region for that
+            // of the next sample where that has none.
+            CallChain::None if options.off_cpu.is_some() || options.regions => CallChain::FramePointers,
             call_chain => call_chain,
         };
         Ok(RecordOptions {
@@ -241,7 +242,9 @@ impl<'a> RecordRun<'a> {
         }
         let mut delay = self.options.delay.and_then(Delay::time).map(|after| self.began + after);
         self.control.iter().for_each(|channel| channel.watch(&mut self.waiter, CONTROL));
-        let (mut flush_at, mut show_at) = (self.began + FLUSH, self.began);
+        // No ring says that there are many marks of regions.
+        let flush = if self.options.regions { LOOK } else { FLUSH };
+        let (mut flush_at, mut show_at) = (self.began + flush, self.began);
         let mut switch = false;
         loop {
             let looks = self.ends.as_ref().is_some_and(EventEndWatch::wants_looks);
@@ -273,7 +276,7 @@ impl<'a> RecordRun<'a> {
                 drain = true;
             }
             if drain {
-                flush_at = now + FLUSH;
+                flush_at = now + flush;
                 recorder.drain_until(writer, self.enough_bytes()).map_err(|error| self.not_written(&error))?;
             }
             if (recorder.lives(), recorder.fds().len()) != watched {

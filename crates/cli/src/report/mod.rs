@@ -1,7 +1,7 @@
 //! `pmux report`: where time went, from any recording.
 //!
 //! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs; on a terminal [`mod@view`] shows it; [`mod@waits`] says
-//! what was waited for, and who ended it. Read first:
+//! what was waited for, and who ended it, [`mod@run_queue`] how long for a CPU. Read first:
 //! [`View`].
 //!
 //! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.
@@ -9,6 +9,7 @@
 pub(crate) mod json;
 pub(crate) mod missing;
 mod rows;
+mod run_queue;
 mod table;
 mod view;
 mod waits;
@@ -176,6 +177,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let mut opened = input::open(&input::spec(&options.input)?)?;
     if options.branch_stack {
         opened.input = opened.input.by_branches();
+    }
+    if options.runqueue {
+        return run_queue::run(opened, options);
     }
     if let Some(table) = WaitTable::of(options) {
         return waits::run(table, opened, options);

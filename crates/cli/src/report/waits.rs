@@ -258,21 +258,33 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
         notes.push("it does not tell who ended waits: an older pmux has recorded it".to_owned());
     }
     notes.extend(missing::notes(&profile, symbols.notes()));
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let printed = if options.json {
+    printed(options.json, &notes, |out| {
+        if !options.json {
+            return rows.print(table, out);
+        }
         let lost = json::losses(&profile.losses);
         let kind = if table == WaitTable::Locks { "locks" } else { "wakers" };
         writeln!(out, "{}", json!({ kind: rows.json, "lost": lost, "notes": notes }))
-    } else {
-        rows.print(table, &mut out)
-    };
-    match printed.and_then(|()| out.flush()) {
+    })
+}
+
+/// Prints a report to standard output, and for people the notes behind it.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(super) fn printed(
+    is_json: bool,
+    notes: &[String],
+    print: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match print(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             return Err(failed(format!("the report can't be written: {error}")));
         }
         _ => {}
     }
-    if !options.json {
+    if !is_json {
         notes.iter().for_each(|note| write_stderr(&format!("pmux: {note}")));
     }
     Ok(())
@@ -282,7 +294,7 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
 #[derive(Default)]
 struct Rows {
     total: WaitSum,
-    lines: Vec<[String; 7]>,
+    lines: Vec<Vec<String>>,
     json: Vec<Json>,
 }
 
@@ -305,7 +317,7 @@ impl Rows {
             let address = (row.address != 0).then(|| format!("{:#x}", row.address));
             let lock = format!("{} of {}/{}", address.as_deref().unwrap_or("unknown"), row.comm, row.pid);
             let [total, share, waits, longest] = numbers;
-            self.lines.push([total, share, waits, longest, lock, several(&waiters), several(&wakers)]);
+            self.lines.push(vec![total, share, waits, longest, lock, several(&waiters), several(&wakers)]);
             let json_of = |(party, sum): &(Party, WaitSum)| with_sums(party.json(), *sum);
             let object = json!({
                 "address": address, "pid": row.pid, "comm": row.comm,
@@ -321,7 +333,7 @@ impl Rows {
         for (pair, sum) in pairs {
             let Some([total, share, waits, longest]) = self.numbers(sum, least_percent) else { continue };
             let Pair { waiter, kind, waker } = pair;
-            self.lines.push([total, share, waits, longest, waiter.text(), kind.to_owned(), waker.text()]);
+            self.lines.push(vec![total, share, waits, longest, waiter.text(), kind.to_owned(), waker.text()]);
             let object = json!({ "waiter": waiter.json(), "kind": kind, "waker": waker.json() });
             self.json.push(with_sums(object, sum));
         }
@@ -331,12 +343,11 @@ impl Rows {
     fn numbers(&self, sum: WaitSum, least_percent: f64) -> Option<[String; 4]> {
         let weight = |sum: WaitSum| Weight { period: sum.total_ns, samples: sum.waits };
         let share = percent(weight(sum), weight(self.total));
-        let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
         let (waits, longest) = match sum.waits {
             0 => ("-".to_owned(), "-".to_owned()),
-            waits => (waits.to_string(), ms(sum.longest_ns)),
+            waits => (waits.to_string(), milliseconds(sum.longest_ns)),
         };
-        (share >= least_percent).then(|| [ms(sum.total_ns), format!("{share:.2}%"), waits, longest])
+        (share >= least_percent).then(|| [milliseconds(sum.total_ns), format!("{share:.2}%"), waits, longest])
     }
 
     fn print(&self, table: WaitTable, out: &mut dyn Write) -> io::Result<()> {
@@ -353,26 +364,41 @@ impl Rows {
         };
         writeln!(out, "# {waits} waits of {:.3} ms {what}", total_ns as f64 / 1e6)?;
         writeln!(out, "#")?;
-        let heading = heading.map(str::to_owned);
-        let all = || std::iter::once(&heading).chain(&self.lines);
-        let mut widths = [0; 7];
-        for line in all() {
-            widths.iter_mut().zip(line).for_each(|(width, cell)| *width = crate::columns::width(cell).max(*width));
-        }
-        for (index, line) in all().enumerate() {
-            let mut text = String::from(if index == 0 { "# " } else { "  " });
-            for (at, (cell, width)) in line.iter().zip(widths).enumerate() {
-                let fill = " ".repeat(width.saturating_sub(crate::columns::width(cell)));
-                let gap = if at == 0 { "" } else { "  " };
-                text.push_str(&if at < 4 { format!("{gap}{fill}{cell}") } else { format!("{gap}{cell}{fill}") });
-            }
-            writeln!(out, "{}", text.trim_end())?;
-        }
-        Ok(())
+        print_columns(out, &heading, &self.lines, 4)
     }
 }
 
-fn with_sums(mut object: Json, sum: WaitSum) -> Json {
+/// Milliseconds, to the microsecond.
+pub(super) fn milliseconds(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
+}
+
+/// Prints lines below a heading; the first columns are numbers.
+pub(super) fn print_columns(
+    out: &mut dyn Write,
+    heading: &[&str],
+    lines: &[Vec<String>],
+    numbers: usize,
+) -> io::Result<()> {
+    let heading: Vec<String> = heading.iter().map(|&head| head.to_owned()).collect();
+    let all = || std::iter::once(&heading).chain(lines);
+    let mut widths = vec![0; heading.len()];
+    for line in all() {
+        widths.iter_mut().zip(line).for_each(|(width, cell)| *width = crate::columns::width(cell).max(*width));
+    }
+    for (index, line) in all().enumerate() {
+        let mut text = String::from(if index == 0 { "# " } else { "  " });
+        for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let fill = " ".repeat(width.saturating_sub(crate::columns::width(cell)));
+            let gap = if at == 0 { "" } else { "  " };
+            text.push_str(&if at < numbers { format!("{gap}{fill}{cell}") } else { format!("{gap}{cell}{fill}") });
+        }
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+pub(super) fn with_sums(mut object: Json, sum: WaitSum) -> Json {
     object["waits"] = sum.waits.into();
     object["total_ns"] = sum.total_ns.into();
     object["longest_ns"] = sum.longest_ns.into();

@@ -6,7 +6,7 @@
 
 use super::assemble::value;
 use super::plan::Plan;
-use super::report::{Note, RegionRow, StatReport, Value};
+use super::report::{EventColumn, Note, RegionRow, StatReport, Value};
 use super::run::StatRun;
 use crate::failure::{Failure, failed};
 use pmux::{MOST_EVENTS_OF_REGIONS, Reading, RegionCounts, RegionTable, Regions};
@@ -42,11 +42,13 @@ pub(super) fn add(report: &mut StatReport, plan: &Plan, found: &Regions) {
         if names.len() > NAMES_LISTED {
             names.splice(NAMES_LISTED.., ["…"]);
         }
-        let times: u64 = unfinished.iter().map(|region| region.entered - region.left).sum();
+        // Whatever the command has written there.
+        let times = unfinished.iter().fold(0, |sum: u64, region| sum.saturating_add(region.entered - region.left));
         say(format!("regions were entered {times} times and not left, which is not counted: {}", names.join(", ")));
     }
     if found.missed > 0 {
-        say(format!("regions were entered {} times that are not counted: there are too many names", found.missed));
+        let why = "there are more than 1,024 names, or they interrupted another region";
+        say(format!("regions were entered {} times that are not counted: {why}", found.missed));
     }
     if found.uncounted_threads > 0 {
         say(format!(
@@ -54,7 +56,17 @@ pub(super) fn add(report: &mut StatReport, plan: &Plan, found: &Regions) {
             found.uncounted_threads
         ));
     }
+    let is_limited = |(column, planned): (&EventColumn, &EventColumn)| column.name != planned.name;
+    if found.limited_threads > 0 && !report.events.iter().zip(&plan.columns).any(is_limited) {
+        report.notes.push(Note::measurement(format!(
+            "in {} threads of the command, which has fewer rights than pmux, regions are counted in user mode only",
+            found.limited_threads
+        )));
+    }
     report.regions = region_rows(plan, found);
+    for row in report.rows.iter().filter(|row| row.value == Value::NotSupported) {
+        report.regions.iter_mut().for_each(|region| region.values[row.event] = Value::NotSupported);
+    }
     let is_estimate = |value: &Value| value.raw().is_some() && value.running_pct() < 100.0;
     if report.regions.iter().flat_map(|region| &region.values).any(is_estimate) {
         report

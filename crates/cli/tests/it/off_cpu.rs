@@ -220,7 +220,7 @@ fn what_can_not_be_is_refused() {
         assert!(ran.err.contains("it has no waits: record it with `pmux record --off-cpu`"), "{}", ran.err);
         assert!(!ran.status.success());
     }
-    for option in ["--locks", "--wakers"] {
+    for option in ["--locks", "--wakers", "--runqueue"] {
         let ran = pmux(["report", option, "-i"]).args([&file]).run();
         assert!(ran.err.contains("it has no waits") && !ran.status.success(), "{}", ran.err);
         pmux(["report", option, "--wall", "-i"]).args([&file]).run().bad(125, &["cannot be used with"]);
@@ -318,4 +318,54 @@ fn a_picture_of_wall_time() {
     let seen = &waits(&file)["waits"];
     assert!(seen["[sleep]"] > 0 && seen["[lock]"] > 0, "{seen:?}");
     assert!(seen.values().sum::<u64>() >= 480_000_000, "{seen:?}");
+}
+
+/// Two programs on one CPU wait for each other, and are seen to run meanwhile.
+#[test]
+fn who_waited_for_a_cpu_and_who_ran_there() {
+    let sync_dir = SyncDir::new();
+    if example(&sync_dir).is_none() || !program("taskset") {
+        return;
+    }
+    let file = sync_dir.path("q.data");
+    let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    // By names of their own: other tests have shells, too.
+    for name in ["spin-one", "spin-two"] {
+        std::os::unix::fs::symlink("/bin/sh", sync_dir.path(name)).unwrap();
+    }
+    let of = |name: &str| format!("taskset 1 '{}' -c '{spin}' & ", sync_dir.path(name).display());
+    let line = format!("{}{}wait", of("spin-one"), of("spin-two"));
+    pmux(["record", "--off-cpu=0", "-a", "-F", "2000", "-o"])
+        .args([&file])
+        .args(["--", "sh", "-c", &line])
+        .run()
+        .good();
+    let queue = report(&file, &["--runqueue"]);
+    let rows = |key: &str| queue[key].as_array().unwrap();
+    let all = report(&file, &["-e", "runqueue-time", "-g", "none"])["events"][0]["period"].as_u64();
+    assert_eq!(Some(sum_of(rows("threads"))), all);
+    let waits = |key: &str| rows(key).iter().map(|row| row["waits"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((waits("threads"), sum_of(rows("cpus"))), (waits("histogram"), sum_of(rows("histogram"))));
+    assert_eq!(waits("threads"), waits("cpus"));
+    for row in rows("histogram") {
+        let (from, longest) = (row["from_ns"].as_u64().unwrap(), row["longest_ns"].as_u64().unwrap());
+        assert!((from..2 * from).contains(&longest), "{row}");
+    }
+    let worst: Vec<u64> = rows("worst").iter().map(|wait| wait["waited_ns"].as_u64().unwrap()).collect();
+    assert!(worst.is_sorted_by(|a, b| a >= b) && worst.len() <= 20, "{worst:?}");
+    // Each of the two waited while the other one ran.
+    for (one, other) in [("spin-one", "spin-two"), ("spin-two", "spin-one")] {
+        let of_one = report(&file, &["--runqueue", "--comms", one]);
+        let mut waits = of_one["worst"].as_array().unwrap().iter();
+        let ran = |wait: &Value| wait["ran"].as_array().unwrap().iter().any(|ran| ran["comm"] == other);
+        assert!(waits.any(|wait| wait["cpu"] == 0 && ran(wait)), "{of_one}");
+    }
+    let one = rows("threads").iter().find(|row| row["comm"] == "spin-one").unwrap();
+    let of_one = report(&file, &["--runqueue", "--tid", &one["tid"].to_string()]);
+    // By each name that it has had.
+    let named: Vec<Value> = rows("threads").iter().filter(|row| row["tid"] == one["tid"]).cloned().collect();
+    assert_eq!(of_one["threads"], Value::from(named), "{of_one}");
+    let text = pmux(["report", "--runqueue", "-i"]).args([&file]).run().good().text();
+    assert!(text.contains("waits for a CPU") && text.contains("who ran there meanwhile"), "{text}");
+    pmux(["report", "--runqueue", "-e", "cpu-clock", "-i"]).args([&file]).run().bad(125, &["samples of runqueue-time"]);
 }

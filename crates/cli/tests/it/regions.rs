@@ -80,6 +80,26 @@ pub(crate) fn play(kind: &str) {
             let _step = pmux::region("step");
             std::thread::sleep(Duration::from_millis(150));
         }),
+        "tangled" => {
+            let (a, b) = (pmux::region("a"), pmux::region("b"));
+            touch(0, PAGES);
+            drop(a);
+            touch(PAGES, PAGES);
+            drop(b);
+            // One name at two addresses is one region.
+            let name = || &*Box::leak("twice".to_owned().into_boxed_str());
+            let (_one, _other) = (pmux::region(name()), pmux::region(name()));
+            touch(2 * PAGES, PAGES);
+        }
+        "deep" => {
+            fn dive(depth: usize) {
+                let _region = pmux::region("dive");
+                if depth > 0 {
+                    dive(depth - 1);
+                }
+            }
+            dive(1999);
+        }
         "many" => (0..1100).for_each(|number| drop(pmux::region(Box::leak(format!("r{number}").into_boxed_str())))),
         "long" => {
             let name = "ä".repeat(40);
@@ -138,6 +158,7 @@ fn a_region_costs_what_is_done_in_it() {
     check("within", &[("outer", 1, 3 * PAGES), ("inner", 2, 2 * PAGES)]);
     // The outer one only.
     check("itself", &[("dive", 10, 10 * PAGES)]);
+    check("tangled", &[("a", 1, PAGES), ("b", 1, 2 * PAGES), ("twice", 2, PAGES)]);
     check("threads", &[("work", 4, 4 * PAGES), ("warm", 5, 0)]);
     check("processes", &[("work", 1, PAGES), ("inner", 2, 2 * PAGES), ("warm", 2, 0)]);
 }
@@ -173,7 +194,10 @@ fn what_is_missing_is_said() {
         start.args(role::words(&format!("regions:{kind}"))).run().says(texts)
     };
     says("killed", &["regions were entered 1 times and not left, which is not counted: open", "   done\n"]);
-    says("many", &["regions were entered 77 times that are not counted: there are too many names", "   r1000\n"]);
+    says(
+        "many",
+        &["regions were entered 77 times that are not counted: there are more than 1,024 names", "   r1000\n"],
+    );
     pmux(["stat", "--regions", "-e", FAULTS, "true"]).run().says(&["no region was entered", "pmux::region"]);
     let long = says("long", &["   a\\u{1b}[2Jb\n"]);
     assert!(long.err.contains(&format!("   {}\n", "ä".repeat(32))), "{}", long.err);
@@ -261,6 +285,7 @@ fn threads_processes_and_depth_are_recorded() {
         sums[name].0
     };
     assert_eq!((count("threads", "work"), count("processes", "inner"), count("itself", "dive")), (4, 2, 10));
+    assert_eq!((count("deep", "dive"), count("tangled", "twice"), count("tangled", "b")), (2000, 2, 1));
     // In each file the names stand again.
     let words = ["record", "--regions", "-e", "cpu-clock:u", "--switch-output=1s", "-o"];
     let parts = tempfile::tempdir().unwrap();
@@ -272,7 +297,7 @@ fn threads_processes_and_depth_are_recorded() {
     assert_eq!(steps, 10, "{sums:?}");
     // What is not there is said.
     let (sums, ran) = recorded(&file, &[], "killed");
-    ran.says(&["1 regions had not been left at the end"]);
+    ran.says(&["1 regions were under way at the end"]);
     assert!(sums.contains_key("done") && !sums.contains_key("open"), "{sums:?}");
     // Before the recording begins, none is marked.
     let late = ["record", "--regions", "-e", "cpu-clock:u", "-D", "100000", "-o"];

@@ -53,13 +53,30 @@ pub struct Mark {
     pub slot: RegionSlot,
     /// What it does.
     pub kind: MarkKind,
+    /// Whether marks of this thread are missing in front of this one, or it is the first of a program.
+    pub is_fresh: bool,
 }
 
-/// How far a recorder is with taking marks.
+/// How far a recorder is with taking marks: which places writers have had for some time.
 #[derive(Debug, Default)]
 pub struct MarkReader {
-    /// A place that was not written when it was looked at, and is passed over if it still is not.
-    unwritten: Option<u64>,
+    /// Those in front of this one.
+    old_head: u64,
+    /// How many places were given at this time.
+    young: (u64, u64),
+}
+
+/// A writer that has not written after so long was stopped or killed.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Which marks are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TakeMarks {
+    /// At most so many. One that is being written is left, with all behind it; where it is not written a second later, its writer was
+    /// stopped or killed, and it counts as lost.
+    AtMost(u64),
+    /// All, for the last time: what is not written is lost.
+    TheLast,
 }
 
 impl RegionTable {
@@ -78,55 +95,66 @@ impl RegionTable {
         self.word(ON).store(u64::from(on), Ordering::Relaxed);
     }
 
-    /// A thread of this process, which has these numbers, enters or leaves a region.
-    pub fn mark(&self, slot: RegionSlot, (pid, tid): (u32, u32), kind: MarkKind) {
+    /// A thread of this process, which has these numbers, enters or leaves a region. Answers whether that is recorded: the next mark of the
+    /// thread is to be `is_fresh` where it is not, and the first one.
+    #[must_use]
+    pub fn mark(&self, slot: RegionSlot, (pid, tid): (u32, u32), kind: MarkKind, is_fresh: bool) -> bool {
         if self.word(ON).load(Ordering::Relaxed) == 0 {
-            return;
+            return false;
         }
         let mut head = self.word(HEAD).load(Ordering::Relaxed);
         loop {
             // Pairs with the release of the reader: it has read what stood in the places that it gives back.
             if head.wrapping_sub(self.word(TAIL).load(Ordering::Acquire)) >= MOST_MARKS {
                 self.word(LOST).fetch_add(1, Ordering::Relaxed);
-                return;
+                return false;
             }
-            match self.word(HEAD).compare_exchange_weak(head, head + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            let next = head.wrapping_add(1);
+            match self.word(HEAD).compare_exchange_weak(head, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => head = now,
             }
         }
-        let words = self.mark_words(head);
-        let leaves = u64::from(kind == MarkKind::Leave);
-        words[1].store(crate::now_ns(), Ordering::Relaxed);
-        words[2].store(u64::from(pid) << 32 | u64::from(tid), Ordering::Relaxed);
-        words[3].store((slot.0 as u64) << 33 | leaves << 32 | u64::from(current_cpu()), Ordering::Relaxed);
+        let [number, time, task, what] = self.mark_words(head) else { return false };
+        let flags = u64::from(is_fresh) << 1 | u64::from(kind == MarkKind::Leave);
+        time.store(crate::now_ns(), Ordering::Relaxed);
+        task.store(u64::from(pid) << 32 | u64::from(tid), Ordering::Relaxed);
+        what.store((slot.0 as u64) << 34 | flags << 32 | u64::from(current_cpu()), Ordering::Relaxed);
         // Pairs with the acquire of the reader: who sees the number sees the rest.
-        words[0].store(head + 1, Ordering::Release);
+        number.store(head.wrapping_add(1), Ordering::Release);
+        true
     }
 
-    /// Takes the marks out that are there. One that is being written is left for the next call, with all behind it; if it is not written
-    /// then, its writer was stopped or killed, and it counts as lost.
-    pub fn take_marks(&self, reader: &mut MarkReader, mut sink: impl FnMut(Mark)) {
+    /// Takes the marks out that are there.
+    pub fn take_marks(&self, reader: &mut MarkReader, which: TakeMarks, mut sink: impl FnMut(Mark)) {
         let head = self.word(HEAD).load(Ordering::Relaxed);
         let mut tail = self.word(TAIL).load(Ordering::Relaxed);
+        let now_ns = crate::now_ns();
+        if now_ns.saturating_sub(reader.young.1) >= PATIENCE_NS {
+            (reader.old_head, reader.young) = (reader.young.0, (head, now_ns));
+        }
+        let most = match which {
+            TakeMarks::AtMost(most) => most.min(MOST_MARKS),
+            TakeMarks::TheLast => MOST_MARKS,
+        };
         // Whatever stands there, it ends.
-        for _ in 0..head.wrapping_sub(tail).min(MOST_MARKS) {
-            let words = self.mark_words(tail);
-            if words[0].load(Ordering::Acquire) == tail.wrapping_add(1) {
-                let load = |at: usize| words[at].load(Ordering::Relaxed);
-                let (task, what) = (load(2), load(3));
+        for _ in 0..head.wrapping_sub(tail).min(most) {
+            let is_old = reader.old_head.wrapping_sub(tail).wrapping_sub(1) < MOST_MARKS;
+            let [number, time, task, what] = self.mark_words(tail) else { break };
+            if number.load(Ordering::Acquire) == tail.wrapping_add(1) {
+                let (task, what) = (task.load(Ordering::Relaxed), what.load(Ordering::Relaxed));
                 sink(Mark {
-                    at_ns: load(1),
+                    at_ns: time.load(Ordering::Relaxed),
                     pid: (task >> 32) as u32,
                     tid: task as u32,
                     cpu: what as u32,
-                    slot: RegionSlot((what >> 33) as usize % MOST_REGIONS),
+                    slot: RegionSlot((what >> 34) as usize % MOST_REGIONS),
                     kind: if what >> 32 & 1 == 0 { MarkKind::Enter } else { MarkKind::Leave },
+                    is_fresh: what >> 33 & 1 == 1,
                 });
-            } else if reader.unwritten == Some(tail) {
+            } else if is_old || which == TakeMarks::TheLast {
                 self.word(LOST).fetch_add(1, Ordering::Relaxed);
             } else {
-                reader.unwritten = Some(tail);
                 break;
             }
             tail = tail.wrapping_add(1);
@@ -140,9 +168,10 @@ impl RegionTable {
         self.word(LOST).load(Ordering::Relaxed)
     }
 
+    /// None of a table of counts, whatever stands in its head.
     fn mark_words(&self, number: u64) -> &[AtomicU64] {
         let at = FIRST + (number % MOST_MARKS) as usize * MARK_WORDS;
-        &self.words.words()[at..at + MARK_WORDS]
+        self.words.words().get(at..at + MARK_WORDS).unwrap_or_default()
     }
 }
 
@@ -151,9 +180,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn take(table: &RegionTable, reader: &mut MarkReader) -> Vec<(u32, MarkKind)> {
+    fn take(table: &RegionTable, which: TakeMarks) -> Vec<(u32, MarkKind)> {
         let mut taken = Vec::new();
-        table.take_marks(reader, |mark| taken.push((mark.tid, mark.kind)));
+        table.take_marks(&mut MarkReader::default(), which, |mark| taken.push((mark.tid, mark.kind)));
         taken
     }
 
@@ -162,53 +191,72 @@ mod tests {
         const EACH: u32 = 20_000;
         let table = RegionTable::for_marks().unwrap();
         let slot = table.slot("x").unwrap();
-        table.mark(slot, (1, 9), MarkKind::Enter);
+        assert!(!table.mark(slot, (1, 9), MarkKind::Enter, true), "not before it is switched on");
         table.switch_marks(true);
-        let mut taken: Vec<(u32, u32)> = Vec::new();
+        let mut taken: Vec<Mark> = Vec::new();
         std::thread::scope(|scope| {
-            for tid in 0..4 {
-                let table = &table;
-                // The number stands where the process's would.
-                scope.spawn(move || (0..EACH).for_each(|number| table.mark(slot, (number, tid), MarkKind::Enter)));
+            let threads: Vec<_> = (0..4)
+                .map(|tid| {
+                    let table = &table;
+                    // The number stands where the process's would.
+                    scope.spawn(move || {
+                        (0..EACH).for_each(|number| {
+                            assert!(table.mark(slot, (number, tid), MarkKind::Enter, number % 3 == 0));
+                        });
+                    })
+                })
+                .collect();
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                // However long a writer takes: for this reader no place is old.
+                table.take_marks(&mut MarkReader::default(), TakeMarks::AtMost(1000), |mark| taken.push(mark));
             }
-            let mut reader = MarkReader::default();
-            while taken.len() < 4 * EACH as usize && table.lost_marks() == 0 {
-                table.take_marks(&mut reader, |mark| taken.push((mark.tid, mark.pid)));
-            }
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            table.take_marks(&mut MarkReader::default(), TakeMarks::TheLast, |mark| taken.push(mark));
         });
+        assert_eq!(table.lost_marks(), 0);
         for tid in 0..4 {
-            let numbers: Vec<u32> = taken.iter().filter(|(of, _)| *of == tid).map(|(_, number)| *number).collect();
-            assert!(numbers.is_sorted() && numbers.len() <= EACH as usize);
+            let own: Vec<&Mark> = taken.iter().filter(|mark| mark.tid == tid).collect();
+            assert!(own.iter().map(|mark| mark.pid).eq(0..EACH), "{tid}");
+            assert!(own.iter().all(|mark| mark.is_fresh == (mark.pid % 3 == 0) && mark.at_ns > 0));
         }
-        assert!(taken.len() as u64 + table.lost_marks() <= 4 * u64::from(EACH));
     }
 
     #[test]
     fn what_finds_no_room_is_counted() {
         let table = RegionTable::for_marks().unwrap();
-        let (slot, mut reader) = (table.slot("x").unwrap(), MarkReader::default());
+        let slot = table.slot("x").unwrap();
         table.switch_marks(true);
-        (0..MOST_MARKS + 5).for_each(|_| table.mark(slot, (1, 2), MarkKind::Leave));
-        assert_eq!(table.lost_marks(), 5);
-        assert_eq!(take(&table, &mut reader).len() as u64, MOST_MARKS);
-        table.mark(slot, (1, 3), MarkKind::Enter);
-        assert_eq!(take(&table, &mut reader), [(3, MarkKind::Enter)]);
+        let found = (0..MOST_MARKS + 5).filter(|_| table.mark(slot, (1, 2), MarkKind::Leave, false)).count();
+        assert_eq!((found as u64, table.lost_marks()), (MOST_MARKS, 5));
+        assert_eq!(take(&table, TakeMarks::AtMost(7)).len(), 7);
+        assert_eq!(take(&table, TakeMarks::AtMost(u64::MAX)).len() as u64, MOST_MARKS - 7);
+        assert!(table.mark(slot, (1, 3), MarkKind::Enter, false));
+        assert_eq!(take(&table, TakeMarks::AtMost(9)), [(3, MarkKind::Enter)]);
     }
 
     #[test]
-    fn a_writer_that_was_killed_holds_up_no_other() {
+    fn a_writer_that_was_killed_holds_up_no_other_for_long() {
         let table = RegionTable::for_marks().unwrap();
-        let (slot, mut reader) = (table.slot("x").unwrap(), MarkReader::default());
+        let slot = table.slot("x").unwrap();
         table.switch_marks(true);
-        table.word(HEAD).fetch_add(1, Ordering::Relaxed);
-        table.mark(slot, (1, 3), MarkKind::Enter);
-        assert_eq!(take(&table, &mut reader), []);
-        assert_eq!((take(&table, &mut reader), table.lost_marks()), (vec![(3, MarkKind::Enter)], 1));
+        for tid in [3, 4] {
+            table.word(HEAD).fetch_add(1, Ordering::Relaxed);
+            assert!(table.mark(slot, (1, tid), MarkKind::Enter, false));
+        }
+        assert_eq!(take(&table, TakeMarks::AtMost(9)), []);
+        // As it is when a second has passed.
+        let mut reader = MarkReader { old_head: 2, young: (2, crate::now_ns()) };
+        let mut taken = Vec::new();
+        table.take_marks(&mut reader, TakeMarks::AtMost(9), |mark| taken.push(mark.tid));
+        assert_eq!((&taken[..], table.lost_marks()), (&[3][..], 1), "the other one is young");
+        assert_eq!((take(&table, TakeMarks::TheLast), table.lost_marks()), (vec![(4, MarkKind::Enter)], 2));
         // Numbers that make no sense end all the same.
         table.word(HEAD).store(u64::MAX, Ordering::Relaxed);
+        table.word(TAIL).store(u64::MAX - 1, Ordering::Relaxed);
+        assert!(table.mark(slot, (1, 3), MarkKind::Enter, false));
         for _ in 0..10 {
-            take(&table, &mut reader);
+            take(&table, TakeMarks::TheLast);
         }
-        assert!(table.lost_marks() > 1);
+        assert!(table.lost_marks() > 2);
     }
 }

@@ -8,10 +8,10 @@
 
 mod marks;
 
-pub use marks::{Mark, MarkKind, MarkReader};
+pub use marks::{Mark, MarkKind, MarkReader, TakeMarks};
 
 use crate::spawn::Inherited;
-use crate::sys::{Errno, SharedWords, copy_above};
+use crate::sys::{Errno, SharedWords, copy_above, has_rights_of_its_own};
 use pmux_engine::{Count, Nanos};
 use std::fs::{File, OpenOptions};
 use std::hint::spin_loop;
@@ -37,7 +37,9 @@ const EVENTS: usize = 1;
 const MISSED: usize = 2;
 /// How many threads could not open the events.
 const UNCOUNTED_THREADS: usize = 3;
-// Words from 4 on are of [`marks`].
+/// How many threads have fewer rights than the events ask for, and counted a part of what they count.
+const LIMITED_THREADS: usize = 9;
+// Words from 4 to 8 are of [`marks`].
 const HEAD_WORDS: usize = 16;
 
 // A slot: its state, the length of its name, and the name.
@@ -51,7 +53,8 @@ const ELAPSED: usize = LEFT + 1;
 /// For each event its value, and for how long it was enabled and on a counter.
 const COUNTS: usize = ELAPSED + 1;
 const SLOT_WORDS: usize = COUNTS + 3 * MOST_EVENTS;
-const TABLE_WORDS: usize = HEAD_WORDS + MOST_REGIONS * SLOT_WORDS + marks::WORDS;
+/// Of a table of counts; marks come on top.
+const TABLE_WORDS: usize = HEAD_WORDS + MOST_REGIONS * SLOT_WORDS;
 
 const FREE: u64 = 0;
 /// A thread writes the name.
@@ -62,6 +65,8 @@ const LOOKS: u32 = 10_000;
 
 /// Descriptors from this number on are used by no shell and no service by number.
 const FIRST_INHERITED: i32 = 200;
+/// From this number on they are no standard streams, and not those that shells take first.
+const FIRST_FREE: i32 = 10;
 
 /// The regions of a command and of all that it starts.
 #[derive(Debug)]
@@ -103,10 +108,13 @@ pub struct RegionCounts {
 pub struct Regions {
     /// In the order in which they found their places, which means nothing.
     pub regions: Vec<RegionCounts>,
-    /// How often a region was entered that is not among them: there were more than [`MOST_REGIONS`] names.
+    /// How often a region was entered that is not among them: there were more than [`MOST_REGIONS`] names, or it was in a signal's handler
+    /// or an allocator that interrupted another one.
     pub missed: u64,
     /// How many threads could not open the events: their regions have times and no counts.
     pub uncounted_threads: u64,
+    /// How many threads have fewer rights than the events ask for: what they did in the kernel is not in their counts.
+    pub limited_threads: u64,
 }
 
 impl RegionTable {
@@ -118,8 +126,13 @@ impl RegionTable {
         if count > MOST_EVENTS {
             return Err(Errno::EINVAL);
         }
-        let (words, file) = SharedWords::make(TABLE_WORDS)?;
-        let file = copy_above(file.as_fd(), FIRST_INHERITED)?;
+        Self::make_sized(events, count, TABLE_WORDS)
+    }
+
+    fn make_sized(events: &str, count: usize, words: usize) -> Result<Self, Errno> {
+        let (words, file) = SharedWords::make(words)?;
+        // Where the limit of open files is lower, somewhat lower.
+        let file = copy_above(file.as_fd(), FIRST_INHERITED).or_else(|_| copy_above(file.as_fd(), FIRST_FREE))?;
         let value = format!("{}:{}:{events}", std::process::id(), file.as_raw_fd());
         let inherited = Inherited { file: Arc::new(file), variable: REGIONS_VARIABLE, value };
         let table = Self { words, inherited: Some(inherited) };
@@ -133,7 +146,7 @@ impl RegionTable {
     /// # Errors
     /// As [`RegionTable::make`].
     pub fn for_marks() -> Result<Self, Errno> {
-        let table = Self::make("", 0)?;
+        let table = Self::make_sized("", 0, TABLE_WORDS + marks::WORDS)?;
         table.marks_instead_of_counts();
         Ok(table)
     }
@@ -144,9 +157,14 @@ impl RegionTable {
         self.inherited.clone()
     }
 
-    /// Finds the table that the environment names, and the text of the events; `None` where there is none.
+    /// Finds the table that the environment names, and the text of the events; `None` where there is none, and in a program with rights of its
+    /// own (`AT_SECURE`).
     #[must_use]
     pub fn of_environment() -> Option<(Self, String)> {
+        if has_rights_of_its_own() {
+            // Which events it opens is not up to those who start it.
+            return None;
+        }
         let value = std::env::var(REGIONS_VARIABLE).ok()?;
         let (pid, rest) = value.split_once(':')?;
         let (number, events) = rest.split_once(':')?;
@@ -162,8 +180,9 @@ impl RegionTable {
         let name = std::fs::read_link(&place).ok()?;
         name.to_str().filter(|name| name.starts_with("/memfd:pmux"))?;
         let file: OwnedFd = File::into(OpenOptions::new().read(true).write(true).open(place).ok()?);
-        let table = Self { words: SharedWords::map(file.as_fd(), TABLE_WORDS).ok()?, inherited: None };
-        (table.word(0).load(Ordering::Relaxed) == MAGIC).then_some(table)
+        let map = |words| Some(Self { words: SharedWords::map(file.as_fd(), words).ok()?, inherited: None });
+        let table = map(TABLE_WORDS).filter(|table| table.word(0).load(Ordering::Relaxed) == MAGIC)?;
+        if table.is_of_marks() { map(TABLE_WORDS + marks::WORDS) } else { Some(table) }
     }
 
     /// How many events have counts here.
@@ -239,6 +258,11 @@ impl RegionTable {
         self.word(UNCOUNTED_THREADS).fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A thread counts a part of what the events ask for.
+    pub fn limited_thread(&self) {
+        self.word(LIMITED_THREADS).fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What all regions have cost so far.
     #[must_use]
     pub fn read(&self) -> Regions {
@@ -270,7 +294,12 @@ impl RegionTable {
             }
         }
         let word = |at: usize| self.word(at).load(Ordering::Relaxed);
-        Regions { regions, missed: word(MISSED), uncounted_threads: word(UNCOUNTED_THREADS) }
+        Regions {
+            regions,
+            missed: word(MISSED),
+            uncounted_threads: word(UNCOUNTED_THREADS),
+            limited_threads: word(LIMITED_THREADS),
+        }
     }
 
     /// The name of a region; empty where it has none.

@@ -50,8 +50,8 @@ pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
 pub(crate) use perf_map::{PerfMap, PerfView};
 pub(crate) use process::{
-    Reaped, Reaping, current_cpu, current_tid, has_exited, has_thread, kill, pidfd_getfd, pidfd_open,
-    pidfd_open_thread, pidfd_send_signal, read_memory, stop_ignoring_children, wait_child,
+    Reaped, Reaping, current_cpu, current_tid, has_exited, has_rights_of_its_own, has_thread, kill, pidfd_getfd,
+    pidfd_open, pidfd_open_thread, pidfd_send_signal, read_memory, stop_ignoring_children, wait_child,
 };
 pub(crate) use resource::{FileLimits, file_limits, file_limits_of, set_soft_file_limit, trim_memory};
 pub(crate) use signal::SignalPipe;

@@ -190,6 +190,12 @@ pub(crate) fn stop_ignoring_children() {
     }
 }
 
+/// Whether this program has rights that those who started it have not: a set-user-id program, or one with capabilities of its file.
+pub(crate) fn has_rights_of_its_own() -> bool {
+    // SAFETY: (1) The call touches no memory of ours.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// The CPU that the calling thread is on, or was on a moment ago.
 pub(crate) fn current_cpu() -> u32 {
     // SAFETY: (1) The call touches no memory.

@@ -212,9 +212,12 @@ impl Recorder {
             let taken = off_cpu.take(enough_bytes.saturating_sub(writer.data_bytes()));
             self.put_ours(writer, &taken)?;
         }
-        if let Some(regions) = &mut self.regions {
-            let taken = regions.take();
+        while let Some(regions) = self.regions.as_mut().filter(|_| writer.data_bytes() < enough_bytes) {
+            let (more, taken) = regions.take(false);
             self.put_ours(writer, &taken)?;
+            if !more {
+                break;
+            }
         }
         if let Some(past) = self.past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TRACKING_BYTES) {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
@@ -338,10 +341,10 @@ impl Recorder {
         self.put_ours(writer, &taken)
     }
 
-    /// Writes what stood behind a mark that was being written.
+    /// Writes what stood behind marks that were being written.
     fn put_last_regions(&mut self, writer: &mut Writer) -> Result<(), Error> {
         let Some(regions) = &mut self.regions else { return Ok(()) };
-        let taken = regions.take();
+        let (_, taken) = regions.take(true);
         self.put_ours(writer, &taken)
     }
 

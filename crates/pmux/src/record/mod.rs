@@ -176,11 +176,13 @@ impl Recorder {
     /// Records what a command marks in this table ([`RegionTable::for_marks`]), which it was held with: to be called before it is let go.
     ///
     /// # Errors
-    /// [`Error::Options`] without [`RecordOptions::regions`].
+    /// [`Error::Options`] without [`RecordOptions::regions`], and for a table of counts.
     pub fn take_regions_from(&mut self, table: RegionTable) -> Result<(), Error> {
         let desc = self.descs.iter().find(|desc| desc.ids == [regions::ID]);
         let desc = desc.ok_or(Error::Options("regions were not asked for when the events were opened"))?;
-        self.regions = Some(regions::MarkedRegions::new(table, desc));
+        let mut regions = regions::MarkedRegions::new(table, desc)?;
+        regions.switch(self.sampling == open::Switch::On);
+        self.regions = Some(regions);
         Ok(())
     }
 

@@ -87,6 +87,15 @@ pub(super) struct Taken {
     pub(super) last_ns: Option<u64>,
 }
 
+impl Taken {
+    /// Adds what came later.
+    pub(super) fn append(&mut self, mut later: Self) {
+        self.records.append(&mut later.records);
+        self.samples += later.samples;
+        self.last_ns = later.last_ns.or(self.last_ns);
+    }
+}
+
 impl OffCpu {
     /// Loads programs for a target, which record nothing before [`OffCpu::enable`]. `tids` are its threads, where it is made of some.
     ///

@@ -58,7 +58,9 @@ pub(super) fn push_csv(out: &mut String, report: &StatReport, separator: &str) {
     for (region, event, value) in counts(report) {
         let RegionRow { calls, elapsed_ns, .. } = region;
         // Writing to a String cannot fail.
-        let _ = write!(out, "{}{separator}{calls}{separator}{elapsed_ns}{separator}", text::visible(&region.name));
+        // As with perf, no field is quoted.
+        let name = text::visible(&region.name).replace(separator, "_");
+        let _ = write!(out, "{name}{separator}{calls}{separator}{elapsed_ns}{separator}");
         match value.raw() {
             Some(raw) => {
                 let decimals = numbers::decimals(event.scale);

@@ -1,0 +1,182 @@
+//! `pmux report --runqueue`: how long threads that could run waited for a CPU.
+//!
+//! What it is: four tables of what [`RunQueue`] has added up: how long waits were, who waited, for which CPU, and the longest ones with who
+//! ran there meanwhile.
+//!
+//! | field | what |
+//! |---|---|
+//! | `histogram` | waits from `from_ns` to less than twice as many, with `waits`, `total_ns`, `longest_ns` |
+//! | `threads` | each with `comm`, `pid`, `tid` and these sums (of short waits only `total_ns` is known) |
+//! | `cpus` | each with `cpu` (`null` where it was not recorded) and these sums |
+//! | `worst` | `end_ns` after the first sample, `waited_ns`, `comm`, `pid`, `tid`, `cpu`; `ran`: who was seen to run there meanwhile, with `samples` |
+//! | `lost`, `notes` | as in the report |
+//!
+//! **Invariant:** who ran meanwhile is read off samples of a clock: that none was seen is not that none ran.
+
+use super::waits::{milliseconds, print_columns, printed, with_sums};
+use super::{json, missing, percent};
+use crate::failure::{Failure, failed};
+use crate::input::{self, OpenedInput};
+use crate::options::reading::{Percent, ReportOptions};
+use crate::picture;
+use crate::stderr::visible;
+use pmux::profile::{self, NamedThread, Profile, QueuedWait, RunQueue, WaitSum, Weight};
+use serde_json::{Value as Json, json};
+use std::io::{self, Write};
+
+/// The longest bar of the histogram.
+const BAR: u64 = 40;
+/// So many who ran meanwhile are named in a line.
+const NAMED: usize = 2;
+
+/// Reads a recording, and prints the tables.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
+    let OpenedInput { input, name, wrong, .. } = opened;
+    let mut queue = RunQueue::new(options.part.wanted());
+    let profile = profile::read(input::progress::on_stderr(input), &mut queue);
+    let profile = profile.map_err(|error| input::about(&name, &error))?;
+    if !RunQueue::has_waits(&profile) {
+        return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
+    }
+    if !options.part.wanted().has_event("runqueue-time") {
+        return Err(failed("waits for a CPU are samples of runqueue-time, and -e names other events"));
+    }
+    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
+    let mut notes: Vec<String> = wrong.into_iter().collect();
+    notes.extend(missing::notes(&profile, &[]));
+    let tables = Tables { profile: &profile, queue: &queue, least_percent: options.percent_limit };
+    printed(options.json, &notes, |out| match options.json {
+        true => {
+            let mut object = tables.json();
+            object["lost"] = json::losses(&profile.losses);
+            object["notes"] = json!(notes);
+            writeln!(out, "{object}")
+        }
+        false => tables.print(out),
+    })
+}
+
+struct Tables<'a> {
+    profile: &'a Profile,
+    queue: &'a RunQueue,
+    least_percent: Option<Percent>,
+}
+
+impl Tables<'_> {
+    fn numbers(&self, (thread, name): NamedThread) -> (String, i32, i32) {
+        let facts = self.profile.tasks.thread(thread);
+        let pid = self.profile.tasks.process(facts.process).pid;
+        (visible(self.profile.names.get(name)), pid, facts.tid)
+    }
+
+    fn name(&self, thread: NamedThread) -> String {
+        let (comm, pid, tid) = self.numbers(thread);
+        if pid == tid { format!("{comm}/{tid}") } else { format!("{comm}/{pid}/{tid}") }
+    }
+
+    fn json_of(&self, thread: NamedThread) -> Json {
+        let (comm, pid, tid) = self.numbers(thread);
+        json!({ "comm": comm, "pid": pid, "tid": tid })
+    }
+
+    fn total(&self) -> WaitSum {
+        let mut total = WaitSum::default();
+        self.queue.threads().for_each(|(_, sum)| total.add(*sum));
+        total
+    }
+
+    /// Who waited longest first.
+    fn threads(&self) -> Vec<(NamedThread, WaitSum)> {
+        let least = self.least_percent.map_or(0.0, |Percent(limit)| limit);
+        let total = self.total();
+        let mut threads: Vec<_> = self.queue.threads().map(|(thread, sum)| (*thread, *sum)).collect();
+        threads.retain(|(_, sum)| share(*sum, total) >= least);
+        let key = |(thread, sum): &(NamedThread, WaitSum)| (std::cmp::Reverse(sum.total_ns), self.numbers(*thread));
+        pmux::order::sort_by_key(&mut threads, key);
+        threads
+    }
+
+    fn json(&self) -> Json {
+        let histogram = self.queue.histogram().map(|(from, sum)| with_sums(json!({ "from_ns": from }), *sum));
+        let threads = self.threads().into_iter().map(|(thread, sum)| with_sums(self.json_of(thread), sum));
+        let cpus = self.queue.cpus().map(|(cpu, sum)| with_sums(json!({ "cpu": cpu }), *sum));
+        let worst = self.queue.worst().iter().map(|wait| {
+            let mut object = self.json_of(wait.thread);
+            let ran = wait.ran.iter().map(|&(thread, samples)| {
+                let mut object = self.json_of(thread);
+                object["samples"] = samples.into();
+                object
+            });
+            object["end_ns"] = wait.end_ns.into();
+            object["waited_ns"] = wait.waited_ns.into();
+            object["cpu"] = json!(wait.cpu);
+            object["ran"] = ran.collect();
+            object
+        });
+        json!({
+            "histogram": histogram.collect::<Vec<_>>(), "threads": threads.collect::<Vec<_>>(),
+            "cpus": cpus.collect::<Vec<_>>(), "worst": worst.collect::<Vec<_>>(),
+        })
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let total = self.total();
+        writeln!(out, "# {} waits for a CPU, {} ms in all", total.waits, milliseconds(total.total_ns))?;
+        writeln!(out, "#")?;
+        let most = self.queue.histogram().map(|(_, sum)| sum.waits).max().unwrap_or(0);
+        let bar = |waits: u64| "#".repeat((waits * BAR).div_ceil(most.max(1)) as usize);
+        let lines = self.queue.histogram().map(|(from, sum)| {
+            vec![picture::duration(from), sum.waits.to_string(), milliseconds(sum.total_ns), bar(sum.waits)]
+        });
+        print_columns(out, &["from", "waits", "total ms", "up to twice as long"], &lines.collect::<Vec<_>>(), 3)?;
+        writeln!(out, "#")?;
+        let lines = self.threads().into_iter().map(|(thread, sum)| line(sum, total, self.name(thread)));
+        print_columns(out, &heading("thread"), &lines.collect::<Vec<_>>(), 5)?;
+        writeln!(out, "#")?;
+        let name = |cpu: &Option<u32>| cpu.map_or_else(|| "not recorded".to_owned(), |cpu| cpu.to_string());
+        let lines = self.queue.cpus().map(|(cpu, sum)| line(*sum, total, name(cpu)));
+        print_columns(out, &heading("CPU"), &lines.collect::<Vec<_>>(), 5)?;
+        writeln!(out, "#")?;
+        let lines: Vec<_> = self.queue.worst().iter().map(|wait| self.worst(wait)).collect();
+        print_columns(out, &["waited ms", "until s", "CPU", "thread", "who ran there meanwhile"], &lines, 3)
+    }
+
+    fn worst(&self, wait: &QueuedWait) -> Vec<String> {
+        let all: u64 = wait.ran.iter().map(|(_, samples)| samples).sum();
+        let name = |&(thread, samples): &(NamedThread, u64)| {
+            format!("{} {:.0}%", self.name(thread), 100.0 * samples as f64 / all.max(1) as f64)
+        };
+        let mut ran: Vec<String> = wait.ran.iter().take(NAMED).map(name).collect();
+        if wait.ran.len() > NAMED {
+            ran.push(format!("{} more", wait.ran.len() - NAMED));
+        }
+        vec![
+            milliseconds(wait.waited_ns),
+            format!("{:.6}", wait.end_ns as f64 / 1e9),
+            wait.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+            self.name(wait.thread),
+            if ran.is_empty() { "-".to_owned() } else { ran.join(", ") },
+        ]
+    }
+}
+
+fn heading(last: &str) -> [&str; 6] {
+    ["total ms", "share", "waits", "mean ms", "longest ms", last]
+}
+
+fn share(sum: WaitSum, total: WaitSum) -> f64 {
+    let weight = |sum: WaitSum| Weight { period: sum.total_ns, samples: sum.waits };
+    percent(weight(sum), weight(total))
+}
+
+fn line(sum: WaitSum, total: WaitSum, name: String) -> Vec<String> {
+    // Of what was only added up, no wait is known by itself.
+    let (waits, mean, longest) = match sum.waits {
+        0 => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
+        waits => (waits.to_string(), milliseconds(sum.total_ns / waits), milliseconds(sum.longest_ns)),
+    };
+    vec![milliseconds(sum.total_ns), format!("{:.2}%", share(sum, total)), waits, mean, longest, name]
+}

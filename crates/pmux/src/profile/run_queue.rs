@@ -1,0 +1,187 @@
+//! How long threads that could run waited for a CPU, and who ran there meanwhile.
+//!
+//! What it is: [`RunQueue`] is a sink that adds up samples of `runqueue-time`. Samples of a clock say who ran on the CPU at which a thread
+//! waited. Read first: [`RunQueue::worst`].
+//!
+//! **Invariant:** each wait is in the sum of its thread, of a CPU, and in the histogram; of short waits, which were recorded as a sum, only
+//! the time of the thread is known.
+
+use super::choose::{Chosen, SampleFilter};
+use super::names::Name;
+use super::tasks::ThreadId;
+use super::wakes::WaitSum;
+use super::{Detail, EventInfo, Profile, Progress, Sample, Sink};
+use pmux_abi::attr::{EventType, sw};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::ControlFlow;
+
+/// The longest waits that are told one by one.
+const MOST_WORST: usize = 20;
+/// So many samples of a clock are remembered on each CPU.
+const MOST_REMEMBERED: usize = 1 << 14;
+
+/// A thread, by number and by name.
+pub type NamedThread = (ThreadId, Name);
+
+/// A wait for a CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueuedWait {
+    /// When it ended, ns after the first sample.
+    pub end_ns: u64,
+    /// For how long it was, ns.
+    pub waited_ns: u64,
+    /// Who waited.
+    pub thread: NamedThread,
+    /// Where it ran then, if that was recorded.
+    pub cpu: Option<u32>,
+    /// Who was seen to run there meanwhile, with the number of samples: the one with the most first.
+    pub ran: Vec<(NamedThread, u64)>,
+}
+
+/// All waits for CPUs of a recording.
+#[derive(Default)]
+pub struct RunQueue {
+    chosen: Chosen<Queued>,
+    /// By event.
+    roles: Vec<Role>,
+}
+
+#[derive(Default)]
+struct Queued {
+    threads: HashMap<NamedThread, WaitSum>,
+    cpus: BTreeMap<Option<u32>, WaitSum>,
+    /// By the binary logarithm of ns.
+    histogram: BTreeMap<u32, WaitSum>,
+    worst: Vec<QueuedWait>,
+    /// Who ran when.
+    ran: HashMap<u32, VecDeque<(u64, NamedThread)>>,
+    first_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Waits,
+    Runs,
+    Other,
+}
+
+impl Role {
+    fn of(event: &EventInfo) -> Self {
+        match event.name.split([':', '/']).next() {
+            Some("runqueue-time") => Self::Waits,
+            _ if event.attr.kind == EventType::SOFTWARE && event.attr.config <= sw::TASK_CLOCK => Self::Runs,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl RunQueue {
+    /// Of the waits that are wanted. A filter says who waits, and not who runs meanwhile.
+    #[must_use]
+    pub fn new(wanted: SampleFilter) -> Self {
+        Self { chosen: Chosen::new(wanted, Queued::default()), roles: Vec::new() }
+    }
+
+    /// Whether a recording tells of waits for CPUs.
+    #[must_use]
+    pub fn has_waits(profile: &Profile) -> bool {
+        profile.events.iter().any(|event| Role::of(event) == Role::Waits)
+    }
+
+    /// Each thread that waited, in no order.
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = (&NamedThread, &WaitSum)> {
+        self.chosen.sink.threads.iter()
+    }
+
+    /// Each CPU that was waited for; `None` for waits of which it was not recorded.
+    pub fn cpus(&self) -> impl ExactSizeIterator<Item = (&Option<u32>, &WaitSum)> {
+        self.chosen.sink.cpus.iter()
+    }
+
+    /// Waits of like lengths: from so many ns to less than twice as many, the shortest first.
+    pub fn histogram(&self) -> impl ExactSizeIterator<Item = (u64, &WaitSum)> {
+        self.chosen.sink.histogram.iter().map(|(&log, sum)| (1 << log, sum))
+    }
+
+    /// The longest waits, the longest first: at most 20.
+    #[must_use]
+    pub fn worst(&self) -> &[QueuedWait] {
+        &self.chosen.sink.worst
+    }
+}
+
+impl Sink for RunQueue {
+    fn wants(&self) -> Detail {
+        Detail::Stacks
+    }
+
+    fn max_stack(&self) -> usize {
+        self.chosen.max_stack()
+    }
+
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        // In a pipe events may come late.
+        for event in profile.events.get(self.roles.len()..).unwrap_or_default() {
+            self.roles.push(Role::of(event));
+        }
+        self.chosen.sink.first_ns = *self.chosen.first_ns.get_or_insert(sample.time_ns);
+        match self.roles.get(sample.event) {
+            Some(Role::Waits) => self.chosen.sample(profile, sample),
+            Some(Role::Runs) => {
+                if let Some(cpu) = sample.cpu {
+                    let ran = self.chosen.sink.ran.entry(cpu).or_default();
+                    if ran.len() >= MOST_REMEMBERED {
+                        ran.pop_front();
+                    }
+                    ran.push_back((sample.time_ns, (sample.thread, sample.comm)));
+                }
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn progress(&mut self, profile: &Profile, progress: Progress) -> ControlFlow<()> {
+        self.chosen.progress(profile, progress)
+    }
+}
+
+impl Queued {
+    /// Who ran on a CPU while a thread waited.
+    fn ran(&self, cpu: Option<u32>, (from_ns, to_ns): (u64, u64), waiting: NamedThread) -> Vec<(NamedThread, u64)> {
+        let mut counts: Vec<(NamedThread, u64)> = Vec::new();
+        let seen = cpu.and_then(|cpu| self.ran.get(&cpu)).into_iter().flatten().rev();
+        let meanwhile = seen.skip_while(|(at, _)| *at > to_ns).take_while(|(at, _)| *at >= from_ns);
+        for (_, thread) in meanwhile.filter(|(_, thread)| thread.0 != waiting.0) {
+            match counts.iter_mut().find(|(known, _)| known == thread) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((*thread, 1)),
+            }
+        }
+        crate::order::sort_by_key(&mut counts, |(_, count)| std::cmp::Reverse(*count));
+        counts
+    }
+}
+
+impl Sink for Queued {
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        let (thread, waited_ns) = ((sample.thread, sample.comm), sample.period);
+        if profile.stacks.is_nowhere(sample.stack) {
+            self.threads.entry(thread).or_default().add(WaitSum { total_ns: waited_ns, ..WaitSum::default() });
+            return ControlFlow::Continue(());
+        }
+        let sum = WaitSum { waits: 1, total_ns: waited_ns, longest_ns: waited_ns };
+        self.threads.entry(thread).or_default().add(sum);
+        self.cpus.entry(sample.cpu).or_default().add(sum);
+        self.histogram.entry(waited_ns.max(1).ilog2()).or_default().add(sum);
+        let place = self.worst.partition_point(|worse| worse.waited_ns >= waited_ns);
+        if place < MOST_WORST {
+            let during = (sample.time_ns.saturating_sub(waited_ns), sample.time_ns);
+            let ran = self.ran(sample.cpu, during, thread);
+            let end_ns = sample.time_ns.saturating_sub(self.first_ns);
+            self.worst.truncate(MOST_WORST - 1);
+            self.worst.insert(place, QueuedWait { end_ns, waited_ns, thread, cpu: sample.cpu, ran });
+        }
+        ControlFlow::Continue(())
+    }
+}
