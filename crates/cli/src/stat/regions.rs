@@ -35,7 +35,7 @@ pub(super) fn add(report: &mut StatReport, plan: &Plan, found: &Regions) {
     let unfinished: Vec<&RegionCounts> = found.regions.iter().filter(|region| region.entered > region.left).collect();
     let mut say = |text: String| report.notes.push(Note::measurement(text));
     if found.regions.is_empty() {
-        say("no region was entered: a program marks them with `pmux::region`".to_owned());
+        say("no region was entered: a program marks them with `pmux::region`, of the same release as pmux".to_owned());
     }
     if !unfinished.is_empty() {
         let mut names: Vec<&str> = unfinished.iter().map(|region| &*region.name).collect();

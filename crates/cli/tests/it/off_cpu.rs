@@ -198,9 +198,9 @@ fn targets_are_recorded() {
     }
     for (option, has_child) in [("-g", true), ("-i", false)] {
         let words = pmux(["record", "--off-cpu", option, "-o"]).args([&file]);
-        words.args(["--", "sh", "-c", "sleep 0.3; :"]).run().good();
+        let ran = words.args(["--", "sh", "-c", "sleep 0.3; :"]).run().good();
         let seen = waits(&file);
-        assert_eq!(seen.contains_key("sleep"), has_child, "{option}: {seen:?}");
+        assert_eq!(seen.contains_key("sleep"), has_child, "{option}: {seen:?} {}", ran.err);
         assert!(
             seen["sh"]["[child]"] + seen["sh"].get("[run queue]").unwrap_or(&0) >= 250_000_000,
             "{option}: {seen:?}"
