@@ -131,7 +131,6 @@ impl Drop for Region {
 #[cold]
 fn find() -> Option<&'static Measured> {
     let thread = pmux_linux::current_tid();
-    // Relaxed: what was found is read through the cell.
     let state = STATE.compare_exchange(UNKNOWN, thread, Ordering::Relaxed, Ordering::Relaxed);
     if state.is_ok() {
         let found = RegionTable::of_environment().map(|(table, events)| {
@@ -140,11 +139,12 @@ fn find() -> Option<&'static Measured> {
             Measured { table, events, process: std::process::id(), session }
         });
         let is_on = found.is_some_and(|found| MEASURED.set(found).is_ok());
-        STATE.store(if is_on { ON } else { OFF }, Ordering::Relaxed);
+        // Pairs with the acquire in `measured`.
+        STATE.store(if is_on { ON } else { OFF }, Ordering::Release);
     } else if state != Err(thread) {
         // This thread itself finds out where a signal's handler or an allocator has interrupted that.
         let until = Instant::now() + PATIENCE;
-        while STATE.load(Ordering::Relaxed) > UNKNOWN && Instant::now() < until {
+        while STATE.load(Ordering::Acquire) > UNKNOWN && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
         if let state @ 1.. = STATE.load(Ordering::Relaxed) {
@@ -155,7 +155,7 @@ fn find() -> Option<&'static Measured> {
 }
 
 fn measured() -> Option<&'static Measured> {
-    if STATE.load(Ordering::Relaxed) == ON { MEASURED.get() } else { find() }
+    if STATE.load(Ordering::Acquire) == ON { MEASURED.get() } else { find() }
 }
 
 #[cold]
@@ -166,8 +166,8 @@ fn enter(name: &'static str) -> Option<Entered> {
         let mut thread = thread.try_borrow_mut().ok()?;
         let process = std::process::id();
         if thread.as_ref().is_some_and(|thread| thread.process != process) {
-            // This is a copy of that process. The events count a thread of the other one, and closing them is up to it.
-            std::mem::forget(thread.take());
+            // This is a copy of that process.
+            *thread = None;
         }
         thread.get_or_insert_with(|| ThreadRegions::new(measured, process)).enter(measured, name)
     });
@@ -194,16 +194,21 @@ fn leave(entered: &Entered) {
     });
 }
 
+impl Drop for ThreadRegions {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Of a process that this one is a copy of: closing the events is up to it, and another thread may have held a lock.
+            std::mem::forget(self.counters.take());
+        }
+    }
+}
+
 impl ThreadRegions {
     fn new(measured: &Measured, process: u32) -> Self {
         let is_counted = !measured.table.is_of_marks();
         let counters = if is_counted { open(measured, process).ok().flatten() } else { None };
-        match &counters {
-            None if is_counted => measured.table.uncounted_thread(),
-            Some(counters) if (0..counters.events().len()).any(|event| counters.adjustment(event).is_some()) => {
-                measured.table.limited_thread();
-            }
-            _ => {}
+        if is_counted && counters.is_none() {
+            measured.table.uncounted_thread();
         }
         let thread = pmux_linux::current_tid().cast_unsigned();
         Self { process, thread, is_counted, counters, regions: Vec::new(), names: Vec::new(), is_fresh: true }
@@ -285,7 +290,13 @@ fn open(measured: &Measured, process: u32) -> Result<Option<Counters>, Error> {
         // A text that means something else here: in another release, or in a container that has other devices.
         return Ok(None);
     }
-    session.open(&read_at_once(events), &Target::CurrentThread, options).map(Some)
+    let events = read_at_once(events);
+    let counters = session.open(&events, &Target::CurrentThread, options)?;
+    // What this thread may count in part only has another name then.
+    if counters.events().iter().zip(events.events()).any(|(opened, asked)| opened.name != asked.name) {
+        measured.table.limited_thread();
+    }
+    Ok(Some(counters))
 }
 
 /// The same events, with software events that follow each other in one group: they need no counters, and a group is one `read(2)`.

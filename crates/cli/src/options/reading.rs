@@ -35,8 +35,8 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks"])]
     pub(crate) wakers: bool,
 
-    /// Show how long threads that could run waited for a CPU: by length, thread and CPU, and the longest waits with who ran there meanwhile
-    /// (`pmux record --off-cpu`)
+    /// Show how long threads that could run waited for a CPU: by length, thread and CPU, and the longest waits with who ran
+    /// meanwhile on the CPU that was got (`pmux record --off-cpu`)
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
     pub(crate) runqueue: bool,
 

@@ -141,6 +141,7 @@ impl Sampling {
         let cpus = matches!(self.target_spec()?, TargetSpec::Cpus(_));
         let groups = !self.cgroups.is_empty();
         refuse_first(&[
+            (self.cgroups.iter().any(String::is_empty), "-G has an empty name in its list"),
             (groups && !cpus, "-G and -p or -t exclude each other: a control group is recorded on CPUs"),
             (self.no_inherit && cpus, "-a and -C record everything: leave out -i"),
         ])

@@ -6,7 +6,7 @@
 //! | field | what |
 //! |---|---|
 //! | `histogram` | waits from `from_ns` to less than twice as many, with `waits`, `total_ns`, `longest_ns` |
-//! | `threads` | each with `comm`, `pid`, `tid` and these sums (of short waits only `total_ns` is known) |
+//! | `threads` | each with `comm`, `pid`, `tid` and these sums, and `others_ns`: how long it was in waits that are not known one by one |
 //! | `cpus` | each with `cpu` (`null` where it was not recorded) and these sums |
 //! | `worst` | `end_ns` after the first sample, `waited_ns`, `comm`, `pid`, `tid`, `cpu`; `ran`: who was seen to run there meanwhile, with `samples` |
 //! | `lost`, `notes` | as in the report |
@@ -20,7 +20,7 @@ use crate::input::{self, OpenedInput};
 use crate::options::reading::{Percent, ReportOptions};
 use crate::picture;
 use crate::stderr::visible;
-use pmux::profile::{self, NamedThread, Profile, QueuedWait, RunQueue, WaitSum, Weight};
+use pmux::profile::{self, NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
@@ -82,26 +82,33 @@ impl Tables<'_> {
         json!({ "comm": comm, "pid": pid, "tid": tid })
     }
 
-    fn total(&self) -> WaitSum {
-        let mut total = WaitSum::default();
-        self.queue.threads().for_each(|(_, sum)| total.add(*sum));
+    fn total(&self) -> QueuedSum {
+        let mut total = QueuedSum::default();
+        for (_, QueuedSum { sum, others_ns }) in self.queue.threads() {
+            total.sum.add(*sum);
+            total.others_ns = total.others_ns.saturating_add(*others_ns);
+        }
         total
     }
 
     /// Who waited longest first.
-    fn threads(&self) -> Vec<(NamedThread, WaitSum)> {
+    fn threads(&self) -> Vec<(NamedThread, QueuedSum)> {
         let least = self.least_percent.map_or(0.0, |Percent(limit)| limit);
-        let total = self.total();
+        let all_ns = whole_ns(self.total());
         let mut threads: Vec<_> = self.queue.threads().map(|(thread, sum)| (*thread, *sum)).collect();
-        threads.retain(|(_, sum)| share(*sum, total) >= least);
-        let key = |(thread, sum): &(NamedThread, WaitSum)| (std::cmp::Reverse(sum.total_ns), self.numbers(*thread));
+        threads.retain(|(_, sum)| share(whole_ns(*sum), all_ns) >= least);
+        let key = |(thread, sum): &(NamedThread, QueuedSum)| (std::cmp::Reverse(whole_ns(*sum)), self.numbers(*thread));
         pmux::order::sort_by_key(&mut threads, key);
         threads
     }
 
     fn json(&self) -> Json {
         let histogram = self.queue.histogram().map(|(from, sum)| with_sums(json!({ "from_ns": from }), *sum));
-        let threads = self.threads().into_iter().map(|(thread, sum)| with_sums(self.json_of(thread), sum));
+        let threads = self.threads().into_iter().map(|(thread, QueuedSum { sum, others_ns })| {
+            let mut object = with_sums(self.json_of(thread), sum);
+            object["others_ns"] = others_ns.into();
+            object
+        });
         let cpus = self.queue.cpus().map(|(cpu, sum)| with_sums(json!({ "cpu": cpu }), *sum));
         let worst = self.queue.worst().iter().map(|wait| {
             let mut object = self.json_of(wait.thread);
@@ -124,7 +131,11 @@ impl Tables<'_> {
 
     fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let total = self.total();
-        writeln!(out, "# {} waits for a CPU, {} ms in all", total.waits, milliseconds(total.total_ns))?;
+        let QueuedSum { sum, others_ns } = total;
+        writeln!(out, "# {} waits for a CPU, {} ms in all", sum.waits, milliseconds(sum.total_ns))?;
+        if others_ns > 0 {
+            writeln!(out, "# and {} ms in waits that were only added up, or have no stack", milliseconds(others_ns))?;
+        }
         writeln!(out, "#")?;
         let most = self.queue.histogram().map(|(_, sum)| sum.waits).max().unwrap_or(0);
         let bar = |waits: u64| "#".repeat((waits * BAR).div_ceil(most.max(1)) as usize);
@@ -137,7 +148,8 @@ impl Tables<'_> {
         print_columns(out, &heading("thread"), &lines.collect::<Vec<_>>(), 5)?;
         writeln!(out, "#")?;
         let name = |cpu: &Option<u32>| cpu.map_or_else(|| "not recorded".to_owned(), |cpu| cpu.to_string());
-        let lines = self.queue.cpus().map(|(cpu, sum)| line(*sum, total, name(cpu)));
+        let of_cpus = QueuedSum { others_ns: 0, ..total };
+        let lines = self.queue.cpus().map(|(cpu, sum)| line(QueuedSum { sum: *sum, others_ns: 0 }, of_cpus, name(cpu)));
         print_columns(out, &heading("CPU"), &lines.collect::<Vec<_>>(), 5)?;
         writeln!(out, "#")?;
         let lines: Vec<_> = self.queue.worst().iter().map(|wait| self.worst(wait)).collect();
@@ -167,16 +179,20 @@ fn heading(last: &str) -> [&str; 6] {
     ["total ms", "share", "waits", "mean ms", "longest ms", last]
 }
 
-fn share(sum: WaitSum, total: WaitSum) -> f64 {
-    let weight = |sum: WaitSum| Weight { period: sum.total_ns, samples: sum.waits };
-    percent(weight(sum), weight(total))
+fn whole_ns(sum: QueuedSum) -> u64 {
+    sum.sum.total_ns.saturating_add(sum.others_ns)
 }
 
-fn line(sum: WaitSum, total: WaitSum, name: String) -> Vec<String> {
-    // Of what was only added up, no wait is known by itself.
+fn share(part_ns: u64, whole_ns: u64) -> f64 {
+    let weight = |period| Weight { period, samples: 0 };
+    percent(weight(part_ns), weight(whole_ns))
+}
+
+fn line(queued: QueuedSum, total: QueuedSum, name: String) -> Vec<String> {
+    let (sum, all_ns) = (queued.sum, whole_ns(queued));
     let (waits, mean, longest) = match sum.waits {
         0 => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
         waits => (waits.to_string(), milliseconds(sum.total_ns / waits), milliseconds(sum.longest_ns)),
     };
-    vec![milliseconds(sum.total_ns), format!("{:.2}%", share(sum, total)), waits, mean, longest, name]
+    vec![milliseconds(all_ns), format!("{:.2}%", share(all_ns, whole_ns(total))), waits, mean, longest, name]
 }

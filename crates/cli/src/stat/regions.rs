@@ -57,7 +57,7 @@ pub(super) fn add(report: &mut StatReport, plan: &Plan, found: &Regions) {
         ));
     }
     let is_limited = |(column, planned): (&EventColumn, &EventColumn)| column.name != planned.name;
-    if found.limited_threads > 0 && !report.events.iter().zip(&plan.columns).any(is_limited) {
+    if found.limited_threads > 0 && !report.events.iter().zip(&plan.columns).all(is_limited) {
         report.notes.push(Note::measurement(format!(
             "in {} threads of the command, which has fewer rights than pmux, regions are counted in user mode only",
             found.limited_threads

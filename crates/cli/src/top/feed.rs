@@ -9,6 +9,7 @@ use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
 use crate::options::top::TopOptions;
+use crate::picture::is_clock;
 use crate::sampling::{self, EventEndWatch};
 use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, read};
 use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
@@ -60,10 +61,9 @@ impl Feed {
         let shared = shared.map_or_else(SharedChoice::of_environment, Ok).map_err(|error| failure(&error))?;
         let opened = sampling::open_recorder(&session, shared, events, &target, how);
         let (recorder, by_service) = opened.map_err(|error| failure(&error))?;
-        let is_clock = |name: &str| matches!(name.split(':').next(), Some("cpu-clock" | "task-clock"));
-        let names = recorder.events().iter().map(|desc| desc.name.clone());
-        let named: Vec<(String, bool)> = names.map(|name| (name.clone(), is_clock(&name))).collect();
-        let events = named[..named.len().saturating_sub(1)].to_vec();
+        // The last one only tracks.
+        let sampled = recorder.events().split_last().map_or(&[][..], |(_, sampled)| sampled);
+        let events = sampled.iter().map(|desc| (desc.name.clone(), is_clock(&desc.attr))).collect();
         let cpus = match &target {
             Target::Cpus(CpuChoice::Only(list)) | Target::Cgroups { cpus: CpuChoice::Only(list), .. } => {
                 Some(list.len())

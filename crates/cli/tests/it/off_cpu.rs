@@ -333,7 +333,10 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
     for name in ["spin-one", "spin-two"] {
         std::os::unix::fs::symlink("/bin/sh", sync_dir.path(name)).unwrap();
     }
-    let of = |name: &str| format!("taskset 1 '{}' -c '{spin}' & ", sync_dir.path(name).display());
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let cpu: u32 = cpus.split([',', '-']).next().unwrap().parse().unwrap();
+    let of = |name: &str| format!("taskset -c {cpu} '{}' -c '{spin}' & ", sync_dir.path(name).display());
     let line = format!("{}{}wait", of("spin-one"), of("spin-two"));
     pmux(["record", "--off-cpu=0", "-a", "-F", "2000", "-o"])
         .args([&file])
@@ -343,13 +346,18 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
     let queue = report(&file, &["--runqueue"]);
     let rows = |key: &str| queue[key].as_array().unwrap();
     let all = report(&file, &["-e", "runqueue-time", "-g", "none"])["events"][0]["period"].as_u64();
-    assert_eq!(Some(sum_of(rows("threads"))), all);
+    let others: u64 = rows("threads").iter().map(|row| row["others_ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum_of(rows("threads")) + others), all);
     let waits = |key: &str| rows(key).iter().map(|row| row["waits"].as_u64().unwrap()).sum::<u64>();
     assert_eq!((waits("threads"), sum_of(rows("cpus"))), (waits("histogram"), sum_of(rows("histogram"))));
     assert_eq!(waits("threads"), waits("cpus"));
     for row in rows("histogram") {
         let (from, longest) = (row["from_ns"].as_u64().unwrap(), row["longest_ns"].as_u64().unwrap());
         assert!((from..2 * from).contains(&longest), "{row}");
+    }
+    for row in [rows("threads"), rows("cpus")].into_iter().flatten().filter(|row| row["waits"] != 0) {
+        let number = |key: &str| row[key].as_u64().unwrap();
+        assert!(number("total_ns") / number("waits") <= number("longest_ns"), "{row}");
     }
     let worst: Vec<u64> = rows("worst").iter().map(|wait| wait["waited_ns"].as_u64().unwrap()).collect();
     assert!(worst.is_sorted_by(|a, b| a >= b) && worst.len() <= 20, "{worst:?}");
@@ -358,7 +366,7 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
         let of_one = report(&file, &["--runqueue", "--comms", one]);
         let mut waits = of_one["worst"].as_array().unwrap().iter();
         let ran = |wait: &Value| wait["ran"].as_array().unwrap().iter().any(|ran| ran["comm"] == other);
-        assert!(waits.any(|wait| wait["cpu"] == 0 && ran(wait)), "{of_one}");
+        assert!(waits.any(|wait| wait["cpu"] == cpu && ran(wait)), "{of_one}");
     }
     let one = rows("threads").iter().find(|row| row["comm"] == "spin-one").unwrap();
     let of_one = report(&file, &["--runqueue", "--tid", &one["tid"].to_string()]);

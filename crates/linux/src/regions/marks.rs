@@ -125,8 +125,8 @@ impl RegionTable {
         true
     }
 
-    /// Takes the marks out that are there.
-    pub fn take_marks(&self, reader: &mut MarkReader, which: TakeMarks, mut sink: impl FnMut(Mark)) {
+    /// Takes the marks out that are there. Answers whether it was held up by one that is being written: those behind it come later.
+    pub fn take_marks(&self, reader: &mut MarkReader, which: TakeMarks, mut sink: impl FnMut(Mark)) -> bool {
         let head = self.word(HEAD).load(Ordering::Relaxed);
         let mut tail = self.word(TAIL).load(Ordering::Relaxed);
         let now_ns = crate::now_ns();
@@ -137,6 +137,7 @@ impl RegionTable {
             TakeMarks::AtMost(most) => most.min(MOST_MARKS),
             TakeMarks::TheLast => MOST_MARKS,
         };
+        let mut is_held_up = false;
         // Whatever stands there, it ends.
         for _ in 0..head.wrapping_sub(tail).min(most) {
             let is_old = reader.old_head.wrapping_sub(tail).wrapping_sub(1) < MOST_MARKS;
@@ -155,11 +156,13 @@ impl RegionTable {
             } else if is_old || which == TakeMarks::TheLast {
                 self.word(LOST).fetch_add(1, Ordering::Relaxed);
             } else {
+                is_held_up = true;
                 break;
             }
             tail = tail.wrapping_add(1);
         }
         self.word(TAIL).store(tail, Ordering::Release);
+        is_held_up
     }
 
     /// How many marks were lost so far.
@@ -244,6 +247,7 @@ mod tests {
             assert!(table.mark(slot, (1, tid), MarkKind::Enter, false));
         }
         assert_eq!(take(&table, TakeMarks::AtMost(9)), []);
+        assert!(table.take_marks(&mut MarkReader::default(), TakeMarks::AtMost(9), |_| ()));
         // As it is when a second has passed.
         let mut reader = MarkReader { old_head: 2, young: (2, crate::now_ns()) };
         let mut taken = Vec::new();

@@ -66,7 +66,7 @@ pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
 pub use places::{CodeKind, Inlining, LookupDetail, SourceLine, SourceLineId, SourceLines};
-pub use run_queue::{NamedThread, QueuedWait, RunQueue};
+pub use run_queue::{NamedThread, QueuedSum, QueuedWait, RunQueue};
 pub use spans::{Span, interval_ns, spans};
 pub use stacks::{Frame, FrameId, Site, StackId, Stacks};
 pub use symbols::{Function, FunctionId, Symbols};

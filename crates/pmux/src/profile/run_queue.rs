@@ -1,10 +1,9 @@
-//! How long threads that could run waited for a CPU, and who ran there meanwhile.
+//! How long threads that could run waited for a CPU, and who ran meanwhile on the CPU that they got.
 //!
-//! What it is: [`RunQueue`] is a sink that adds up samples of `runqueue-time`. Samples of a clock say who ran on the CPU at which a thread
-//! waited. Read first: [`RunQueue::worst`].
+//! What it is: [`RunQueue`] is a sink that adds up samples of `runqueue-time`. Samples of a clock say who ran on a CPU. Read first: [`RunQueue::worst`].
 //!
-//! **Invariant:** each wait is in the sum of its thread, of a CPU, and in the histogram; of short waits, which were recorded as a sum, only
-//! the time of the thread is known.
+//! **Invariant:** each wait is in the sum of its thread, of a CPU, and in the histogram; of short waits, which were recorded as a sum, and of
+//! those without a stack only the time of the thread is known.
 
 use super::choose::{Chosen, SampleFilter};
 use super::names::Name;
@@ -22,6 +21,15 @@ const MOST_REMEMBERED: usize = 1 << 14;
 
 /// A thread, by number and by name.
 pub type NamedThread = (ThreadId, Name);
+
+/// How long a thread waited for CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueuedSum {
+    /// Waits that are known one by one.
+    pub sum: WaitSum,
+    /// Of others only how long they were together, ns.
+    pub others_ns: u64,
+}
 
 /// A wait for a CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,7 +56,7 @@ pub struct RunQueue {
 
 #[derive(Default)]
 struct Queued {
-    threads: HashMap<NamedThread, WaitSum>,
+    threads: HashMap<NamedThread, QueuedSum>,
     cpus: BTreeMap<Option<u32>, WaitSum>,
     /// By the binary logarithm of ns.
     histogram: BTreeMap<u32, WaitSum>,
@@ -89,7 +97,7 @@ impl RunQueue {
     }
 
     /// Each thread that waited, in no order.
-    pub fn threads(&self) -> impl ExactSizeIterator<Item = (&NamedThread, &WaitSum)> {
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = (&NamedThread, &QueuedSum)> {
         self.chosen.sink.threads.iter()
     }
 
@@ -167,11 +175,12 @@ impl Sink for Queued {
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let (thread, waited_ns) = ((sample.thread, sample.comm), sample.period);
         if profile.stacks.is_nowhere(sample.stack) {
-            self.threads.entry(thread).or_default().add(WaitSum { total_ns: waited_ns, ..WaitSum::default() });
+            let others_ns = &mut self.threads.entry(thread).or_default().others_ns;
+            *others_ns = others_ns.saturating_add(waited_ns);
             return ControlFlow::Continue(());
         }
         let sum = WaitSum { waits: 1, total_ns: waited_ns, longest_ns: waited_ns };
-        self.threads.entry(thread).or_default().add(sum);
+        self.threads.entry(thread).or_default().sum.add(sum);
         self.cpus.entry(sample.cpu).or_default().add(sum);
         self.histogram.entry(waited_ns.max(1).ilog2()).or_default().add(sum);
         let place = self.worst.partition_point(|worse| worse.waited_ns >= waited_ns);

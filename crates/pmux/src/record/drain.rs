@@ -212,7 +212,8 @@ impl Recorder {
             let taken = off_cpu.take(enough_bytes.saturating_sub(writer.data_bytes()));
             self.put_ours(writer, &taken)?;
         }
-        while let Some(regions) = self.regions.as_mut().filter(|_| writer.data_bytes() < enough_bytes) {
+        for _ in 0..regions::ROUNDS {
+            let Some(regions) = self.regions.as_mut().filter(|_| writer.data_bytes() < enough_bytes) else { break };
             let (more, taken) = regions.take(false);
             self.put_ours(writer, &taken)?;
             if !more {
@@ -223,7 +224,10 @@ impl Recorder {
             past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
         }
         if writer.data_bytes() > before {
-            writer.put(&finished_round()).and_then(|()| writer.seal()).map_err(Error::Output)?;
+            // A reader expects nothing older behind it.
+            let is_whole = !self.regions.as_ref().is_some_and(regions::MarkedRegions::is_held_up);
+            let round = if is_whole { writer.put(&finished_round()) } else { Ok(()) };
+            round.and_then(|()| writer.seal()).map_err(Error::Output)?;
         }
         Ok(writer.data_bytes() - before)
     }
@@ -322,9 +326,10 @@ impl Recorder {
             self.put(writer, &losses)?;
             self.put_sums_of_waits(writer)?;
             self.put_last_regions(writer)?;
-        } else if self.off_cpu.is_some() {
-            self.notes
-                .push("waits that were only added up are not in the file: it is as large as it may be".to_owned());
+        } else if self.off_cpu.is_some() || self.regions.is_some() {
+            let text =
+                "waits that were only added up, and the last regions, are not in the file: it is as large as it may be";
+            self.notes.push(text.to_owned());
         }
         let notes = self.off_cpu.as_ref().map(OffCpu::notes);
         self.notes.extend(notes.into_iter().flatten());

@@ -151,10 +151,13 @@ impl Plan {
             }
         }
         if wanted > 0 {
-            self.notes.push(format!(
+            let note = format!(
                 "takes {most} samples a second, not {wanted}: more the kernel does not allow (kernel.perf_event_max_sample_rate, \
                  which it lowers by itself when samples take too long)"
-            ));
+            );
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
         wanted > 0
     }

@@ -36,6 +36,8 @@ const MOST_DEPTH: usize = 64;
 const MOST_OPEN: usize = 1 << 18;
 /// So many marks are taken at once: what they become is as long as their call chains.
 const MOST_AT_ONCE: u64 = 1 << 15;
+/// And so often at most: a command may mark faster than they are written.
+pub(super) const ROUNDS: u32 = 8;
 
 /// What it is in the file.
 pub(super) fn attr(like: &Attr) -> Attr {
@@ -54,6 +56,8 @@ pub(super) struct MarkedRegions {
     named: HashSet<RegionSlot>,
     layout: SampleLayout,
     is_on: bool,
+    /// Whether marks wait behind one that is being written.
+    is_held_up: bool,
     /// What was taken before it was switched off.
     before: Taken,
     /// How often a region was left that was not seen to be entered, or the reverse.
@@ -88,6 +92,7 @@ impl MarkedRegions {
             named: HashSet::new(),
             layout: SampleLayout::new(&desc.attr),
             is_on: false,
+            is_held_up: false,
             before: Taken::default(),
             unmatched: 0,
             cut: 0,
@@ -103,7 +108,7 @@ impl MarkedRegions {
         }
         self.table.switch_marks(on);
         if !on {
-            loop {
+            for _ in 0..ROUNDS {
                 let (more, taken) = self.take_marks(TakeMarks::AtMost(MOST_AT_ONCE));
                 self.before.append(taken);
                 if !more {
@@ -115,6 +120,11 @@ impl MarkedRegions {
             self.threads.clear();
             self.open = 0;
         }
+    }
+
+    /// Whether there are marks that come later than others of their time.
+    pub(super) const fn is_held_up(&self) -> bool {
+        self.is_held_up
     }
 
     /// Another file is begun, which has no names yet.
@@ -132,10 +142,12 @@ impl MarkedRegions {
 
     fn take_marks(&mut self, which: TakeMarks) -> (bool, Taken) {
         let mut marks = Vec::new();
-        self.table.take_marks(&mut self.reader, which, |mark| marks.push(mark));
+        self.is_held_up = self.table.take_marks(&mut self.reader, which, |mark| marks.push(mark));
         let now_ns = pmux_linux::now_ns();
         marks.iter_mut().for_each(|mark| mark.at_ns = self.within_reason(mark.at_ns, now_ns));
-        if marks.len() as u64 != MOST_AT_ONCE {
+        let more = marks.len() as u64 >= MOST_AT_ONCE;
+        // What was held up is as old as it says.
+        if !more && !self.is_held_up {
             self.taken_ns = [self.taken_ns[1], now_ns];
         }
         // Marks of several threads are not quite in the order of time, and a name stands before all samples that have it.
@@ -144,7 +156,7 @@ impl MarkedRegions {
         for mark in &marks {
             self.follow(mark, first_ns, &mut taken);
         }
-        (marks.len() as u64 == MOST_AT_ONCE, taken)
+        (more, taken)
     }
 
     /// A time that a mark can have. A command may write whatever it wants: readers put the samples of others in order by it, too.

@@ -59,7 +59,8 @@ pub(super) fn push_csv(out: &mut String, report: &StatReport, separator: &str) {
         let RegionRow { calls, elapsed_ns, .. } = region;
         // Writing to a String cannot fail.
         // As with perf, no field is quoted.
-        let name = text::visible(&region.name).replace(separator, "_");
+        let name = text::visible(&region.name);
+        let name = if separator.is_empty() { name } else { name.replace(separator, "_") };
         let _ = write!(out, "{name}{separator}{calls}{separator}{elapsed_ns}{separator}");
         match value.raw() {
             Some(raw) => {
