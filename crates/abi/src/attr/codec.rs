@@ -29,6 +29,12 @@ impl Attr {
     /// Bytes of the largest attribute that [`Attr::encode`] writes.
     pub const MAX_SIZE: usize = AttrSize::LARGEST.bytes();
 
+    /// Whether it is `PERF_COUNT_SW_CPU_CLOCK` or `PERF_COUNT_SW_TASK_CLOCK`: its counts are nanoseconds.
+    #[must_use]
+    pub const fn is_clock(&self) -> bool {
+        self.kind.0 == EventType::SOFTWARE.0 && self.config <= super::sw::TASK_CLOCK
+    }
+
     /// Reads an attribute as a kernel does.
     ///
     /// Bytes after the attribute's own `size` are not looked at. A `size` of 0 means 64. A `size` between two

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** times are those of the recording, from its first sample on.
 
-use crate::picture::{Drawn, is_clock};
+use crate::picture::Drawn;
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerFieldFlags,
     MarkerFieldFormat, MarkerLocations, MarkerTiming, ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval,
@@ -102,7 +102,7 @@ pub(crate) fn make(drawn: &Drawn<Whole>) -> Profile {
         // A sample is taken while its thread runs: so it ran since the last one, or for as long as samples are apart.
         let before = last.insert(sample.thread, sample.time_ns);
         let apart = before.map_or(interval, |before| sample.time_ns.saturating_sub(before)).min(interval * 2);
-        let ran = if is_clock(&drawn.profile.events[event].attr) { sample.period } else { apart };
+        let ran = if drawn.profile.events[event].attr.is_clock() { sample.period } else { apart };
         let time = maker.time(sample.time_ns);
         maker.made.add_sample(thread, time, stack, CpuDelta::from_nanos(ran), 1);
     }

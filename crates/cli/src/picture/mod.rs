@@ -17,7 +17,7 @@ use pmux::profile::{
     Apart, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols, Tally, Weight,
     Whole, read,
 };
-use pmux::server_api::abi::{Attr, EventType, sw};
+use pmux::server_api::abi::{EventType, sw};
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -226,16 +226,11 @@ pub(crate) enum Unit {
     Named,
 }
 
-/// Whether it is the clock of the CPU or of the task: its samples are of what ran.
-pub(crate) fn is_clock(attr: &Attr) -> bool {
-    attr.kind == EventType::SOFTWARE && attr.config <= sw::TASK_CLOCK
-}
-
 /// What an event counts.
 pub(crate) fn unit(event: &EventInfo) -> Unit {
     // Beside clocks what recorders write themselves: `offcpu-time` and the like.
     match event.attr.kind {
-        _ if is_clock(&event.attr) => Unit::Nanoseconds,
+        _ if event.attr.is_clock() => Unit::Nanoseconds,
         EventType::SOFTWARE if event.attr.config == sw::BPF_OUTPUT && base_name(&event.name).ends_with("-time") => {
             Unit::Nanoseconds
         }

@@ -13,14 +13,14 @@
 //!
 //! **Invariant:** who ran meanwhile is read off samples of a clock: that none was seen is not that none ran.
 
-use super::waits::{milliseconds, print_columns, printed, with_sums};
+use super::waits::{milliseconds, print_columns, printed, read, with_sums};
 use super::{json, missing, percent};
-use crate::failure::{Failure, failed};
-use crate::input::{self, OpenedInput};
+use crate::failure::Failure;
+use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use crate::picture;
 use crate::stderr::visible;
-use pmux::profile::{self, NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, Weight};
+use pmux::profile::{NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
@@ -34,18 +34,9 @@ const NAMED: usize = 2;
 /// # Errors
 /// A text for the user and the exit status.
 pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
-    let OpenedInput { input, name, wrong, .. } = opened;
     let mut queue = RunQueue::new(options.part.wanted());
-    let profile = profile::read(input::progress::on_stderr(input), &mut queue);
-    let profile = profile.map_err(|error| input::about(&name, &error))?;
-    if !RunQueue::has_waits(&profile) {
-        return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
-    }
-    if !options.part.wanted().has_event("runqueue-time") {
-        return Err(failed("waits for a CPU are samples of runqueue-time, and -e names other events"));
-    }
-    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
-    let mut notes: Vec<String> = wrong.into_iter().collect();
+    let (profile, mut notes) =
+        read(opened, options, &mut queue, (RunQueue::has_waits, "waits for a CPU", "runqueue-time"))?;
     notes.extend(missing::notes(&profile, &[]));
     let tables = Tables { profile: &profile, queue: &queue, least_percent: options.percent_limit };
     printed(options.json, &notes, |out| match options.json {

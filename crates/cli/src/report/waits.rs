@@ -17,7 +17,7 @@ use crate::input::{self, OpenedInput};
 use crate::options::reading::{Percent, ReportOptions};
 use crate::picture;
 use crate::stderr::{visible, write_stderr};
-use pmux::profile::{self, ModuleKind, Profile, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum, Weight};
+use pmux::profile::{self, ModuleKind, Profile, Sink, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum, Weight};
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -228,22 +228,36 @@ fn in_order<K: Ord>(sums: HashMap<K, WaitSum>) -> Vec<(K, WaitSum)> {
     list
 }
 
+/// Reads a recording of waits; and what is wrong with it. `what` waits are samples of `event`, if the recording has some.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(super) fn read<S: Sink>(
+    opened: OpenedInput,
+    options: &ReportOptions,
+    sink: &mut S,
+    (has_waits, what, event): (fn(&Profile) -> bool, &str, &str),
+) -> Result<(Profile, Vec<String>), Failure> {
+    let OpenedInput { input, name, wrong, .. } = opened;
+    let profile = profile::read(input::progress::on_stderr(input), sink);
+    let profile = profile.map_err(|error| input::about(&name, &error))?;
+    if !has_waits(&profile) {
+        return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
+    }
+    if !options.part.wanted().has_event(event) {
+        return Err(failed(format!("{what} are samples of {event}, and -e names other events")));
+    }
+    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
+    Ok((profile, wrong.into_iter().collect()))
+}
+
 /// Reads a recording, and prints the table.
 ///
 /// # Errors
 /// A text for the user and the exit status.
 pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
-    let OpenedInput { input, name, wrong, .. } = opened;
     let mut links = WaitLinks::new(options.part.wanted());
-    let profile = profile::read(input::progress::on_stderr(input), &mut links);
-    let profile = profile.map_err(|error| input::about(&name, &error))?;
-    if !WaitLinks::has_waits(&profile) {
-        return Err(input::about(&name, &"it has no waits: record it with `pmux record --off-cpu`"));
-    }
-    if !options.part.wanted().has_event("offcpu-time") {
-        return Err(failed("waits are samples of offcpu-time, and -e names other events"));
-    }
-    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
+    let (profile, mut notes) = read(opened, options, &mut links, (WaitLinks::has_waits, "waits", "offcpu-time"))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let mut stacks = Stacks { profile: &profile, symbols: &symbols, known: HashMap::new() };
@@ -253,7 +267,6 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
         WaitTable::Locks => rows.take_locks(by_lock(&mut stacks, &links), least_percent),
         WaitTable::Wakers => rows.take_pairs(by_pair(&mut stacks, &links), least_percent),
     }
-    let mut notes: Vec<String> = wrong.into_iter().collect();
     if !WaitLinks::has_wakers(&profile) {
         notes.push("it does not tell who ended waits: an older pmux has recorded it".to_owned());
     }

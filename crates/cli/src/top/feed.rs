@@ -9,7 +9,6 @@ use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
 use crate::options::top::TopOptions;
-use crate::picture::is_clock;
 use crate::sampling::{self, EventEndWatch};
 use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, read};
 use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
@@ -63,7 +62,7 @@ impl Feed {
         let (recorder, by_service) = opened.map_err(|error| failure(&error))?;
         // The last one only tracks.
         let sampled = recorder.events().split_last().map_or(&[][..], |(_, sampled)| sampled);
-        let events = sampled.iter().map(|desc| (desc.name.clone(), is_clock(&desc.attr))).collect();
+        let events = sampled.iter().map(|desc| (desc.name.clone(), desc.attr.is_clock())).collect();
         let cpus = match &target {
             Target::Cpus(CpuChoice::Only(list)) | Target::Cgroups { cpus: CpuChoice::Only(list), .. } => {
                 Some(list.len())

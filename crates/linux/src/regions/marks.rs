@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a writer waits for nothing. What finds no room is counted, and a place whose writer was killed is passed over.
 
-use super::{HEAD_WORDS, MOST_REGIONS, RegionSlot, RegionTable, SLOT_WORDS};
+use super::{MOST_REGIONS, RegionSlot, RegionTable, TABLE_WORDS};
 use crate::sys::current_cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,6 @@ const MOST_MARKS: u64 = 1 << 18;
 // A mark: its number in the order of all, from 1 on, which says that the rest is written; the time; process and thread; the slot, whether
 // it is entered, and the CPU.
 const MARK_WORDS: usize = 4;
-const FIRST: usize = HEAD_WORDS + MOST_REGIONS * SLOT_WORDS;
 pub(super) const WORDS: usize = MOST_MARKS as usize * MARK_WORDS;
 
 /// What is marked: 0 for nothing, as where regions are counted.
@@ -173,7 +172,7 @@ impl RegionTable {
 
     /// None of a table of counts, whatever stands in its head.
     fn mark_words(&self, number: u64) -> &[AtomicU64] {
-        let at = FIRST + (number % MOST_MARKS) as usize * MARK_WORDS;
+        let at = TABLE_WORDS + (number % MOST_MARKS) as usize * MARK_WORDS;
         self.words.words().get(at..at + MARK_WORDS).unwrap_or_default()
     }
 }

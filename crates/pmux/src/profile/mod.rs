@@ -48,6 +48,7 @@ mod stacks;
 mod symbols;
 mod tally;
 mod tasks;
+mod times;
 mod unpack;
 mod wakes;
 mod wall;

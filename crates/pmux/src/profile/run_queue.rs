@@ -8,9 +8,9 @@
 use super::choose::{Chosen, SampleFilter};
 use super::names::Name;
 use super::tasks::ThreadId;
+use super::times::{TimeKind, TimeKinds};
 use super::wakes::WaitSum;
-use super::{Detail, EventInfo, Profile, Progress, Sample, Sink};
-use pmux_abi::attr::{EventType, sw};
+use super::{Detail, Profile, Progress, Sample, Sink};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 
@@ -50,8 +50,7 @@ pub struct QueuedWait {
 #[derive(Default)]
 pub struct RunQueue {
     chosen: Chosen<Queued>,
-    /// By event.
-    roles: Vec<Role>,
+    kinds: TimeKinds,
 }
 
 #[derive(Default)]
@@ -66,34 +65,17 @@ struct Queued {
     first_ns: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
-    Waits,
-    Runs,
-    Other,
-}
-
-impl Role {
-    fn of(event: &EventInfo) -> Self {
-        match event.name.split([':', '/']).next() {
-            Some("runqueue-time") => Self::Waits,
-            _ if event.attr.kind == EventType::SOFTWARE && event.attr.config <= sw::TASK_CLOCK => Self::Runs,
-            _ => Self::Other,
-        }
-    }
-}
-
 impl RunQueue {
     /// Of the waits that are wanted. A filter says who waits, and not who runs meanwhile.
     #[must_use]
     pub fn new(wanted: SampleFilter) -> Self {
-        Self { chosen: Chosen::new(wanted, Queued::default()), roles: Vec::new() }
+        Self { chosen: Chosen::new(wanted, Queued::default()), kinds: TimeKinds::default() }
     }
 
     /// Whether a recording tells of waits for CPUs.
     #[must_use]
     pub fn has_waits(profile: &Profile) -> bool {
-        profile.events.iter().any(|event| Role::of(event) == Role::Waits)
+        TimeKind::WaitedForCpu.is_in(profile)
     }
 
     /// Each thread that waited, in no order.
@@ -128,14 +110,10 @@ impl Sink for RunQueue {
     }
 
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
-        // In a pipe events may come late.
-        for event in profile.events.get(self.roles.len()..).unwrap_or_default() {
-            self.roles.push(Role::of(event));
-        }
         self.chosen.sink.first_ns = *self.chosen.first_ns.get_or_insert(sample.time_ns);
-        match self.roles.get(sample.event) {
-            Some(Role::Waits) => self.chosen.sample(profile, sample),
-            Some(Role::Runs) => {
+        match self.kinds.of(profile, sample.event) {
+            TimeKind::WaitedForCpu => self.chosen.sample(profile, sample),
+            TimeKind::Ran => {
                 if let Some(cpu) = sample.cpu {
                     let ran = self.chosen.sink.ran.entry(cpu).or_default();
                     if ran.len() >= MOST_REMEMBERED {

@@ -9,6 +9,7 @@ use super::choose::{Chosen, SampleFilter};
 use super::names::Name;
 use super::stacks::StackId;
 use super::tasks::ThreadId;
+use super::times::{TimeKind, TimeKinds};
 use super::{Detail, Profile, Progress, Sample, Sink};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -56,30 +57,11 @@ impl WaitSum {
     }
 }
 
-/// What an event of a recording tells of waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
-    Waits,
-    Wakes,
-    Other,
-}
-
-impl Role {
-    fn of(name: &str) -> Self {
-        match name.split([':', '/']).next() {
-            Some("offcpu-time") => Self::Waits,
-            Some("waker-time") => Self::Wakes,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// All waits of a recording, those that are alike added up.
 #[derive(Default)]
 pub struct WaitLinks {
     chosen: Chosen<Joined>,
-    /// By event.
-    roles: Vec<Role>,
+    kinds: TimeKinds,
 }
 
 #[derive(Default)]
@@ -93,7 +75,7 @@ impl WaitLinks {
     /// Of the waits that are wanted. A filter says who waits, and not who ends it.
     #[must_use]
     pub fn new(wanted: SampleFilter) -> Self {
-        Self { chosen: Chosen::new(wanted, Joined::default()), roles: Vec::new() }
+        Self { chosen: Chosen::new(wanted, Joined::default()), kinds: TimeKinds::default() }
     }
 
     /// Waits that are alike, in no order.
@@ -104,13 +86,13 @@ impl WaitLinks {
     /// Whether a recording tells of waits.
     #[must_use]
     pub fn has_waits(profile: &Profile) -> bool {
-        profile.events.iter().any(|event| Role::of(&event.name) == Role::Waits)
+        TimeKind::Waited.is_in(profile)
     }
 
     /// Whether a recording tells who ended waits.
     #[must_use]
     pub fn has_wakers(profile: &Profile) -> bool {
-        profile.events.iter().any(|event| Role::of(&event.name) == Role::Wakes)
+        TimeKind::Woke.is_in(profile)
     }
 }
 
@@ -124,13 +106,9 @@ impl Sink for WaitLinks {
     }
 
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
-        // In a pipe events may come late.
-        for event in profile.events.get(self.roles.len()..).unwrap_or_default() {
-            self.roles.push(Role::of(&event.name));
-        }
-        match self.roles.get(sample.event) {
-            Some(Role::Waits) => self.chosen.sample(profile, sample),
-            Some(Role::Wakes) => {
+        match self.kinds.of(profile, sample.event) {
+            TimeKind::Waited => self.chosen.sample(profile, sample),
+            TimeKind::Woke => {
                 self.chosen.first_ns.get_or_insert(sample.time_ns);
                 let woken = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok());
                 self.chosen.sink.woken.extend(woken.map(|tid| (tid, (sample.period, WaitEnd::of(sample)))));

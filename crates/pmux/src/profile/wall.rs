@@ -9,6 +9,7 @@
 use super::modules::{Module, ModuleId, ModuleKind};
 use super::stacks::{Frame, Site, StackId};
 use super::tally::{Key, Tally};
+use super::times::TimeKind;
 use super::{Profile, Symbols};
 use pmux_abi::attr::{EventType, sw};
 use std::collections::HashMap;
@@ -170,26 +171,13 @@ impl Tally {
     /// # Errors
     /// A sentence: the recording has no waits.
     pub fn wall(&self, profile: &mut Profile) -> Result<Self, String> {
-        #[derive(Clone, Copy, PartialEq, Eq)]
-        enum Part {
-            Runs,
-            Waits,
-            WaitsForCpu,
-            NoTime,
-        }
-        let part = |event: &super::EventInfo| match event.name.split([':', '/']).next() {
-            Some("offcpu-time") => Part::Waits,
-            Some("runqueue-time") => Part::WaitsForCpu,
-            _ if event.attr.kind == EventType::SOFTWARE && event.attr.config <= sw::TASK_CLOCK => Part::Runs,
-            _ => Part::NoTime,
-        };
-        let parts: Vec<Part> = profile.events.iter().map(part).collect();
-        if !parts.iter().any(|part| matches!(part, Part::Waits | Part::WaitsForCpu)) {
+        let parts: Vec<TimeKind> = profile.events.iter().map(TimeKind::of).collect();
+        if !parts.iter().any(|part| matches!(part, TimeKind::Waited | TimeKind::WaitedForCpu)) {
             return Err("it has no waits: record it with `pmux record --off-cpu`".to_owned());
         }
         // Two clocks count the same time.
-        let clock = parts.iter().position(|&part| part == Part::Runs);
-        let all = clock.or_else(|| parts.iter().position(|&part| part == Part::Waits)).unwrap_or(0);
+        let clock = parts.iter().position(|&part| part == TimeKind::Ran);
+        let all = clock.or_else(|| parts.iter().position(|&part| part == TimeKind::Waited)).unwrap_or(0);
         if clock.is_none() {
             profile.notes.push("it has no samples of cpu-clock: what ran is not in it, only what waited".to_owned());
         }
@@ -197,9 +185,9 @@ impl Tally {
         let mut wall = Self::new(self.apart());
         for (key, weight) in self.rows() {
             let stack = match parts.get(key.event as usize) {
-                Some(Part::Runs) if Some(key.event as usize) == clock => key.stack,
-                Some(Part::Waits) => kinds.stack(profile, key.stack, None),
-                Some(Part::WaitsForCpu) => kinds.stack(profile, key.stack, Some(WaitKind::RunQueue)),
+                Some(TimeKind::Ran) if Some(key.event as usize) == clock => key.stack,
+                Some(TimeKind::Waited) => kinds.stack(profile, key.stack, None),
+                Some(TimeKind::WaitedForCpu) => kinds.stack(profile, key.stack, Some(WaitKind::RunQueue)),
                 _ => continue,
             };
             wall.add(Key { event: all as u32, stack, ..*key }, *weight);

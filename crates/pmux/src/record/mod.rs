@@ -20,6 +20,7 @@ mod lead;
 mod mend;
 mod off_cpu;
 mod open;
+mod ours;
 mod past;
 mod plan;
 mod regions;

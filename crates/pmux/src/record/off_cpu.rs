@@ -9,17 +9,15 @@
 //! **Invariant:** no time is in two samples, and none that a program has seen is in none.
 
 use super::open::EventRole;
+use super::ours::{OurSample, Taken};
 use super::rings::Rings;
 use crate::error::Error;
 use crate::perf_data::EventDesc;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::target::{Inherit, Target};
-use pmux_abi::Array;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
-use pmux_abi::record::{
-    Misc, Record, RecordHeader, Sample, SampleId, SampleLayout, TaskId, callchain, decode_record, encode_record,
-};
+use pmux_abi::record::{Record, RecordHeader, Sample, SampleLayout, TaskId, callchain, decode_record};
 use pmux_engine::cpu_mask::CpuMask;
 use pmux_engine::engine::SetRequest;
 use pmux_engine::system_wide::{Absent, SetScope};
@@ -75,25 +73,6 @@ pub(super) struct OffCpu {
     /// Of the sums: what was told already.
     told: HashMap<(u32, u32), ShortWaits>,
     scratch: Box<[u8]>,
-}
-
-/// What came of one look into the rings.
-#[derive(Default)]
-pub(super) struct Taken {
-    /// Samples, as they go into a file.
-    pub(super) records: Vec<u8>,
-    pub(super) samples: u64,
-    /// When the last one was.
-    pub(super) last_ns: Option<u64>,
-}
-
-impl Taken {
-    /// Adds what came later.
-    pub(super) fn append(&mut self, mut later: Self) {
-        self.records.append(&mut later.records);
-        self.samples += later.samples;
-        self.last_ns = later.last_ns.or(self.last_ns);
-    }
 }
 
 impl OffCpu {
@@ -339,28 +318,8 @@ impl Encoder<'_> {
         if ns == 0 {
             return;
         }
-        let format = self.layout.format();
-        let id = self.ids.get(which).copied();
-        let word = |bit, value: Option<u64>| value.filter(|_| format.contains(bit));
-        let (mark, innermost) = (chain.first().copied(), chain.get(1).copied());
-        let sample = Sample {
-            identifier: word(SampleFormat::IDENTIFIER, id),
-            ip: word(SampleFormat::IP, Some(innermost.unwrap_or(0))),
-            task: format.contains(SampleFormat::TID).then_some(task),
-            time: word(SampleFormat::TIME, Some(at_ns)),
-            addr: word(SampleFormat::ADDR, Some(address)),
-            id: word(SampleFormat::ID, id),
-            stream_id: word(SampleFormat::STREAM_ID, id),
-            cpu: format.contains(SampleFormat::CPU).then_some(self.cpu.0),
-            period: Some(ns),
-            callchain: Some(Array::from(chain)),
-            ..Sample::default()
-        };
-        let misc = if mark == Some(callchain::KERNEL) { Misc::KERNEL } else { Misc::USER };
-        if let Ok(bytes) = encode_record(&Record::Sample(sample), None::<&SampleId>, misc, self.layout, self.scratch) {
-            taken.records.extend_from_slice(&self.scratch[..bytes]);
-            taken.samples += 1;
-            taken.last_ns = Some(at_ns);
-        }
+        let Some(&id) = self.ids.get(which) else { return };
+        let sample = OurSample { id, task, cpu: self.cpu.0, at_ns, ns, address, chain };
+        taken.add(&sample, self.layout, self.scratch);
     }
 }

@@ -8,14 +8,11 @@
 //! **Invariant:** a region that was not left, or whose marks were lost, has no sample and is in a note.
 
 use super::existing::empty_id;
-use super::off_cpu::Taken;
+use super::ours::{OurSample, Taken};
 use crate::error::Error;
 use crate::perf_data::EventDesc;
-use pmux_abi::Array;
 use pmux_abi::attr::{Attr, SampleFormat};
-use pmux_abi::record::{
-    Ksymbol, Misc, Record, RecordHeader, Sample, SampleId, SampleLayout, TaskId, callchain, encode_record,
-};
+use pmux_abi::record::{Ksymbol, Misc, Record, RecordHeader, SampleId, SampleLayout, TaskId, callchain, encode_record};
 use pmux_linux::regions::{Mark, MarkKind, MarkReader, RegionSlot, RegionTable, TakeMarks};
 use std::collections::{HashMap, HashSet};
 
@@ -217,24 +214,10 @@ impl MarkedRegions {
         }
         let chain: Vec<u64> =
             std::iter::once(callchain::KERNEL).chain(slots.iter().map(|&slot| address(slot))).collect();
-        let format = self.layout.format();
-        let word = |bit, value: u64| format.contains(bit).then_some(value);
-        let sample = Sample {
-            identifier: word(SampleFormat::IDENTIFIER, ID),
-            ip: word(SampleFormat::IP, chain[1]),
-            task: format.contains(SampleFormat::TID).then_some(TaskId { pid: mark.pid, tid: mark.tid }),
-            time: word(SampleFormat::TIME, mark.at_ns),
-            id: word(SampleFormat::ID, ID),
-            stream_id: word(SampleFormat::STREAM_ID, ID),
-            cpu: format.contains(SampleFormat::CPU).then_some(mark.cpu),
-            period: Some(own_ns),
-            callchain: Some(Array::from(&chain[..])),
-            ..Sample::default()
-        };
-        if self.put(&Record::Sample(sample), None, taken) {
-            taken.samples += 1;
-            taken.last_ns = Some(mark.at_ns);
-        }
+        let task = TaskId { pid: mark.pid, tid: mark.tid };
+        let sample =
+            OurSample { id: ID, task, cpu: mark.cpu, at_ns: mark.at_ns, ns: own_ns, address: 0, chain: &chain };
+        taken.add(&sample, &self.layout, &mut self.scratch);
     }
 
     /// Tells how a region is called.
@@ -258,13 +241,10 @@ impl MarkedRegions {
             cpu: empty.cpu.map(|_| mark.cpu),
             identifier: empty.identifier.map(|_| ID),
         };
-        self.put(&Record::Ksymbol(symbol), Some(&id), taken);
-    }
-
-    fn put(&mut self, record: &Record<'_>, id: Option<&SampleId>, taken: &mut Taken) -> bool {
-        let Ok(bytes) = encode_record(record, id, Misc::KERNEL, &self.layout, &mut self.scratch) else { return false };
-        taken.records.extend_from_slice(&self.scratch[..bytes]);
-        true
+        let record = Record::Ksymbol(symbol);
+        if let Ok(bytes) = encode_record(&record, Some(&id), Misc::KERNEL, &self.layout, &mut self.scratch) {
+            taken.records.extend_from_slice(&self.scratch[..bytes]);
+        }
     }
 
     /// What is missing, in sentences.

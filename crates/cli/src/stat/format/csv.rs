@@ -9,7 +9,7 @@
 use super::metric::MetricCell;
 use super::metrics::Metrics;
 use super::{numbers, text};
-use crate::stat::report::{ReportPeriod, Row, RowScope, StatReport};
+use crate::stat::report::{EventColumn, ReportPeriod, Row, RowScope, StatReport, Value};
 use std::fmt::Write as _;
 
 /// Returns one line for each row.
@@ -47,21 +47,32 @@ pub(super) fn push_scope(out: &mut String, report: &StatReport, scope: RowScope,
     }
 }
 
+/// Appends the count with its unit and the event.
+pub(super) fn push_count(out: &mut String, event: &EventColumn, value: Value, separator: &str) {
+    match value.raw() {
+        Some(raw) => {
+            let decimals = numbers::decimals(event.scale);
+            let value = numbers::finite(raw * event.scale);
+            let _ = write!(out, "{value:.decimals$}");
+        }
+        None => out.push_str(value.absent_text()),
+    }
+    let _ = write!(out, "{separator}{}{separator}{}", event.unit, event.name);
+}
+
+/// Appends for how long it had a counter.
+pub(super) fn push_running(out: &mut String, value: Value, separator: &str) {
+    let (running, share) = (value.running_ns(), value.running_pct());
+    let _ = write!(out, "{separator}{running}{separator}{share:.2}");
+}
+
 fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row, separator: &str) {
     let Some(event) = report.events.get(row.event) else {
         return;
     };
     push_moment(out, report, separator);
     push_scope(out, report, row.scope, separator);
-    match row.value.raw() {
-        Some(raw) => {
-            let decimals = numbers::decimals(event.scale);
-            let value = numbers::finite(raw * event.scale);
-            let _ = write!(out, "{value:.decimals$}");
-        }
-        None => out.push_str(row.value.absent_text()),
-    }
-    let _ = write!(out, "{separator}{}{separator}{}", event.unit, event.name);
+    push_count(out, event, row.value, separator);
     if !report.cgroups.is_empty() {
         let name = row.scope.cgroup.and_then(|index| report.cgroups.get(index));
         let _ = write!(out, "{separator}{}", name.map_or("", String::as_str));
@@ -69,8 +80,7 @@ fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row,
     if report.runs != 1 {
         let _ = write!(out, "{separator}{:.2}%", row.deviation_pct.unwrap_or(0.0));
     }
-    let (running, share) = (row.value.running_ns(), row.value.running_pct());
-    let _ = write!(out, "{separator}{running}{separator}{share:.2}");
+    push_running(out, row.value, separator);
     let derived = metrics.of(report, row);
     match derived.first {
         MetricCell::Known(metric) => {

@@ -11,7 +11,7 @@
 use super::metric::{Metric, MetricCell};
 use super::metrics::Metrics;
 use super::{numbers, text};
-use crate::stat::report::{ReportPeriod, Row, RowScope, StatReport};
+use crate::stat::report::{EventColumn, ReportPeriod, Row, RowScope, StatReport, Value};
 use std::fmt::Write as _;
 
 /// Returns one line for each row.
@@ -25,7 +25,7 @@ pub(super) fn compose(report: &StatReport) -> String {
 }
 
 /// Appends a key and a string.
-fn push_text(out: &mut String, key: &str, value: &str) {
+pub(super) fn push_text(out: &mut String, key: &str, value: &str) {
     let _ = write!(out, "\"{key}\" : ");
     text::push_json(out, value);
 }
@@ -56,30 +56,41 @@ pub(super) fn push_cgroup(out: &mut String, report: &StatReport, scope: RowScope
     }
 }
 
-fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row) {
-    let Some(event) = report.events.get(row.event) else {
-        return;
-    };
-    push_head(out, report, row.scope);
-    match row.value.raw() {
+/// Appends the count with its unit and the event; each key is followed by a comma and a space.
+pub(super) fn push_count(out: &mut String, event: &EventColumn, value: Value) {
+    match value.raw() {
         Some(raw) => {
             let value = numbers::finite(raw * event.scale);
             let _ = write!(out, "\"counter-value\" : \"{value:.6}\"");
         }
-        None => push_text(out, "counter-value", row.value.absent_text()),
+        None => push_text(out, "counter-value", value.absent_text()),
     }
     out.push_str(", ");
     push_text(out, "unit", &event.unit);
     out.push_str(", ");
     push_text(out, "event", &event.name);
     out.push_str(", ");
+}
+
+/// Appends for how long it had a counter.
+pub(super) fn push_running(out: &mut String, value: Value) {
+    let (running, share) = (value.running_ns(), value.running_pct());
+    let _ = write!(out, "\"event-runtime\" : {running}, \"pcnt-running\" : {share:.2}");
+}
+
+fn push_row(out: &mut String, report: &StatReport, metrics: &Metrics, row: &Row) {
+    let Some(event) = report.events.get(row.event) else {
+        return;
+    };
+    push_head(out, report, row.scope);
+    push_count(out, event, row.value);
     push_cgroup(out, report, row.scope);
     if report.runs != 1 {
         let variance = row.deviation_pct.unwrap_or(0.0);
         let _ = write!(out, "\"variance\" : {variance:.2}, ");
     }
-    let (running, share) = (row.value.running_ns(), row.value.running_pct());
-    let _ = write!(out, "\"event-runtime\" : {running}, \"pcnt-running\" : {share:.2}, ");
+    push_running(out, row.value);
+    out.push_str(", ");
     let derived = metrics.of(report, row);
     match derived.first {
         MetricCell::Known(metric) => push_metric(out, &metric),

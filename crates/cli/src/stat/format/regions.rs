@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** perf has no such lines, so scripts that are written for it never meet them without asking.
 
-use super::{numbers, text};
+use super::{csv, json, numbers, text};
 use crate::stat::report::{EventColumn, RegionRow, StatReport, Value};
 use crate::style::{Grouping, Ink, Style};
 use std::fmt::Write as _;
@@ -57,43 +57,26 @@ pub(super) fn push_table(out: &mut String, report: &StatReport, style: Style) {
 pub(super) fn push_csv(out: &mut String, report: &StatReport, separator: &str) {
     for (region, event, value) in counts(report) {
         let RegionRow { calls, elapsed_ns, .. } = region;
-        // Writing to a String cannot fail.
         // As with perf, no field is quoted.
         let name = text::visible(&region.name);
         let name = if separator.is_empty() { name } else { name.replace(separator, "_") };
+        // Writing to a String cannot fail.
         let _ = write!(out, "{name}{separator}{calls}{separator}{elapsed_ns}{separator}");
-        match value.raw() {
-            Some(raw) => {
-                let decimals = numbers::decimals(event.scale);
-                let _ = write!(out, "{:.decimals$}", numbers::finite(raw * event.scale));
-            }
-            None => out.push_str(value.absent_text()),
-        }
-        let (running, share) = (value.running_ns(), value.running_pct());
-        let _ = writeln!(
-            out,
-            "{separator}{}{separator}{}{separator}{running}{separator}{share:.2}",
-            event.unit, event.name
-        );
+        csv::push_count(out, event, value, separator);
+        csv::push_running(out, value, separator);
+        out.push('\n');
     }
 }
 
 /// Appends one object for each count of each region.
 pub(super) fn push_json(out: &mut String, report: &StatReport) {
     for (region, event, value) in counts(report) {
-        let count = match value.raw() {
-            Some(raw) => format!("{:.6}", numbers::finite(raw * event.scale)),
-            None => value.absent_text().to_owned(),
-        };
-        out.push_str("{\"region\" : ");
-        text::push_json(out, &region.name);
-        let _ = write!(out, ", \"calls\" : {}, \"elapsed-ns\" : {}", region.calls, region.elapsed_ns);
-        for (key, text) in [("counter-value", &count), ("unit", &event.unit), ("event", &event.name)] {
-            let _ = write!(out, ", \"{key}\" : ");
-            text::push_json(out, text);
-        }
-        let (running, share) = (value.running_ns(), value.running_pct());
-        let _ = writeln!(out, ", \"event-runtime\" : {running}, \"pcnt-running\" : {share:.2}}}");
+        out.push('{');
+        json::push_text(out, "region", &region.name);
+        let _ = write!(out, ", \"calls\" : {}, \"elapsed-ns\" : {}, ", region.calls, region.elapsed_ns);
+        json::push_count(out, event, value);
+        json::push_running(out, value);
+        out.push_str("}\n");
     }
 }
 
