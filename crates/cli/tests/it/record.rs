@@ -197,8 +197,9 @@ fn a_pipe_is_read_as_it_is_written() {
 fn what_was_written_can_be_read_after_kill_9() {
     skip_unless!(kernel());
     let folder = folder();
-    let file = folder.path().join("killed.data");
-    for _ in 0..2 {
+    for round in 0..2 {
+        // Not the same twice: what the last one has written would be taken for what this one writes.
+        let file = folder.path().join(format!("killed.{round}"));
         let line = "while :; do :; done";
         let mut group = Group::of(record(&file, ["-e", "cpu-clock:u", "-F", "999", "--", "sh", "-c", line]));
         // Not by its size: each BPF program that is loaded meanwhile leaves a record, too.
