@@ -60,7 +60,11 @@ fn read(options: &FlameOptions, asked: &InputSpec) -> Result<Drawn<Tally>, Failu
         cpus: options.by == GroupStacksBy::Cpu,
         ..Apart::default()
     };
-    let weighing = if options.wall { Weighing::WallTime } else { Weighing::Recorded };
+    let weighing = match options {
+        FlameOptions { wall: true, .. } => Weighing::WallTime,
+        FlameOptions { latency: true, .. } => Weighing::Latency,
+        _ => Weighing::Recorded,
+    };
     picture::sums(asked, &options.part.wanted(), apart, weighing, look)
 }
 

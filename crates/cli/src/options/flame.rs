@@ -27,6 +27,11 @@ pub(crate) struct FlameOptions {
     #[arg(long, conflicts_with = "diff")]
     pub(crate) wall: bool,
 
+    /// Draw time that passes: a sample counts 1/N where N threads of the command (of the process, with -a) ran at once
+    /// (`pmux record --latency`)
+    #[arg(long, conflicts_with_all = ["diff", "wall"])]
+    pub(crate) latency: bool,
+
     /// Hang it from the top
     #[arg(long)]
     pub(crate) icicle: bool,

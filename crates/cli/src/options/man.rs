@@ -90,6 +90,10 @@ const REPORT: Examples = &[
     ("Each function by itself, from 1 % on, without trees:", "pmux report --no-children -g none --percent-limit 1"),
     ("Which programs, on which CPUs?", "pmux report --sort cpu,comm"),
     ("Which threads waited for a CPU, and who ran there?", "pmux record --off-cpu -a -- make; pmux report --runqueue"),
+    (
+        "What made it slow, though several threads ran?",
+        "pmux record --latency -- make -j8; pmux report --latency -s comm,parallelism",
+    ),
     ("Which locks were waited for, and who ended that?", "pmux record --off-cpu -- ./server; pmux report --locks"),
     ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
 ];

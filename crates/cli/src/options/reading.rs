@@ -27,20 +27,25 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui"])]
     pub(crate) wall: bool,
 
+    /// Show also what functions cost in time that passes: a sample counts 1/N where N threads of the command (of the process, with -a) ran
+    /// at once. Rows are in this order (`pmux record --latency`)
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall"])]
+    pub(crate) latency: bool,
+
     /// Show which locks were waited for, by their addresses: for how long, by which threads, and who ended it (`pmux record --off-cpu`)
-    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph"])]
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph"])]
     pub(crate) locks: bool,
 
     /// Show who waited for what, and who ended it (`pmux record --off-cpu`)
-    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks"])]
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks"])]
     pub(crate) wakers: bool,
 
     /// Show how long threads that could run waited for a CPU: by length, thread and CPU, and the longest waits with who ran
     /// meanwhile on the CPU that was got (`pmux record --off-cpu`)
-    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
     pub(crate) runqueue: bool,
 
-    /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup (default comm,dso,symbol)
+    /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup, parallelism (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
     pub(crate) sort: Vec<SortChoice>,
 

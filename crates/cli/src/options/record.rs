@@ -23,8 +23,8 @@ pub(crate) struct RecordOptions {
     #[arg(short, long = "stat", help_heading = "What to record")]
     pub(crate) stat: bool,
 
-    /// Record context switches
-    #[arg(long, help_heading = "What to record")]
+    /// Record context switches, which `pmux report --latency` needs
+    #[arg(long, visible_alias = "latency", help_heading = "What to record")]
     pub(crate) switch_events: bool,
 
     /// Record also where threads wait, how long, and who ends it: each wait of MIN or longer with its stack (default 10us), shorter ones

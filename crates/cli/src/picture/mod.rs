@@ -11,13 +11,14 @@ pub(crate) mod output;
 use crate::failure::Failure;
 use crate::input::manifest::Manifest;
 use crate::input::{self, InputSpec, OpenedInput};
-use crate::report::missing::CUT_CHAINS;
+use crate::report::missing::{CUT_CHAINS, broken_chains};
 use crate::stderr::write_stderr;
 use pmux::profile::{
-    Apart, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols, Tally, Weight,
-    Whole, read,
+    Apart, BrokenChains, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols,
+    Tally, Weight, Whole, read,
 };
 use pmux::server_api::abi::{EventType, sw};
+use std::collections::HashMap;
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -39,6 +40,8 @@ pub(crate) trait Kept: Sink {
     fn stacks(&self) -> Vec<StackId>;
     /// What the samples of an event weigh.
     fn total(&self, event: usize) -> Weight;
+    /// The event and the stack of samples, and how many they are.
+    fn chains(&self) -> impl Iterator<Item = (usize, StackId, u64)>;
 }
 
 impl Kept for Tally {
@@ -48,6 +51,10 @@ impl Kept for Tally {
 
     fn total(&self, event: usize) -> Weight {
         Self::total(self, event)
+    }
+
+    fn chains(&self) -> impl Iterator<Item = (usize, StackId, u64)> {
+        Self::chains(self)
     }
 }
 
@@ -63,6 +70,12 @@ impl Kept for Whole {
         }
         total
     }
+
+    fn chains(&self) -> impl Iterator<Item = (usize, StackId, u64)> {
+        let mut counts: HashMap<(u32, StackId), u64> = HashMap::new();
+        self.samples.iter().for_each(|sample| *counts.entry((sample.event, sample.stack)).or_default() += 1);
+        counts.into_iter().map(|((event, stack), samples)| (event as usize, stack, samples))
+    }
 }
 
 /// What samples weigh.
@@ -72,6 +85,8 @@ pub(crate) enum Weighing {
     Recorded,
     /// The time of what ran and of what waited, as one event.
     WallTime,
+    /// What ran, by how many threads ran at once.
+    Latency,
 }
 
 /// Reads a recording and adds its samples up.
@@ -85,7 +100,12 @@ pub(crate) fn sums(
     weighing: Weighing,
     look: LookupDetail,
 ) -> Result<Drawn<Tally>, Failure> {
-    draw(input, wanted, Tally::new(apart), look, |tally, profile| match weighing {
+    let tally = Tally::new(Apart { parallelism: weighing == Weighing::Latency, ..apart });
+    draw(input, wanted, tally, look, |tally, profile| match weighing {
+        Weighing::Latency => {
+            let both = tally.latency(profile, apart)?;
+            Ok(both.part(apart, |key| profile.events[key.event as usize].group.is_some()))
+        }
         Weighing::Recorded => Ok(tally),
         Weighing::WallTime => tally.wall(profile),
     })
@@ -119,7 +139,8 @@ fn draw<S: Kept>(
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let places = SourceLines::of(&profile, &mut symbols, kept.stacks(), look);
-    for remark in notes.iter().chain(&remarks(&profile)).chain(symbols.notes()) {
+    let broken = broken_chains(&profile, &BrokenChains::of(&profile, &symbols, kept.chains()));
+    for remark in notes.iter().chain(&remarks(&profile)).chain(symbols.notes()).chain(&broken) {
         write_stderr(&format!("{name}: {remark}"));
     }
     Ok(Drawn { profile, places, kept, first_ns, name, manifests })

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `host`, `kernel`, `writer`, `command_line` | what the recording tells of itself |
 //! | `events` | each with `name`, `samples`, `period` (the sum) and `rows` |
-//! | `rows` | `comm`, `dso`, `symbol`, `cpu`, `thread`, `cgroup` as far as rows are told apart by them; `self` and `children`, each with `period`, `samples`, `percent`; with `-g` the `calls` |
+//! | `rows` | `comm`, `dso`, `symbol`, `cpu`, `thread`, `cgroup`, `parallelism` as far as rows are told apart by them; `self` and `children`, each with `period`, `samples`, `percent`; with `-g` the `calls` |
 //! | `lost` | what is missing, in numbers |
 //! | `broken_chains` | call chains that frame pointers do not find: `samples`, `of` how many, and by `modules` (`dso`, `samples`) |
 //! | `snapshots` | what the flight recorder tells of each: `file`, `snapshot` (its number), `causes` and `marks` (`at_ns`, `what`), `first_ns`, `last_ns`, `lost` (`count`, `what`) |
@@ -100,6 +100,7 @@ fn row_of(view: &View<'_>, event: usize, row: &Row, trees: &mut Trees<'_>) -> Js
                 let path = group.cgroup.and_then(|id| view.profile.cgroups.get(&id));
                 ("cgroup", json!(path.map(|path| names.get(*path))))
             }
+            SortKey::Parallelism => ("parallelism", json!(group.parallelism)),
         };
         object.insert(name.into(), value);
     }

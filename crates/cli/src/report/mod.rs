@@ -22,7 +22,9 @@ use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, Percen
 use crate::picture;
 use crate::stderr::{report_error, write_stderr};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, BrokenChains, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
+use pmux::profile::{
+    self, Apart, BrokenChains, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight,
+};
 use std::io::{self, IsTerminal, Write};
 use waits::WaitTable;
 
@@ -73,6 +75,8 @@ struct View<'a> {
     order_by: Children,
     graph: Option<Calls>,
     groups: Groups,
+    /// Whether each event has its latency before it, in a group.
+    is_latency: bool,
     least_percent: f64,
     /// What the flight recorder tells.
     manifests: &'a [Manifest],
@@ -189,7 +193,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         return view::run(place, opened, keys, options);
     }
     let OpenedInput { input, name, manifests, wrong } = opened;
-    let mut tally = Tally::new(profile::apart(keys));
+    let apart = profile::apart(keys);
+    let mut tally = Tally::new(Apart { parallelism: apart.parallelism || options.latency, ..apart });
     if !needs_callers(options) {
         tally = tally.innermost();
     }
@@ -200,6 +205,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let mut tally = chosen.sink;
     if options.wall {
         tally = tally.wall(&mut profile).map_err(|text| input::about(&name, &text))?;
+    }
+    if options.latency {
+        tally = tally.latency(&mut profile, apart).map_err(|text| input::about(&name, &text))?;
     }
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
@@ -248,11 +256,13 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         children,
         order_by,
         graph,
-        groups: if options.no_group { Groups::Apart } else { Groups::Together },
+        groups: if options.no_group && !options.latency { Groups::Apart } else { Groups::Together },
+        is_latency: options.latency,
         least_percent,
         manifests: &manifests,
     };
-    let broken = BrokenChains::of(&profile, &symbols, &tally);
+    let is_recorded = |event: usize| !options.latency || profile.events[event].group.is_none();
+    let broken = BrokenChains::of(&profile, &symbols, tally.chains().filter(|&(event, ..)| is_recorded(event)));
     let printed = print(&view, &broken, options);
     if !options.branch_stack && profile.events.iter().any(EventInfo::has_branches) {
         write_stderr("pmux: the samples have the last branches that were taken: `-b` adds these up");

@@ -61,6 +61,10 @@ pub(super) fn cell(view: &View<'_>, row: &Row, key: SortKey, out: &mut String) {
                 push_visible(out, names.get(thread.name()));
             }
         }
+        SortKey::Parallelism => match group.parallelism {
+            Some(running) => write_to(out, format_args!("{running:>11}")),
+            None => out.push('?'),
+        },
         SortKey::Cgroup => match group.cgroup {
             None => out.push_str("N/A"),
             Some(id) => match view.profile.cgroups.get(&id) {
@@ -109,12 +113,18 @@ pub(super) fn heading(key: SortKey) -> &'static str {
         SortKey::Cpu => "CPU",
         SortKey::Thread => "    Pid:Command",
         SortKey::Cgroup => "Cgroup",
+        SortKey::Parallelism => "Parallelism",
     }
 }
 
 /// The heading of a number, and its width.
 fn number_heading(view: &View<'_>, number: NumberColumn) -> (&'static str, usize) {
     match number {
+        NumberColumn::Children if view.is_latency => ("Latency  Children", 8),
+        NumberColumn::Own if view.is_latency && view.columns.contains(&Column::Number(NumberColumn::Children)) => {
+            ("Latency      Self", 8)
+        }
+        NumberColumn::Own if view.is_latency => ("Latency  Overhead", 8),
         NumberColumn::Children => ("Children", 8),
         NumberColumn::Own if view.columns.contains(&Column::Number(NumberColumn::Children)) => ("Self", 8),
         NumberColumn::Own => ("Overhead", 8),
@@ -210,10 +220,15 @@ fn title(view: &View<'_>, events: &[usize]) -> String {
 /// Prints the table of an event, or of a group with a column for each event.
 fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn Write) -> io::Result<()> {
     let totals: Vec<Weight> = events.iter().map(|&event| view.tally.total(event)).collect();
+    // What was recorded: latency is another sum of the same samples.
+    let recorded = if view.is_latency { 1 } else { 0 };
     let mut all = Weight::default();
-    totals.iter().for_each(|total| all.add(*total));
-    writeln!(out, "# Samples: {} of {}", short_count(all.samples), title(view, events))?;
+    totals.iter().skip(recorded).for_each(|total| all.add(*total));
+    writeln!(out, "# Samples: {} of {}", short_count(all.samples), title(view, &events[recorded..]))?;
     writeln!(out, "# Event count (approx.): {}\n#", all.period)?;
+    if view.is_latency {
+        writeln!(out, "# Latency: a sample counts 1/N where N threads ran; in all: {}\n#", totals[0].period)?;
+    }
     let Rows { list, widths } = rows(view, events);
     let headings: Vec<&str> = view.keys.iter().map(|key| heading(*key)).collect();
     let widths: Vec<usize> =

@@ -1,6 +1,8 @@
 //! Waits: `pmux record --off-cpu`, `report --wall` and `flame --wall`, beside what a program measures of itself.
 
-use crate::common::{SyncDir, eventually, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start};
+use crate::common::{
+    SyncDir, eventually, is_installed, kernel, needs, own_cpu, perf, pmux, program, root, skip_unless, start,
+};
 use pmux_testkit::CommandResult;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -333,9 +335,7 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
     for name in ["spin-one", "spin-two"] {
         std::os::unix::fs::symlink("/bin/sh", sync_dir.path(name)).unwrap();
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
-    let cpu: u32 = cpus.split([',', '-']).next().unwrap().parse().unwrap();
+    let cpu = own_cpu();
     let of = |name: &str| format!("taskset -c {cpu} '{}' -c '{spin}' & ", sync_dir.path(name).display());
     let line = format!("{}{}wait", of("spin-one"), of("spin-two"));
     pmux(["record", "--off-cpu=0", "-a", "-F", "2000", "-o"])

@@ -1,8 +1,8 @@
 //! `pmux report` and `pmux script` as a user meets them, and held against what `perf` says of the same recording.
 
 use crate::common::{
-    CommandResult, SyncDir, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start,
-    tracefs,
+    CommandResult, SyncDir, has_pmu, is_installed, kernel, needs, own_cpu, perf, pmux, program, root, skip_unless,
+    start, tracefs,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -423,4 +423,43 @@ fn call_chains_that_break_off_are_said() {
     let file = recorded("with", &["-fno-omit-frame-pointer"], "fp");
     let said = read("report", &file, &["--stdio"]).err;
     assert!(!said.contains("with ("), "{said}");
+}
+
+/// Latency of two shells and the one that waits for them: on one CPU it is the time that all ran, on several it is shared.
+#[test]
+fn what_runs_side_by_side_costs_less_latency() {
+    skip_unless!(kernel() && program("taskset"));
+    let sync_dir = SyncDir::new();
+    let file = sync_dir.path("l.data");
+    let spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let line = format!("({spin}) & ({spin}) & wait");
+    let (cpu, file_name) = (own_cpu().to_string(), file.to_str().unwrap().to_owned());
+    for is_alone in [true, false] {
+        let pinned = ["taskset", "-c", &cpu];
+        let words =
+            [crate::common::PMUX, "record", "--latency", "-q", "-e", "cpu-clock:u", "-F", "2000", "-o", &file_name];
+        let words = [&pinned[..if is_alone { 3 } else { 0 }], &words, &["--", "sh", "-c", &line]].concat();
+        start(words[0], &words[1..]).run().good();
+        let events =
+            objects(&read("report", &file, &["--latency", "-j", "-s", "parallelism,comm"]))[0]["events"].clone();
+        let [latency, recorded] = &events.as_array().unwrap()[..] else { panic!("{events}") };
+        assert_eq!((&latency["name"], &recorded["name"]), (&"cpu-clock:u (latency)".into(), &"cpu-clock:u".into()));
+        assert!(recorded["samples"].as_u64().unwrap() > 20, "{recorded}");
+        let number = |row: &serde_json::Value| row["self"]["period"].as_u64().unwrap();
+        let of = |event: &serde_json::Value| -> BTreeMap<u64, u64> {
+            let rows = event["rows"].as_array().unwrap();
+            rows.iter().map(|row| (row["parallelism"].as_u64().unwrap(), number(row))).collect()
+        };
+        let (shared, all) = (of(latency), of(recorded));
+        assert!(!is_alone || all.keys().eq(&[1]), "no two have one CPU at once: {all:?}");
+        for (threads, period) in &all {
+            // A share of each row is rounded.
+            assert!(shared[threads].abs_diff(period / threads) <= 1, "{threads}: {shared:?} of {all:?}");
+        }
+        let table = read("report", &file, &["--latency", "--stdio", "-g", "none", "-s", "sym"]).text();
+        assert!(table.contains("#  Latency  Overhead  Symbol"), "{table}");
+    }
+    let without = recorded(&sync_dir, &["-e", "cpu-clock:u"]);
+    let ran = pmux(["report", "--latency", "-i"]).args([&without]).run();
+    assert!(ran.code() != 0 && ran.err.contains("pmux record --latency"), "{}", ran.err);
 }

@@ -1,10 +1,10 @@
 //! Call chains that break off, which frame pointers do not find where programs are built without them.
 //!
-//! What it is: [`BrokenChains::of`] looks at each stack of a [`Tally`] once. Read first: [`BrokenChains`].
+//! What it is: [`BrokenChains::of`] looks at the stacks of samples. Read first: [`BrokenChains`].
 //!
 //! **Invariant:** what may be right is not called broken.
 
-use super::{FrameId, ModuleId, ModuleKind, Profile, Symbols, Tally, level};
+use super::{FrameId, ModuleId, ModuleKind, Profile, StackId, Symbols, level};
 use pmux_abi::attr::SampleFormat;
 use std::collections::HashMap;
 
@@ -28,27 +28,24 @@ pub struct BrokenChains {
 }
 
 impl BrokenChains {
-    /// Of what was added up, by its stacks: a tally of innermost functions has none. Names of functions are those that were looked up
-    /// before.
+    /// Of samples, each with its event, its stack, and how many they are ([`Tally::chains`](super::Tally::chains)). Names of functions are
+    /// those that were looked up before.
     #[must_use]
-    pub fn of(profile: &Profile, symbols: &Symbols, tally: &Tally) -> Self {
+    pub fn of(profile: &Profile, symbols: &Symbols, samples: impl IntoIterator<Item = (usize, StackId, u64)>) -> Self {
         let mut found = Self::default();
-        if !tally.has_stacks() {
-            return found;
-        }
         let by_frame_pointers: Vec<bool> = profile
             .events
             .iter()
             .map(|event| event.has_call_chains() && !event.attr.sample.contains(SampleFormat::STACK_USER))
             .collect();
         let mut modules: HashMap<ModuleId, u64> = HashMap::new();
-        for (key, weight) in tally.rows() {
-            if !by_frame_pointers.get(key.event as usize).is_some_and(|is| *is) {
+        for (event, stack, samples) in samples {
+            if !by_frame_pointers.get(event).is_some_and(|is| *is) {
                 continue;
             }
-            let mut frames = profile.stacks.walk(key.stack).filter(|&frame| is_user(profile, frame)).peekable();
+            let mut frames = profile.stacks.walk(stack).filter(|&frame| is_user(profile, frame)).peekable();
             let Some(innermost) = frames.next() else { continue };
-            found.chains += weight.samples;
+            found.chains += samples;
             let module_of = |frame: FrameId| profile.stacks.frame(frame).module;
             let is_alone = frames.peek().is_none();
             let mut callee = innermost;
@@ -62,8 +59,8 @@ impl BrokenChains {
             };
             // Code of which nothing is known says nothing of its callers either.
             if let Some(module) = broken_at.map(module_of).filter(|&module| module != ModuleId::UNKNOWN) {
-                found.broken += weight.samples;
-                *modules.entry(module).or_default() += weight.samples;
+                found.broken += samples;
+                *modules.entry(module).or_default() += samples;
             }
         }
         found.modules = modules.into_iter().collect();

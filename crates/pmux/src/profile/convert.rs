@@ -11,6 +11,7 @@ use super::input::{Counted, Input};
 use super::maps::Maps;
 use super::modules::Modules;
 use super::names::Names;
+use super::parallel::Running;
 use super::reader::{Ahead, ReadEnd, ReadPart, ReadStep, Reader, split_any};
 use super::rounds::Met;
 use super::stacks::{FrameId, StackId, Stacks};
@@ -84,6 +85,8 @@ struct Converter {
     known: known::ChainCache,
     members: members::Members,
     unwinding: unwind::Unwinding,
+    /// Where context switches are recorded.
+    running: Option<Running>,
     ended: bool,
 }
 
@@ -119,6 +122,7 @@ impl Converter {
             known: known::ChainCache::default(),
             members: members::Members::default(),
             unwinding: unwind::Unwinding::default(),
+            running: None,
             ended: false,
         }
     }
@@ -142,6 +146,9 @@ impl Converter {
         }
         if let Some(progress) = part.progress {
             self.profile.tasks.allow(progress.bytes);
+        }
+        if self.running.is_none() && Running::is_told(&self.profile.events) {
+            self.running = Some(Running::default());
         }
         for (record, met) in part.batch.records() {
             self.take(record, met, sink);
@@ -258,8 +265,11 @@ impl Converter {
                 _ => 1,
             });
         let comm = self.profile.tasks.thread(thread).name();
+        let tasks = &self.profile.tasks;
+        let parallelism = self.running.as_mut().map(|running| running.sampled(tasks, thread, fields.cpu));
+        let cpu = fields.cpu;
         let sample =
-            Sample { time_ns, cpu: fields.cpu, event, thread, comm, period, stack, addresses: &[], mode, fields };
+            Sample { time_ns, cpu, event, thread, comm, period, stack, addresses: &[], mode, parallelism, fields };
         if self.counted == Counted::Branches {
             return self.branches(&sample, sink);
         }
@@ -322,6 +332,9 @@ impl Converter {
         }
         let thread = thread.or_else(|| self.thread_of(id));
         let cpu = id.and_then(|id| id.cpu);
+        if let (Some(running), Some(thread)) = (&mut self.running, thread) {
+            running.happened(&self.profile.tasks, thread, cpu, record);
+        }
         sink.happening(&self.profile, &Happening { time_ns, cpu, thread, event, header, record })
     }
 

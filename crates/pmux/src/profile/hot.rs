@@ -27,17 +27,20 @@ pub enum SortKey {
     Thread,
     /// The cgroup.
     Cgroup,
+    /// How many threads ran.
+    Parallelism,
 }
 
 impl SortKey {
     /// All of them, with the names that `--sort` takes; the first is the usual one.
-    pub const ALL: [(Self, &'static [&'static str]); 6] = [
+    pub const ALL: [(Self, &'static [&'static str]); 7] = [
         (Self::Comm, &["comm"]),
         (Self::Dso, &["dso"]),
         (Self::Symbol, &["symbol", "sym"]),
         (Self::Cpu, &["cpu"]),
         (Self::Thread, &["thread", "pid", "tid"]),
         (Self::Cgroup, &["cgroup"]),
+        (Self::Parallelism, &["parallelism"]),
     ];
 
     /// The one with this name.
@@ -54,6 +57,7 @@ pub fn apart(keys: &[SortKey]) -> Apart {
         threads: keys.contains(&SortKey::Thread),
         cpus: keys.contains(&SortKey::Cpu),
         cgroups: keys.contains(&SortKey::Cgroup),
+        parallelism: keys.contains(&SortKey::Parallelism),
     }
 }
 
@@ -68,6 +72,8 @@ pub struct RowGroup {
     pub cpu: Option<u32>,
     /// The cgroup.
     pub cgroup: Option<u64>,
+    /// How many threads ran.
+    pub parallelism: Option<u32>,
 }
 
 /// What a place in a stack counts for.
@@ -139,8 +145,8 @@ impl Hot {
         let mut met: Vec<(u64, Weight)> = Vec::with_capacity(tally.rows().len());
         let mut places: HashMap<(u32, usize), u32> = HashMap::new();
         for (key, weight) in tally.rows() {
-            let Key { event, comm, stack, thread, cpu, cgroup } = *key;
-            let group = RowGroup { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup };
+            let Key { event, comm, stack, thread, cpu, cgroup, parallelism } = *key;
+            let group = RowGroup { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup, parallelism };
             let groups = &mut hot.groups;
             let group = *group_ids.entry(group).or_insert_with(|| {
                 groups.push(group);

@@ -39,6 +39,7 @@ mod input;
 mod maps;
 mod modules;
 mod names;
+mod parallel;
 mod places;
 mod reader;
 mod rounds;
@@ -187,6 +188,9 @@ pub struct Sample<'a> {
     pub addresses: &'a [(u64, FrameId)],
     /// The mode of the CPU.
     pub mode: CpuMode,
+    /// How many threads had a CPU then, with this one: of all that is recorded, or of its process where whole CPUs are; 0 for an idle CPU.
+    /// `None` where context switches are not recorded.
+    pub parallelism: Option<u32>,
     /// All its fields, as they were recorded.
     pub fields: &'a record::Sample<'a>,
 }

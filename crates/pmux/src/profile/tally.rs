@@ -19,6 +19,8 @@ pub struct Apart {
     pub cpus: bool,
     /// By cgroup.
     pub cgroups: bool,
+    /// By how many threads ran.
+    pub parallelism: bool,
 }
 
 /// What the samples of one weight have in common.
@@ -36,17 +38,19 @@ pub struct Key {
     pub cpu: Option<u32>,
     /// The cgroup's id, if cgroups are told apart and it was recorded.
     pub cgroup: Option<u64>,
+    /// How many threads ran ([`Sample::parallelism`]), if that is told apart and was recorded.
+    pub parallelism: Option<u32>,
 }
 
 impl Hash for Key {
     /// What keys mostly differ in is all that usual ones hash: each sample is looked up.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { event, comm, stack, thread, cpu, cgroup } = self;
+        let Self { event, comm, stack, thread, cpu, cgroup, parallelism } = self;
         state.write_u64(u64::from(*event) << 32 | comm.index() as u64);
         let thread = thread.map_or(0, |thread| thread.index() as u64 + 1);
         state.write_u64(thread << 32 | stack.index() as u64);
-        if cpu.is_some() || cgroup.is_some() {
-            (cpu, cgroup).hash(state);
+        if cpu.is_some() || cgroup.is_some() || parallelism.is_some() {
+            (cpu, cgroup, parallelism).hash(state);
         }
     }
 }
@@ -120,6 +124,7 @@ impl Tally {
                 thread: key.thread.filter(|_| apart.threads),
                 cpu: key.cpu.filter(|_| apart.cpus),
                 cgroup: key.cgroup.filter(|_| apart.cgroups),
+                parallelism: key.parallelism.filter(|_| apart.parallelism),
                 ..*key
             };
             part.add(key, *weight);
@@ -127,10 +132,11 @@ impl Tally {
         part
     }
 
-    /// Whether it tells stacks apart, and not only where samples were met.
-    #[must_use]
-    pub fn has_stacks(&self) -> bool {
-        self.wants() != Detail::Innermost
+    /// The event, the stack and the number of samples of each row; none if stacks are not told apart, but only where samples were met.
+    pub fn chains(&self) -> impl Iterator<Item = (usize, StackId, u64)> {
+        let has_stacks = self.wants() != Detail::Innermost;
+        let rows = self.rows().filter(move |_| has_stacks);
+        rows.map(|(key, weight)| (key.event as usize, key.stack, weight.samples))
     }
 
     /// What it tells apart.
@@ -202,6 +208,7 @@ impl Sink for Tally {
             thread: self.apart.threads.then_some(sample.thread),
             cpu: sample.cpu.filter(|_| self.apart.cpus),
             cgroup: sample.fields.cgroup.filter(|_| self.apart.cgroups),
+            parallelism: sample.parallelism.filter(|_| self.apart.parallelism),
         };
         self.add(key, weight);
         ControlFlow::Continue(())
@@ -220,7 +227,8 @@ mod tests {
         for turn in 1..=3 {
             for number in 0..30 {
                 let cgroup = Some(number);
-                let key = Key { event: 0, comm, stack: StackId::EMPTY, thread: None, cpu: None, cgroup };
+                let stack = StackId::EMPTY;
+                let key = Key { event: 0, comm, stack, thread: None, cpu: None, cgroup, parallelism: None };
                 tally.add(key, Weight { period: number, samples: 1 });
             }
             assert_eq!((tally.rows().len(), tally.total(0).samples), (30, 30 * turn));

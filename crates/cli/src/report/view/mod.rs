@@ -43,7 +43,7 @@ pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewTerminal>, Fai
         let none = "the interactive view needs a terminal, and there is none: leave out --tui";
         return TerminalDevice::find().map(|place| Some(ViewTerminal(place))).ok_or_else(|| failed(none));
     }
-    let wants_text = options.stdio || options.json || options.header_only || options.wall;
+    let wants_text = options.stdio || options.json || options.header_only || options.wall || options.latency;
     Ok(TerminalDevice::unless_text(wants_text).map(ViewTerminal))
 }
 

@@ -97,6 +97,13 @@ pub fn perf() -> bool {
     needs("perf", "perf 6.1", there)
 }
 
+/// The first CPU that this test may run on.
+pub fn own_cpu() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    cpus.split([',', '-']).next().unwrap().parse().unwrap()
+}
+
 /// The command under test with these arguments.
 pub fn pmux<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
     start(PMUX, arguments)

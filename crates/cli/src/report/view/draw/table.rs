@@ -43,6 +43,7 @@ impl Columns {
         let most = |key: &SortKey| match key {
             SortKey::Symbol => left / 2,
             SortKey::Cgroup => left / 3,
+            SortKey::Parallelism => 11,
             // Names of functions are what is looked for.
             SortKey::Comm => (left / 6).clamp(10, 16),
             SortKey::Dso => (left / 5).clamp(14, 28),

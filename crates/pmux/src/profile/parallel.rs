@@ -1,0 +1,207 @@
+//! How many threads run at a moment, and what a function costs in time that passes.
+//!
+//! What it is: [`Running`] follows the context switches of a recording, so that each sample can tell how many threads had a CPU when it
+//! was taken. While N run, a sample of one of them is 1/N of what passes: [`Tally::latency`] adds these shares up. Read first:
+//! [`Running::sampled`].
+//!
+//! **Invariant:** a thread has one CPU at most, and a CPU one thread: what the kernel lost is put right by the next record of either.
+
+use super::tally::{Key, Tally, Weight};
+use super::tasks::{ProcessId, Tasks, ThreadId};
+use super::times::TimeKind;
+use super::{Apart, EventGroup, EventInfo, Profile};
+use pmux_abi::attr::AttrFlags;
+use pmux_abi::record::{Record, SwitchDirection};
+use std::collections::HashMap;
+
+/// Which threads have a CPU.
+#[derive(Default)]
+pub(super) struct Running {
+    threads: HashMap<ThreadId, (ProcessId, Option<u32>)>,
+    cpus: HashMap<u32, ThreadId>,
+    /// How many of each process.
+    counts: HashMap<ProcessId, u32>,
+    /// Whether whole CPUs are recorded.
+    is_system_wide: bool,
+}
+
+impl Running {
+    /// Whether context switches are recorded with these events.
+    pub(super) fn is_told(events: &[EventInfo]) -> bool {
+        events.iter().any(|event| event.attr.flags.contains(AttrFlags::CONTEXT_SWITCH))
+    }
+
+    /// A sample was taken of a thread: how many run then, with this one. Where whole CPUs are recorded, those of its process: others do
+    /// not make it faster. 0 for a CPU that is idle.
+    pub(super) fn sampled(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) -> u32 {
+        if tasks.thread(thread).tid == 0 {
+            return 0;
+        }
+        // The first switch of a thread that runs when it begins to be recorded is away from the CPU.
+        self.runs(tasks, thread, cpu);
+        match self.is_system_wide {
+            true => self.counts.get(&tasks.thread(thread).process).copied().unwrap_or(1),
+            false => self.threads.len() as u32,
+        }
+    }
+
+    /// Something else was recorded of a thread.
+    pub(super) fn happened(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>, record: &Record<'_>) {
+        let direction = match record {
+            Record::Switch(direction) => direction,
+            Record::SwitchCpuWide(switch) => {
+                self.is_system_wide = true;
+                &switch.direction
+            }
+            // Who ends does not give the CPU up any more.
+            Record::Exit(_) => return self.stops(thread),
+            _ => return,
+        };
+        match direction {
+            SwitchDirection::In => self.runs(tasks, thread, cpu),
+            SwitchDirection::Out | SwitchDirection::OutPreempted => self.stops(thread),
+        }
+    }
+
+    fn runs(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) {
+        if self.threads.get(&thread).is_some_and(|&(_, known)| known == cpu) {
+            return;
+        }
+        self.stops(thread);
+        if let Some(before) = cpu.and_then(|cpu| self.cpus.get(&cpu).copied()) {
+            self.stops(before);
+        }
+        let task = tasks.thread(thread);
+        // Each CPU has an idle thread, and all have one number.
+        if task.tid <= 0 {
+            return;
+        }
+        cpu.map(|cpu| self.cpus.insert(cpu, thread));
+        self.threads.insert(thread, (task.process, cpu));
+        *self.counts.entry(task.process).or_default() += 1;
+    }
+
+    fn stops(&mut self, thread: ThreadId) {
+        let Some((process, cpu)) = self.threads.remove(&thread) else { return };
+        cpu.map(|cpu| self.cpus.remove(&cpu));
+        if let Some(count) = self.counts.get_mut(&process) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&process);
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// Puts before each event another one, in a group with it, in which a sample counts 1/N where N threads ran. What was waited for is
+    /// left out. The tally has to tell apart how many threads run; the new one tells apart what `apart` says.
+    ///
+    /// # Errors
+    /// A sentence: it isn't known who ran when.
+    pub fn latency(&self, profile: &mut Profile, apart: Apart) -> Result<Self, String> {
+        if !Running::is_told(&profile.events) {
+            return Err("it has no context switches: record it with `pmux record --latency`".to_owned());
+        }
+        let is_of_what_runs = |event: &EventInfo| matches!(TimeKind::of(event), TimeKind::Ran | TimeKind::Other);
+        let (mut events, mut places) = (Vec::new(), Vec::new());
+        for event in profile.events.drain(..) {
+            places.push(is_of_what_runs(&event).then_some(events.len() as u32));
+            if is_of_what_runs(&event) {
+                let group = Some(EventGroup { name: "latency".to_owned(), events: 2 });
+                let name = format!("{} (latency)", event.name);
+                events.push(EventInfo { name, ids: Vec::new(), group, ..event.clone() });
+                events.push(EventInfo { group: None, ..event });
+            }
+        }
+        profile.events = events;
+        let mut both = Self::new(apart);
+        let mut idle = 0;
+        for (key, weight) in self.rows() {
+            let (Some(Some(event)), Some(running)) = (places.get(key.event as usize), key.parallelism) else {
+                continue;
+            };
+            if running == 0 {
+                idle += weight.samples;
+                continue;
+            }
+            let key = |event| Key { event, parallelism: key.parallelism.filter(|_| apart.parallelism), ..*key };
+            let (running, half) = (u64::from(running), u64::from(running / 2));
+            both.add(key(*event), Weight { period: weight.period.saturating_add(half) / running, ..*weight });
+            both.add(key(event + 1), *weight);
+        }
+        if idle > 0 {
+            profile.notes.push(format!("{idle} samples of idle CPUs are left out"));
+        }
+        Ok(both)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Names;
+    use super::*;
+    use pmux_abi::record::SwitchCpuWide;
+
+    const IN: Record<'_> = Record::Switch(SwitchDirection::In);
+    const OUT: Record<'_> = Record::Switch(SwitchDirection::Out);
+
+    fn tasks() -> (Tasks, impl Fn(i32) -> ThreadId) {
+        let (mut tasks, mut names) = (Tasks::default(), Names::default());
+        let ids: Vec<_> = [(0, 0), (10, 1), (10, 2), (20, 3)].map(|(pid, tid)| tasks.find(pid, tid, &mut names)).into();
+        (tasks, move |tid| ids[tid as usize])
+    }
+
+    #[test]
+    fn those_run_that_were_switched_to_and_not_away() {
+        let (tasks, thread) = tasks();
+        let mut running = Running::default();
+        assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 1);
+        running.happened(&tasks, thread(2), Some(1), &IN);
+        running.happened(&tasks, thread(3), Some(2), &IN);
+        assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 3);
+        running.happened(&tasks, thread(3), Some(2), &OUT);
+        assert_eq!(running.sampled(&tasks, thread(2), Some(1)), 2);
+        let end = pmux_abi::record::Task { pid: 10, tid: 1, ppid: 1, ptid: 1, time: 0 };
+        running.happened(&tasks, thread(1), Some(0), &Record::Exit(end));
+        assert_eq!(running.sampled(&tasks, thread(2), Some(1)), 1);
+    }
+
+    #[test]
+    fn what_was_lost_is_put_right() {
+        let (tasks, thread) = tasks();
+        let mut running = Running::default();
+        running.happened(&tasks, thread(1), Some(0), &IN);
+        // Away from CPU 0, and to CPU 1, where another one is since: not seen.
+        running.happened(&tasks, thread(2), Some(0), &IN);
+        assert_eq!(running.sampled(&tasks, thread(2), Some(0)), 1);
+        assert_eq!(running.sampled(&tasks, thread(2), Some(1)), 1, "it has moved");
+        assert_eq!(running.sampled(&tasks, thread(0), Some(1)), 0, "idle");
+        running.happened(&tasks, thread(0), Some(1), &IN);
+        assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 1, "CPU 1 is idle");
+        assert!(running.cpus.len() == 1 && running.counts.len() == 1);
+    }
+
+    #[test]
+    fn without_cpus_threads_are_known_by_themselves() {
+        let (tasks, thread) = tasks();
+        let mut running = Running::default();
+        [1, 2, 3].into_iter().for_each(|tid| running.happened(&tasks, thread(tid), None, &IN));
+        assert_eq!(running.sampled(&tasks, thread(1), None), 3);
+        running.happened(&tasks, thread(2), None, &OUT);
+        assert_eq!(running.sampled(&tasks, thread(1), None), 2);
+    }
+
+    #[test]
+    fn where_all_is_recorded_only_threads_of_the_same_process_share() {
+        let (tasks, thread) = tasks();
+        let mut running = Running::default();
+        let switch = |direction| Record::SwitchCpuWide(SwitchCpuWide { direction, next_prev_pid: 0, next_prev_tid: 0 });
+        for tid in [1, 2, 3] {
+            running.happened(&tasks, thread(tid), Some(tid as u32), &switch(SwitchDirection::In));
+        }
+        assert_eq!([1, 3].map(|tid| running.sampled(&tasks, thread(tid), Some(tid as u32))), [2, 1]);
+        running.happened(&tasks, thread(2), Some(2), &switch(SwitchDirection::OutPreempted));
+        assert_eq!(running.sampled(&tasks, thread(1), Some(1)), 1);
+    }
+}
