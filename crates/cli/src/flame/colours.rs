@@ -15,7 +15,7 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
         if map.get(&name).is_none() {
             let base = match (place.kind, place.inlining) {
                 // Cold, and each kind another one: nothing runs there.
-                (CodeKind::Wait, _) => wait(&place.function),
+                (CodeKind::Wait, _) => of_wait(wait_kind(&place.function)),
                 (CodeKind::Kernel, _) => (236, 130, 50),
                 (CodeKind::Jit, _) => (90, 190, 90),
                 (CodeKind::Unknown, _) => (180, 180, 180),
@@ -30,10 +30,14 @@ pub(super) fn of(places: &SourceLines) -> PaletteMap {
     map
 }
 
+/// The kind of wait that has this name.
+fn wait_kind(name: &str) -> WaitKind {
+    WaitKind::ALL.into_iter().find(|&kind| kind.name() == name).unwrap_or(WaitKind::Other)
+}
+
 /// The colour of what was waited for.
-fn wait(name: &str) -> (u8, u8, u8) {
-    let is = |kind: WaitKind| kind.name() == name;
-    match WaitKind::ALL.into_iter().find(|&kind| is(kind)).unwrap_or(WaitKind::Other) {
+pub(crate) const fn of_wait(kind: WaitKind) -> (u8, u8, u8) {
+    match kind {
         WaitKind::RunQueue => (200, 120, 200),
         WaitKind::Sleep => (150, 190, 235),
         WaitKind::Lock => (120, 110, 225),

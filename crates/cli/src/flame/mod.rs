@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** the picture says what it is of: the event, how many samples, how long, which machine.
 
-mod colours;
+pub(crate) mod colours;
 
 use crate::failure::{Failure, failed};
 use crate::input::{self, InputSpec};

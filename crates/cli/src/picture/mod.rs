@@ -15,10 +15,9 @@ use crate::report::missing::{CUT_CHAINS, broken_chains};
 use crate::stderr::write_stderr;
 use pmux::profile::{
     Apart, BrokenChains, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols,
-    Tally, Weight, Whole, read,
+    Tally, WaitSpan, Weight, Whole, read,
 };
 use pmux::server_api::abi::{EventType, sw};
-use std::collections::HashMap;
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -72,9 +71,7 @@ impl Kept for Whole {
     }
 
     fn chains(&self) -> impl Iterator<Item = (usize, StackId, u64)> {
-        let mut counts: HashMap<(u32, StackId), u64> = HashMap::new();
-        self.samples.iter().for_each(|sample| *counts.entry((sample.event, sample.stack)).or_default() += 1);
-        counts.into_iter().map(|((event, stack), samples)| (event as usize, stack, samples))
+        self.samples.iter().map(|sample| (sample.event as usize, sample.stack, 1))
     }
 }
 
@@ -119,6 +116,23 @@ pub(crate) fn whole(input: &InputSpec, wanted: &SampleFilter, look: LookupDetail
     draw(input, wanted, Whole::default(), look, |whole, _| Ok(whole))
 }
 
+/// The same, with what was waited for on the stacks of waits, and from when to when each was.
+///
+/// # Errors
+/// It can't be read, or nothing in it is wanted.
+pub(crate) fn whole_with_waits(
+    input: &InputSpec,
+    wanted: &SampleFilter,
+    look: LookupDetail,
+) -> Result<(Drawn<Whole>, Vec<WaitSpan>), Failure> {
+    let mut waits = Vec::new();
+    let drawn = draw(input, wanted, Whole::default(), look, |mut whole, profile| {
+        waits = whole.waits(profile);
+        Ok(whole)
+    })?;
+    Ok((drawn, waits))
+}
+
 fn draw<S: Kept>(
     input: &InputSpec,
     wanted: &SampleFilter,
@@ -139,7 +153,7 @@ fn draw<S: Kept>(
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let places = SourceLines::of(&profile, &mut symbols, kept.stacks(), look);
-    let broken = broken_chains(&profile, &BrokenChains::of(&profile, &symbols, kept.chains()));
+    let broken = broken_chains(&profile, &BrokenChains::of(&profile, &symbols, &mut kept.chains()));
     for remark in notes.iter().chain(&remarks(&profile)).chain(symbols.notes()).chain(&broken) {
         write_stderr(&format!("{name}: {remark}"));
     }

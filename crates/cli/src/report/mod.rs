@@ -262,7 +262,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         manifests: &manifests,
     };
     let is_recorded = |event: usize| !options.latency || profile.events[event].group.is_none();
-    let broken = BrokenChains::of(&profile, &symbols, tally.chains().filter(|&(event, ..)| is_recorded(event)));
+    let mut chains = tally.chains().filter(|&(event, ..)| is_recorded(event));
+    let broken = BrokenChains::of(&profile, &symbols, &mut chains);
+    drop(chains);
     let printed = print(&view, &broken, options);
     if !options.branch_stack && profile.events.iter().any(EventInfo::has_branches) {
         write_stderr("pmux: the samples have the last branches that were taken: `-b` adds these up");

@@ -17,7 +17,9 @@ use crate::input::{self, OpenedInput};
 use crate::options::reading::{Percent, ReportOptions};
 use crate::picture;
 use crate::stderr::{visible, write_stderr};
-use pmux::profile::{self, ModuleKind, Profile, Sink, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum, Weight};
+use pmux::profile::{
+    self, Interrupt, ModuleKind, Profile, Sink, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum, Weight,
+};
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -164,20 +166,13 @@ fn facts_of(profile: &Profile, symbols: &Symbols, stack: StackId) -> StackFacts 
             break;
         }
     }
-    let has = |begins: &[&str]| kernel.iter().any(|name| begins.iter().any(|begin| name.starts_with(begin)));
-    let comes_between = has(&["asm_sysvec_", "asm_common_interrupt", "el1h_64_irq", "el0t_64_irq", "common_interrupt"]);
-    let is_timer = has(&["hrtimer_wakeup", "process_timeout", "posix_timer_fn", "run_timer_softirq"]);
     let of_kernel =
         || kernel.iter().find(|name| !name.is_empty() && !WAKES.iter().any(|begin| name.starts_with(begin)));
     let function = program.or(library).or_else(|| of_kernel().map(|name| (*name).to_owned())).or(unknown);
     StackFacts {
         kind: WaitKind::of(&kernel).name(),
         function: visible(&function.unwrap_or_default()),
-        interrupt: match (comes_between, is_timer) {
-            (_, true) => Some("[timer]"),
-            (true, false) => Some("[interrupt]"),
-            _ => None,
-        },
+        interrupt: Interrupt::of(&kernel).map(Interrupt::name),
     }
 }
 

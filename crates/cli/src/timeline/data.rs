@@ -4,9 +4,12 @@
 //!
 //! **Invariant:** times are in ns from the beginning of what is shown. What is missing is a gap with a sentence, never an empty place.
 
+use crate::flame::colours;
 use crate::input::manifest::{Manifest, Mark};
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{CodeKind, Noted, NotedKind, ProcessId, Span, StackId, Taken, ThreadId, Whole, spans};
+use pmux::profile::{
+    CodeKind, Noted, NotedKind, ProcessId, Span, StackId, Taken, ThreadId, WaitKind, WaitSpan, Waker, Whole, spans,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,7 +19,7 @@ const OFFLINE_NS: u64 = 1_000_000;
 const THROTTLED: &str = "held back: samples came too often";
 
 /// All of it.
-pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
+pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     let (profile, kept) = (&drawn.profile, &drawn.kept);
     let (begin_ns, end_ns) = kept.span_ns().unwrap_or((drawn.first_ns, drawn.first_ns));
     let length_ns = end_ns.saturating_sub(begin_ns).max(1);
@@ -59,7 +62,7 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     let events: Vec<Value> = profile
         .events
         .iter()
-        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds }))
+        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds, "clock": event.attr.is_clock() }))
         .collect();
     let about = &profile.about;
     json!({
@@ -87,6 +90,16 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
         },
         "spans": ran.iter().map(|span| {
             json!([tasks.thread[&span.thread], span.cpu.map_or(-1, i64::from), at(span.from_ns), at(span.to_ns)])
+        }).collect::<Vec<Value>>(),
+        "wait_kinds": WaitKind::ALL.map(|kind| json!({ "name": kind.name(), "colour": colours::of_wait(kind) })),
+        // The sample, from when to when, the kind, and who ended it: a thread, or the name of an interrupt.
+        "waits": waits.iter().map(|wait| {
+            let kind = WaitKind::ALL.iter().position(|&kind| kind == wait.kind);
+            let waker = wait.waker.map(|waker| match waker {
+                Waker::Thread(thread) => json!(tasks.thread.get(&thread)),
+                Waker::Interrupt(interrupt) => json!(interrupt.name()),
+            });
+            json!([wait.place, at(wait.from_ns), at(wait.to_ns), kind, waker])
         }).collect::<Vec<Value>>(),
         "gaps": gaps, "marks": marks,
     })
@@ -210,7 +223,8 @@ impl FunctionTree {
                 CodeKind::Library => "library",
                 CodeKind::Program => "program",
                 CodeKind::Jit => "jit",
-                CodeKind::Wait | CodeKind::Unknown => "unknown",
+                CodeKind::Wait => "wait",
+                CodeKind::Unknown => "unknown",
             };
             node = self.child(node, place.function.to_string(), kind);
         }

@@ -44,8 +44,8 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "timeline.html", KIND)?;
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
-    let drawn = picture::whole(&input::spec(&options.input)?, &options.part.wanted(), look)?;
-    let data = data::of(&drawn);
+    let (drawn, waits) = picture::whole_with_waits(&input::spec(&options.input)?, &options.part.wanted(), look)?;
+    let data = data::of(&drawn, &waits);
     output::write(&to, KIND, |out| write(&data, out))
 }
 

@@ -3,6 +3,7 @@
 use crate::common::{
     SyncDir, eventually, is_installed, kernel, needs, own_cpu, perf, pmux, program, root, skip_unless, start,
 };
+use crate::timeline;
 use pmux_testkit::CommandResult;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -320,6 +321,55 @@ fn a_picture_of_wall_time() {
     let seen = &waits(&file)["waits"];
     assert!(seen["[sleep]"] > 0 && seen["[lock]"] > 0, "{seen:?}");
     assert!(seen.values().sum::<u64>() >= 480_000_000, "{seen:?}");
+}
+
+/// Each wait with what it was for and who ended it, and wall time of any part of the recording.
+#[test]
+fn a_timeline_draws_waits_and_who_ended_them() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir).filter(|_| program("node")) else { return };
+    let file = sync_dir.path("t.data");
+    record("--off-cpu", &file, &[example.to_str().unwrap()]);
+    let page = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
+    let data = timeline::data(&page);
+    let number = |value: &Value| value.as_u64().unwrap();
+    let kind =
+        |wait: &Value| data["wait_kinds"][wait[3].as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned();
+    let waits = data["waits"].as_array().unwrap();
+    let longest = |wanted: &str| {
+        waits.iter().filter(|wait| kind(wait) == wanted).max_by_key(|wait| number(&wait[2]) - number(&wait[1])).unwrap()
+    };
+    assert_eq!(longest("[sleep]")[4], "[timer]", "{waits:?}");
+    // What is told of each: the sample, its thread, and how long it was.
+    let known = timeline::computed(
+        &sync_dir,
+        &page,
+        "{ threads: waits.map((wait) => wait.thread), weights: waits.map((wait) => samples.weight[wait.sample]), \
+           clock: byEvent[clock].reduce((sum, i) => sum + samples.weight[i], 0), \
+           parts: [[0, 1], [0, 0.3], [0.3, 1]].map(([from, to]) => { \
+             const { all } = flameOf({ event: WALL, selected: [data.length * from, data.length * to], only: null }); \
+             return all; }) }",
+    );
+    let list = |name: &str| known[name].as_array().unwrap().clone();
+    let (threads, weights) = (list("threads"), list("weights"));
+    let place = waits.iter().position(|wait| wait == longest("[lock]")).unwrap();
+    let (waiter, holder) = (number(&threads[place]) as usize, number(&waits[place][4]) as usize);
+    assert_ne!(waiter, holder);
+    assert_eq!(data["threads"][waiter]["process"], data["threads"][holder]["process"]);
+    let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut all = known["clock"].as_u64().unwrap();
+    for ((wait, thread), weight) in waits.iter().zip(&threads).zip(&weights) {
+        let (from, to) = (number(&wait[1]), number(&wait[2]));
+        // One that began before the first sample begins with it.
+        assert!(to - from == number(weight) || (from == 0 && to <= number(weight)), "{wait}");
+        let end = ends.insert(number(thread), to).unwrap_or(0);
+        assert!(end <= from, "a thread waits for one thing at a time: {waits:?}");
+        all += to - from;
+    }
+    let [whole, first, second] = [0, 1, 2].map(|part| list("parts")[part].as_f64().unwrap());
+    assert!((whole - all as f64).abs() < 1.0 && first > 0.0 && second > 0.0, "{whole} of {all}");
+    // A sample at the border is in both parts.
+    assert!((first + second - whole).abs() < 20_000_000.0, "{first} and {second} of {whole}");
 }
 
 /// Two programs on one CPU wait for each other, and are seen to run meanwhile.

@@ -17,7 +17,7 @@ fn page(file: &Path) -> String {
 }
 
 /// What the page is made from.
-fn data(page: &str) -> Value {
+pub(crate) fn data(page: &str) -> Value {
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
@@ -159,14 +159,15 @@ fn a_browser_shows_what_was_selected() {
     assert!(shown.contains("data-drawn="), "the lanes were drawn");
 }
 
-/// What the page's own scripts make of its data, as JSON: node runs `data.js` and `lanes.js`, then this.
-fn computed(sync_dir: &SyncDir, page: &str, then: &str) -> Value {
-    let scripts = ["data.js", "lanes.js"].map(|name| {
+/// What the page's own scripts make of its data, as JSON: node runs `data.js`, `lanes.js` and `flame.js`, then this.
+pub(crate) fn computed(sync_dir: &SyncDir, page: &str, then: &str) -> Value {
+    let scripts = ["data.js", "lanes.js", "flame.js"].map(|name| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/timeline/assets").join(name);
         std::fs::read_to_string(path).unwrap()
     });
     let document = "const document = { getElementById: () => ({ textContent: require('fs').readFileSync(process.argv[2], 'utf8') }) };";
-    let script = [document, &scripts[0], &scripts[1], &format!("console.log(JSON.stringify({then}));")].join("\n");
+    let script =
+        [document, &scripts[0], &scripts[1], &scripts[2], &format!("console.log(JSON.stringify({then}));")].join("\n");
     let (code, json) = (sync_dir.path("page.js"), sync_dir.path("page.json"));
     std::fs::write(&code, script).unwrap();
     std::fs::write(&json, data(page).to_string()).unwrap();

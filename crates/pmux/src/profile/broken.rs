@@ -31,7 +31,7 @@ impl BrokenChains {
     /// Of samples, each with its event, its stack, and how many they are ([`Tally::chains`](super::Tally::chains)). Names of functions are
     /// those that were looked up before.
     #[must_use]
-    pub fn of(profile: &Profile, symbols: &Symbols, samples: impl IntoIterator<Item = (usize, StackId, u64)>) -> Self {
+    pub fn of(profile: &Profile, symbols: &Symbols, samples: &mut dyn Iterator<Item = (usize, StackId, u64)>) -> Self {
         let mut found = Self::default();
         let by_frame_pointers: Vec<bool> = profile
             .events

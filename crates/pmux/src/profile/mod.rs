@@ -75,7 +75,7 @@ pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
 pub use wakes::{WaitEnd, WaitLink, WaitLinks, WaitSum};
-pub use wall::WaitKind;
+pub use wall::{Interrupt, WaitKind, WaitSpan, Waker};
 pub use whole::{Noted, NotedKind, Taken, Whole};
 
 use crate::symbol::{KernelId, Recorded};

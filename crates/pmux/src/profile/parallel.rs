@@ -12,17 +12,30 @@ use super::times::TimeKind;
 use super::{Apart, EventGroup, EventInfo, Profile};
 use pmux_abi::attr::AttrFlags;
 use pmux_abi::record::{Record, SwitchDirection};
-use std::collections::HashMap;
 
 /// Which threads have a CPU.
 #[derive(Default)]
 pub(super) struct Running {
-    threads: HashMap<ThreadId, (ProcessId, Option<u32>)>,
-    cpus: HashMap<u32, ThreadId>,
-    /// How many of each process.
-    counts: HashMap<ProcessId, u32>,
+    /// By thread: its process, and the CPU, where that is known.
+    threads: Vec<Option<(ProcessId, Option<u32>)>>,
+    /// By CPU.
+    cpus: Vec<Option<ThreadId>>,
+    /// How many of each process, and of all.
+    counts: Vec<u32>,
+    count: u32,
     /// Whether whole CPUs are recorded.
     is_system_wide: bool,
+}
+
+/// No machine has more: threads on what is recorded as another one are known by themselves.
+const MOST_CPUS: u32 = 1 << 16;
+
+/// A place in a list that grows.
+fn at<T: Clone + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if list.len() <= place {
+        list.resize(place + 1, T::default());
+    }
+    &mut list[place]
 }
 
 impl Running {
@@ -34,15 +47,14 @@ impl Running {
     /// A sample was taken of a thread: how many run then, with this one. Where whole CPUs are recorded, those of its process: others do
     /// not make it faster. 0 for a CPU that is idle.
     pub(super) fn sampled(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) -> u32 {
-        if tasks.thread(thread).tid == 0 {
+        let task = tasks.thread(thread);
+        if task.tid == 0 {
             return 0;
         }
         // The first switch of a thread that runs when it begins to be recorded is away from the CPU.
         self.runs(tasks, thread, cpu);
-        match self.is_system_wide {
-            true => self.counts.get(&tasks.thread(thread).process).copied().unwrap_or(1),
-            false => self.threads.len() as u32,
-        }
+        let running = if self.is_system_wide { *at(&mut self.counts, task.process.index()) } else { self.count };
+        running.max(1)
     }
 
     /// Something else was recorded of a thread.
@@ -64,11 +76,12 @@ impl Running {
     }
 
     fn runs(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) {
-        if self.threads.get(&thread).is_some_and(|&(_, known)| known == cpu) {
+        let cpu = cpu.filter(|&cpu| cpu < MOST_CPUS);
+        if at(&mut self.threads, thread.index()).is_some_and(|(_, known)| known == cpu) {
             return;
         }
         self.stops(thread);
-        if let Some(before) = cpu.and_then(|cpu| self.cpus.get(&cpu).copied()) {
+        if let Some(before) = cpu.and_then(|cpu| at(&mut self.cpus, cpu as usize).take()) {
             self.stops(before);
         }
         let task = tasks.thread(thread);
@@ -76,20 +89,21 @@ impl Running {
         if task.tid <= 0 {
             return;
         }
-        cpu.map(|cpu| self.cpus.insert(cpu, thread));
-        self.threads.insert(thread, (task.process, cpu));
-        *self.counts.entry(task.process).or_default() += 1;
+        if let Some(cpu) = cpu {
+            *at(&mut self.cpus, cpu as usize) = Some(thread);
+        }
+        *at(&mut self.threads, thread.index()) = Some((task.process, cpu));
+        *at(&mut self.counts, task.process.index()) += 1;
+        self.count += 1;
     }
 
     fn stops(&mut self, thread: ThreadId) {
-        let Some((process, cpu)) = self.threads.remove(&thread) else { return };
-        cpu.map(|cpu| self.cpus.remove(&cpu));
-        if let Some(count) = self.counts.get_mut(&process) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&process);
-            }
+        let Some((process, cpu)) = at(&mut self.threads, thread.index()).take() else { return };
+        if let Some(cpu) = cpu {
+            *at(&mut self.cpus, cpu as usize) = None;
         }
+        *at(&mut self.counts, process.index()) -= 1;
+        self.count -= 1;
     }
 }
 
@@ -179,7 +193,7 @@ mod tests {
         assert_eq!(running.sampled(&tasks, thread(0), Some(1)), 0, "idle");
         running.happened(&tasks, thread(0), Some(1), &IN);
         assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 1, "CPU 1 is idle");
-        assert!(running.cpus.len() == 1 && running.counts.len() == 1);
+        assert_eq!((running.count, running.cpus.iter().flatten().count()), (1, 1));
     }
 
     #[test]

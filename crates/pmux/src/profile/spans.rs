@@ -123,7 +123,7 @@ mod tests {
             cpu: Some(0),
         };
         let note = |&(time_ns, cpu, thread, what): &_| Noted { time_ns, cpu: Some(cpu), thread: Some(thread), what };
-        Whole { samples: vec![sample(100), sample(200)], notes: notes.iter().map(note).collect() }
+        Whole { samples: vec![sample(100), sample(200)], notes: notes.iter().map(note).collect(), ..Whole::default() }
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl TimeKind {
 }
 
 /// The kind of each event, asked once.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TimeKinds(Vec<TimeKind>);
 
 impl TimeKinds {

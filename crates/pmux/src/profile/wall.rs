@@ -10,9 +10,10 @@ use super::modules::{Module, ModuleId, ModuleKind};
 use super::stacks::{Frame, Site, StackId};
 use super::tally::{Key, Tally};
 use super::times::TimeKind;
-use super::{Profile, Symbols};
+use super::{Profile, Symbols, Taken, ThreadId, Whole};
 use pmux_abi::attr::{EventType, sw};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What a thread waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -161,6 +162,50 @@ impl WaitKind {
     }
 }
 
+/// What ends a wait where no thread does: the one that it has interrupted has nothing to do with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Interrupt {
+    /// A time was over.
+    Timer,
+    /// A device.
+    Device,
+}
+
+impl Interrupt {
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "[timer]",
+            Self::Device => "[interrupt]",
+        }
+    }
+
+    /// The one in which these functions of the kernel ran; `None` where a thread ran them for itself.
+    #[must_use]
+    pub fn of<S: AsRef<str>>(functions: &[S]) -> Option<Self> {
+        let has =
+            |begins: &[&str]| functions.iter().any(|name| begins.iter().any(|begin| name.as_ref().starts_with(begin)));
+        if has(&["hrtimer_wakeup", "process_timeout", "posix_timer_fn", "run_timer_softirq"]) {
+            return Some(Self::Timer);
+        }
+        has(&["asm_sysvec_", "asm_common_interrupt", "el1h_64_irq", "el0t_64_irq", "common_interrupt"])
+            .then_some(Self::Device)
+    }
+}
+
+/// Who ended a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waker {
+    /// A thread.
+    Thread(ThreadId),
+    /// No thread.
+    Interrupt(Interrupt),
+}
+
+/// Both samples of a wait stand one behind the other, but for those of other threads at the same ns.
+const NEAR: usize = 8;
+
 /// The name of the event that all become.
 const WALL: &str = "wall-clock";
 
@@ -201,6 +246,78 @@ impl Tally {
     }
 }
 
+impl Whole {
+    /// Puts what was waited for onto the stacks of waits, as [`Tally::wall`] does, and tells from when to when each was, in the order in
+    /// which threads had a CPU again. Short waits, of which only sums are known, are not among them. To be called before functions are
+    /// looked up.
+    pub fn waits(&mut self, profile: &mut Profile) -> Vec<WaitSpan> {
+        let parts: Vec<TimeKind> = profile.events.iter().map(TimeKind::of).collect();
+        if !parts.iter().any(|part| matches!(part, TimeKind::Waited | TimeKind::WaitedForCpu)) {
+            return Vec::new();
+        }
+        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: waits(profile) };
+        // By stack.
+        let mut interrupts: Vec<Option<Option<Interrupt>>> = vec![None; profile.stacks.nodes().count() + 1];
+        let mut spans: Vec<WaitSpan> = Vec::new();
+        // By number: who was woken by whom, after how many ns.
+        let mut woken: HashMap<i32, (u64, Waker)> = HashMap::new();
+        let mut wakes = self.wakes.iter().copied().peekable();
+        for (place, sample) in self.samples.iter_mut().enumerate() {
+            if let Some((_, tid)) = wakes.next_if(|&(at, _)| at == place) {
+                let known = &mut interrupts[sample.stack.index()];
+                let interrupt =
+                    *known.get_or_insert_with(|| Interrupt::of(&kinds.kernel_functions(profile, sample.stack)));
+                let waker = interrupt.map_or(Waker::Thread(sample.thread), Waker::Interrupt);
+                woken.insert(tid, (sample.period, waker));
+            }
+            let kind = match parts.get(sample.event as usize) {
+                Some(TimeKind::Waited) => None,
+                Some(TimeKind::WaitedForCpu) => Some(WaitKind::RunQueue),
+                _ => continue,
+            };
+            let is_sum = profile.stacks.is_nowhere(sample.stack);
+            sample.stack = kinds.stack(profile, sample.stack, kind);
+            if is_sum {
+                continue;
+            }
+            let mut waker = None;
+            if kind.is_none() {
+                let by = woken.remove(&profile.tasks.thread(sample.thread).tid);
+                waker = by.filter(|(waited_ns, _)| *waited_ns == sample.period).map(|(_, waker)| waker);
+            } else if let Some(before) = spans.iter_mut().rev().take(NEAR).find(|before| {
+                let of = |span: &WaitSpan| (span.sample.time_ns, span.sample.thread, span.kind == WaitKind::RunQueue);
+                of(before) == (sample.time_ns, sample.thread, false)
+            }) {
+                // The wait was over when this one began: both are told when it had a CPU again.
+                before.from_ns = before.from_ns.saturating_sub(sample.period);
+                before.to_ns = before.to_ns.saturating_sub(sample.period);
+            }
+            let frame = profile.stacks.innermost(sample.stack).map(|frame| profile.stacks.frame(frame).address);
+            let kind = frame.and_then(WaitKind::at).unwrap_or(WaitKind::Other);
+            let (from_ns, to_ns) = (sample.time_ns.saturating_sub(sample.period), sample.time_ns);
+            spans.push(WaitSpan { sample: *sample, place, from_ns, to_ns, kind, waker });
+        }
+        spans
+    }
+}
+
+/// A thread waited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitSpan {
+    /// The sample that tells of it.
+    pub sample: Taken,
+    /// The place of the sample.
+    pub place: usize,
+    /// From when, in ns of the recording's clock.
+    pub from_ns: u64,
+    /// To when: until it was woken, or, if it waited for a CPU, until it had one.
+    pub to_ns: u64,
+    /// For what.
+    pub kind: WaitKind,
+    /// Who ended it, if that was recorded.
+    pub waker: Option<Waker>,
+}
+
 /// What stands for a program where a thread waits.
 fn waits(profile: &mut Profile) -> ModuleId {
     let name = profile.names.intern(b"[wait]");
@@ -215,18 +332,19 @@ struct Kinds {
 }
 
 impl Kinds {
+    /// The functions of the kernel that a stack begins with.
+    fn kernel_functions(&mut self, profile: &Profile, stack: StackId) -> Vec<Arc<str>> {
+        let in_kernel = |frame: &_| profile.modules.get(profile.stacks.frame(*frame).module).kind.is_kernel();
+        let frames = profile.stacks.walk(stack).take_while(in_kernel);
+        frames.map(|frame| self.symbols.function_of(profile, frame).name.clone()).collect()
+    }
+
     /// The stack with one more frame: this kind, or that which the kernel's functions tell.
     fn stack(&mut self, profile: &mut Profile, stack: StackId, kind: Option<WaitKind>) -> StackId {
         if let Some(&known) = self.stacks.get(&(stack, kind)) {
             return known;
         }
-        let is = kind.unwrap_or_else(|| {
-            let in_kernel = |frame: &_| profile.modules.get(profile.stacks.frame(*frame).module).kind.is_kernel();
-            let frames: Vec<_> = profile.stacks.walk(stack).take_while(in_kernel).collect();
-            let names: Vec<_> =
-                frames.iter().map(|&frame| self.symbols.function_of(profile, frame).name.clone()).collect();
-            WaitKind::of(&names)
-        });
+        let is = kind.unwrap_or_else(|| WaitKind::of(&self.kernel_functions(profile, stack)));
         let frame = Frame { module: self.module, address: is.address(), site: Site::Exact };
         let frame = profile.stacks.frame_id(frame);
         let known = profile.stacks.call(if profile.stacks.is_nowhere(stack) { StackId::EMPTY } else { stack }, frame);
@@ -238,6 +356,15 @@ impl Kinds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupt_is_no_thread() {
+        let of = |functions: &str| Interrupt::of(&functions.split(' ').collect::<Vec<_>>());
+        let timer = "hrtimer_wakeup __hrtimer_run_queues asm_sysvec_apic_timer_interrupt";
+        assert_eq!(of(timer), Some(Interrupt::Timer));
+        assert_eq!(of("blk_done_softirq asm_common_interrupt pv_native_safe_halt"), Some(Interrupt::Device));
+        assert_eq!(of("futex_wake do_futex do_syscall_64"), None);
+    }
 
     #[test]
     fn what_is_waited_for_is_read_off_the_kernels_functions() {

@@ -5,6 +5,7 @@
 //! **Invariant:** both lists are in the order of time. They grow with the recording, 40 bytes a sample: who needs sums only takes
 //! [`super::Tally`].
 
+use super::times::{TimeKind, TimeKinds};
 use super::{Happening, Name, Profile, Sample, Sink, StackId, ThreadId};
 use pmux_abi::record::{Record, SwitchDirection};
 use std::ops::ControlFlow;
@@ -71,6 +72,9 @@ pub struct Whole {
     pub samples: Vec<Taken>,
     /// What happened.
     pub notes: Vec<Noted>,
+    /// The samples that tell who ended a wait, by their places, and the number of the thread that was woken.
+    pub(super) wakes: Vec<(usize, i32)>,
+    pub(super) kinds: TimeKinds,
 }
 
 impl Whole {
@@ -86,7 +90,12 @@ impl Whole {
 }
 
 impl Sink for Whole {
-    fn sample(&mut self, _profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        if let Some(woken) = sample.fields.addr
+            && self.kinds.of(profile, sample.event) == TimeKind::Woke
+        {
+            self.wakes.extend(i32::try_from(woken).map(|tid| (self.samples.len(), tid)));
+        }
         let Sample { time_ns, period, stack, thread, comm, cpu, .. } = *sample;
         self.samples.push(Taken { time_ns, period, stack, thread, comm, event: sample.event as u32, cpu });
         ControlFlow::Continue(())

@@ -59,11 +59,22 @@ const byProcess = {
   samples: grouped(data.processes.length, sampleCount, (i) => processOf(samples.thread[i])),
   spans: grouped(data.processes.length, spans.length, (i) => processOf(spans[i][0])),
 };
+const threadsOf = grouped(data.processes.length, data.threads.length, (i) => data.threads[i].process);
+
+/** Waits by thread: from when to when, for what, and who ended them. Each is a sample, too. */
+const waits = data.waits.map(([sample, from, to, kind, waker]) => ({ sample, thread: samples.thread[sample], from, to, kind, waker }));
+const waitOf = new Map(waits.map((wait) => [wait.sample, wait]));
+byThread.waits = grouped(data.threads.length, waits.length, (i) => waits[i].thread);
+/** Those of a process with one thread stand in its lane, others in those of its threads. */
+byProcess.waits = threadsOf.map((threads) => (threads.length === 1 ? byThread.waits[threads[0]] : []));
+/** How long after its beginning a wait is told at most: when its thread has a CPU again. */
+const longestWait = waits.reduce((longest, wait) => Math.max(longest, samples.at[wait.sample] - wait.from), 0);
+
 /**
  * Since when what a sample stands for was counted, and how much of it is drawn. Time is what passed before the sample, and a CPU has no
  * more of it than passed; of what else is counted, the sample of the same event before is known. One occurrence has no length.
  */
-const since = new Float64Array(sampleCount), counted = new Float64Array(sampleCount);
+const since = new Float64Array(sampleCount), until = new Float64Array(sampleCount), counted = new Float64Array(sampleCount);
 const longest = data.events.map(() => 0);
 {
   const last = new Map();
@@ -71,13 +82,26 @@ const longest = data.events.map(() => 0);
     const event = samples.event[i], at = samples.at[i], weight = samples.weight[i];
     const key = `${event} ${samples.cpu[i] < 0 ? `of ${samples.thread[i]}` : samples.cpu[i]}`;
     const before = last.get(key) ?? 0;
-    since[i] = data.events[event].ns ? Math.max(at - weight, before) : weight > 1 ? before : at;
-    counted[i] = data.events[event].ns ? at - since[i] : weight;
+    const wait = waitOf.get(i);
+    since[i] = wait ? wait.from : data.events[event].ns ? Math.max(at - weight, before) : weight > 1 ? before : at;
+    until[i] = wait ? wait.to : at;
+    counted[i] = data.events[event].ns ? until[i] - since[i] : weight;
     last.set(key, at);
     longest[event] = Math.max(longest[event], at - since[i]);
   }
 }
 const byEvent = grouped(data.events.length, sampleCount, (i) => samples.event[i]);
+/** What ran and what waited, as one event, which has no lane. Two clocks count the same time. */
+const clock = data.events.findIndex((event, i) => event.clock && byEvent[i].length > 0);
+const WALL = waits.length ? data.events.length : -1;
+const isOfWall = (i) => waitOf.has(i) || samples.event[i] === clock;
+if (WALL >= 0) {
+  byEvent.push(Array.from(samples.at.keys()).filter(isOfWall));
+  data.events.push({ name: "wall-clock", ns: true, clock: false });
+  longest.push(Math.max(longestWait, clock < 0 ? 0 : longest[clock]));
+}
+/** Whether a sample is of an event. */
+const isOf = (event, i) => samples.event[i] === event || (event === WALL && isOfWall(i));
 
 /** How busy each process was: for how long it had a CPU, or how many samples it has where switches were not recorded. */
 const busy = byProcess.samples.map((list, i) => (
@@ -114,7 +138,6 @@ function processesIn(order) {
   }
   return { shown, idle };
 }
-const threadsOf = grouped(data.processes.length, data.threads.length, (i) => data.threads[i].process);
 
 /** A time for people. */
 function time(ns) {

@@ -12,10 +12,14 @@ function flameOf(state) {
   let count = 0, found = 0, all = 0;
   for (let at = lowerBound(list, (i) => samples.at[i], from); at < list.length; at++) {
     const sample = list[at];
-    if (samples.at[sample] > to) break;
-    if (samples.event[sample] !== state.event) continue;
-    weights[samples.node[sample]] += samples.weight[sample];
-    all += samples.weight[sample];
+    if (samples.at[sample] > to + longestWait) break;
+    if (!isOf(state.event, sample)) continue;
+    // Of a wait, as much as lies in the selected time.
+    const wait = waitOf.get(sample);
+    const weight = wait ? Math.min(wait.to, to) - Math.max(wait.from, from) : samples.at[sample] > to ? 0 : samples.weight[sample];
+    if (weight <= 0) continue;
+    weights[samples.node[sample]] += weight;
+    all += weight;
     count++;
     if (state.found && state.found[samples.node[sample]]) found++;
   }
@@ -58,6 +62,8 @@ function layoutFlame(flame, zoomed) {
 }
 
 const KIND_HUES = { kernel: [26, 80], library: [48, 75], program: [6, 75], jit: [125, 40], unknown: [0, 0] };
+/** What is waited for, by the name of its frame. */
+const WAIT_COLOURS = new Map(data.wait_kinds.map(({ name, colour }) => [name, `rgb(${colour})`]));
 
 function drawFlame(context, layout, state, { width, height, colours }) {
   context.clearRect(0, 0, width, height);
@@ -67,9 +73,10 @@ function drawFlame(context, layout, state, { width, height, colours }) {
     const wide = share * width;
     if (wide < 0.7) continue;
     const label = data.nodes.label[node], name = data.names[label];
-    const [tone, strength] = KIND_HUES[data.kinds[label]];
+    const [tone, strength] = KIND_HUES[data.kinds[label]] ?? KIND_HUES.unknown;
+    const waiting = data.kinds[label] === "wait" && WAIT_COLOURS.get(name);
     const isFound = state.search && name.toLowerCase().includes(state.search.toLowerCase());
-    context.fillStyle = isFound ? colours.found : `hsl(${tone} ${strength}% ${(colours.dark ? 38 : 68) + (label * 7) % 9}%)`;
+    context.fillStyle = isFound ? colours.found : waiting ? waiting : `hsl(${tone} ${strength}% ${(colours.dark ? 38 : 68) + (label * 7) % 9}%)`;
     context.fillRect(from * width, depth * ROW, Math.max(wide - 0.5, 0.5), ROW - 1);
     if (wide < 24) continue;
     context.fillStyle = isFound ? "#ffffff" : colours.ink;

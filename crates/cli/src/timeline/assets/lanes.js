@@ -13,7 +13,8 @@ function lanesOf(state) {
   const lanes = [{ kind: "ruler", height: RULER, name: "" }];
   if (data.marks.length) lanes.push({ kind: "marks", height: MARKS, name: "", samples: [], spans: [] });
   data.events.forEach((event, i) => {
-    if (byEvent[i].length) lanes.push({ kind: "event", id: i, height: 44 + WORDS, name: event.name, samples: byEvent[i], spans: [] });
+    // How long those waited who were woken: arrows tell it better.
+    if (byEvent[i].length && i !== WALL && !event.name.startsWith("waker-time")) lanes.push({ kind: "event", id: i, height: 44 + WORDS, name: event.name, samples: byEvent[i], spans: [] });
   });
   cpuNumbers.forEach((cpu, i) => lanes.push({
     kind: "cpu", id: i, height: 24, name: `CPU ${cpu}`, samples: byCpu.samples[i], spans: byCpu.spans[i],
@@ -30,13 +31,13 @@ function lanesOf(state) {
     const { name, pid } = data.processes[process];
     lanes.push({
       kind: "process", id: process, depth, height: 22, name: `${name} ${pid}`,
-      samples: byProcess.samples[process], spans: byProcess.spans[process],
+      samples: byProcess.samples[process], spans: byProcess.spans[process], waits: byProcess.waits[process],
     });
     if (!state.expanded.has(process)) continue;
     for (const thread of threadsOf[process]) {
       lanes.push({
         kind: "thread", id: thread, depth: depth + 1, height: 20, name: `${data.threads[thread].name} ${data.threads[thread].tid}`,
-        samples: byThread.samples[thread], spans: byThread.spans[thread],
+        samples: byThread.samples[thread], spans: byThread.spans[thread], waits: byThread.waits[thread],
       });
     }
   }
@@ -69,6 +70,7 @@ function drawLanes(context, lanes, state, { width, height, scroll, colours }) {
     drawName(context, lane, top, state, colours);
   });
   drawBranches(context, lanes, laneOfProcess, x, scroll, state, colours);
+  drawWakes(context, lanes, x, scroll, state, colours);
   drawMarks(context, x, height, width, state, colours);
   drawRuler(context, x, width, state, colours);
 }
@@ -111,6 +113,7 @@ function drawTask(context, lane, top, x, state, colours) {
       context.fillText(text, Math.max(left, GUTTER) + 3, top + lane.height / 2 - 2, right - Math.max(left, GUTTER) - 6);
     }
   }
+  drawWaits(context, lane, top, x, state, colours);
   drawTicks(context, lane, top, x, state, colours);
   if (lane.kind === "cpu") {
     for (const gap of data.gaps) {
@@ -119,6 +122,66 @@ function drawTask(context, lane, top, x, state, colours) {
     }
     drawThin(context, lane, top, x, state, colours);
   }
+}
+
+/** What the thread waited for, lower than what it had a CPU for. */
+function drawWaits(context, lane, top, x, state, colours) {
+  const list = lane.waits ?? [];
+  let drawnTo = -1;
+  // They don't overlap: a thread waits for one thing at a time.
+  for (let at = lowerBound(list, (i) => waits[i].to, state.from); at < list.length; at++) {
+    const { from, to, kind } = waits[list[at]];
+    if (from > state.to) break;
+    const left = Math.max(x(from), GUTTER, drawnTo), right = Math.max(x(to), left + 1);
+    if (right <= drawnTo) continue;
+    drawnTo = right;
+    const { name, colour } = data.wait_kinds[kind];
+    context.fillStyle = `rgb(${colour})`;
+    context.fillRect(left, top + 7, right - left, lane.height - 13);
+    if (right - left > 60) {
+      context.fillStyle = colours.dark ? "#10131a" : colours.ink;
+      context.fillText(name, left + 3, top + lane.height / 2, right - left - 6);
+    }
+  }
+}
+
+/** More arrows than this say nothing. */
+const MOST_ARROWS = 200;
+
+/** From each thread that ended a wait to the one that waited; of one lane, if one is chosen. */
+function drawWakes(context, lanes, x, scroll, state, colours) {
+  const laneOfThread = new Map();
+  lanes.forEach((lane) => {
+    if (lane.kind === "process") threadsOf[lane.id].forEach((thread) => laneOfThread.set(thread, lane));
+    if (lane.kind === "thread") laneOfThread.set(lane.id, lane);
+  });
+  const arrows = [];
+  for (const wait of waits) {
+    if (typeof wait.waker !== "number" || wait.to < state.from || wait.to > state.to) continue;
+    const from = laneOfThread.get(wait.waker), to = laneOfThread.get(wait.thread);
+    const isChosen = !state.only || [from, to].some((lane) => lane && lane.kind === state.only.kind && lane.id === state.only.id);
+    if (from && to && from !== to && isChosen) arrows.push([from, to, wait]);
+    if (arrows.length > MOST_ARROWS) return;
+  }
+  context.save();
+  context.beginPath();
+  context.rect(GUTTER, RULER, 1e5, 1e5);
+  context.clip();
+  for (const [from, to, { to: when, kind }] of arrows) {
+    const middle = (lane) => lane.top - scroll + lane.height / 2;
+    const down = to.top > from.top ? 1 : -1, end = middle(to) - down * 4, at = x(when);
+    context.strokeStyle = context.fillStyle = colours.dark ? `rgb(${data.wait_kinds[kind].colour})` : colours.wake;
+    context.beginPath();
+    context.moveTo(at, middle(from));
+    context.lineTo(at, end);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(at, end + down * 2);
+    context.lineTo(at - 3, end - down * 5);
+    context.lineTo(at + 3, end - down * 5);
+    context.fill();
+  }
+  context.restore();
 }
 
 function drawTicks(context, lane, top, x, state, colours) {
@@ -175,9 +238,9 @@ function drawThin(context, lane, top, x, state, colours) {
 function ratesOf(list, event, from, to, parts) {
   const bins = new Float64Array(parts), part = (to - from) / parts;
   for (let at = lowerBound(list, (i) => samples.at[i], from); at < list.length; at++) {
-    const sample = list[at], begin = since[sample], end = samples.at[sample];
-    if (end > to + longest[event]) break;
-    if (begin > to) continue;
+    const sample = list[at], begin = since[sample], end = until[sample];
+    if (samples.at[sample] > to + longest[event]) break;
+    if (begin > to || end < from) continue;
     const first = Math.max(Math.floor((begin - from) / part), 0), last = Math.min(Math.floor((end - from) / part), parts - 1);
     if (end === begin) {
       if (first < parts) bins[first] += counted[sample];

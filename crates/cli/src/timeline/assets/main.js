@@ -6,7 +6,8 @@ const state = {
   selected: null, only: null, zoomed: null,
   search: "", found: null,
   event: Math.max(byEvent.findIndex((list) => list.length > 0), 0),
-  expanded: new Set(),
+  // Where waits are known, threads are what is looked at, as long as they are few.
+  expanded: new Set(waits.length ? [...threadsOf.keys()].filter((i) => threadsOf[i].length > 1 && threadsOf[i].length <= FEW) : []),
   order: "busy", idle: false,
 };
 const element = (id) => document.getElementById(id);
@@ -17,7 +18,7 @@ function colours() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const style = getComputedStyle(document.documentElement);
   const own = Object.fromEntries(["ink", "faint", "paper", "band", "line"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-  return { ...own, dark, tick: dark ? "#c9d3e6" : "#39465c", found: "#c2187a", gap: "#c0392b", branch: "#2f6fb0", trigger: "#d62728", select: "#7fb2e5" };
+  return { ...own, dark, tick: dark ? "#c9d3e6" : "#39465c", found: "#c2187a", gap: "#c0392b", branch: "#2f6fb0", wake: "#5a4fcf", trigger: "#d62728", select: "#7fb2e5" };
 }
 
 /** Makes a canvas so large, in pixels of the screen. */
@@ -147,6 +148,12 @@ function tell(event) {
   if (span) {
     const { name, tid } = data.threads[span[0]];
     lines.push(`${name} ${tid} on ${cpuName(span[1])} for ${time(span[3] - span[2])}`);
+  }
+  const wait = waits[lane.waits?.[lowerBound(lane.waits, (i) => waits[i].to, when)]];
+  if (wait && wait.from <= when) {
+    const { name, tid } = data.threads[wait.waker] ?? {};
+    const by = name ? `, ended by ${name} ${tid}` : wait.waker ? `, ended by ${wait.waker}` : "";
+    lines.push(`waits for ${time(wait.to - wait.from)}: ${data.wait_kinds[wait.kind].name}${by}`);
   }
   const first = lowerBound(lane.samples, (i) => samples.at[i], when - near);
   const sample = lane.samples[first];

@@ -184,7 +184,7 @@ impl Reader {
         symbols.resolve_all(profile);
         if cause == AnswerCause::Samples {
             let notes = missing::notes(profile, symbols.notes());
-            let broken = missing::broken_chains(profile, &BrokenChains::of(profile, symbols, self.tally.chains()));
+            let broken = missing::broken_chains(profile, &BrokenChains::of(profile, symbols, &mut self.tally.chains()));
             let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).chain(broken).collect();
             let mut overview = table_data::overview(profile, &self.tally, &remarks);
             overview.about.splice(0..0, self.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
