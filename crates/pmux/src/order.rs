@@ -30,6 +30,11 @@ pub fn sort_by_key<T, K: Ord>(list: &mut [T], mut key: impl FnMut(&T) -> K) {
     sort_by(list, |one, other| key(one).cmp(&key(other)));
 }
 
+/// As [`slice::sort`].
+pub fn sort<T: Ord>(list: &mut [T]) {
+    sort_by(list, T::cmp);
+}
+
 #[inline(never)]
 fn sort_places(places: &mut [usize], compare: &mut dyn FnMut(usize, usize) -> Ordering) {
     places.sort_by(|&one, &other| compare(one, other));

@@ -195,6 +195,6 @@ fn on_tracks(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()> {
             packets.push(event(note.time_ns, INSTANT, track, "happening", Some(name)));
         }
     }
-    packets.sort_by_key(|(order, _)| *order);
+    pmux::order::sort_by_key(&mut packets, |(order, _)| *order);
     packets.iter().try_for_each(|(_, packet)| put(out, packet))
 }

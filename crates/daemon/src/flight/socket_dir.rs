@@ -125,7 +125,7 @@ impl SocketDir {
                 Some((id, entry.path()))
             })
             .collect();
-        found.sort();
+        pmux::order::sort(&mut found);
         found
     }
 

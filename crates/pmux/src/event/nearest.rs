@@ -77,7 +77,7 @@ pub(crate) fn nearest_by(typed: &str, candidates: impl IntoIterator<Item = (Stri
         .into_iter()
         .filter_map(|(name, offer)| nearness(typed, &name).map(|far| (far, name.len().abs_diff(typed.len()), offer)))
         .collect();
-    found.sort();
+    crate::order::sort(&mut found);
     let best = found.first().map_or(0, |(far, ..)| *far);
     // One that is clearly the best should not stand beside those that are hardly alike.
     let mut offered: Vec<String> =

@@ -137,7 +137,7 @@ impl Store {
     fn snapshots(&self) -> io::Result<Vec<StoredSnapshot>> {
         let mut names: Vec<String> = self.names()?;
         names.retain(|name| name.starts_with(PREFIX));
-        names.sort();
+        crate::order::sort(&mut names);
         let of = |name: &String| {
             let name = name.strip_suffix(&format!(".{DATA}"))?;
             let (data, manifest) = (file(&self.folder, name, DATA), file(&self.folder, name, MANIFEST));
@@ -227,7 +227,7 @@ mod tests {
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
+        crate::order::sort(&mut names);
         names
     }
 

@@ -21,7 +21,7 @@ pub(super) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
         name.ends_with(".data") && !name.starts_with('.') && path.is_file()
     };
     let mut paths: Vec<PathBuf> = paths.filter(is_recording).collect();
-    paths.sort();
+    crate::order::sort(&mut paths);
     if paths.is_empty() { Err(ProfileError::Folder(folder.to_owned())) } else { Ok(paths) }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn parts(folder: &Path) -> Result<Option<(PathBuf, Vec<PathBuf>)>, Pr
             && path.is_file()
     };
     let mut beside: Vec<PathBuf> = paths.filter(is_part).collect();
-    beside.sort();
+    crate::order::sort(&mut beside);
     Ok(Some((first, beside)))
 }
 

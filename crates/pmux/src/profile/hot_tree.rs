@@ -55,7 +55,7 @@ impl Tree {
     pub fn chains(&self) -> Vec<CallChain> {
         let (mut chains, mut path) = (Vec::new(), Vec::new());
         add_chains(&self.roots, &mut path, &mut chains);
-        chains.sort_by_key(|(weight, _)| Reverse(weight.period));
+        crate::order::sort_by_key(&mut chains, |(weight, _)| Reverse(weight.period));
         chains
     }
 }

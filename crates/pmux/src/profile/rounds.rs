@@ -137,20 +137,20 @@ impl Queue {
     pub(super) fn settle(&mut self) {
         if self.oldest_ns <= self.safe_ns && !self.entries.is_empty() {
             let safe_ns = self.safe_ns;
-            self.make_ready(|_| safe_ns);
+            self.make_ready(&|_| safe_ns);
         }
         if self.ready == 0 && self.bytes > MOST_BYTES {
-            self.make_ready(|sorted| sorted.get(sorted.len() / 2).map_or(u64::MAX, |middle| middle.met.time_ns));
+            self.make_ready(&|sorted| sorted.get(sorted.len() / 2).map_or(u64::MAX, |middle| middle.met.time_ns));
         }
     }
 
     /// Nothing comes any more: everything can go.
     pub(super) fn settle_all(&mut self) {
-        self.make_ready(|_| u64::MAX);
+        self.make_ready(&|_| u64::MAX);
     }
 
     /// Puts what waits into order. Nothing may be ready.
-    fn make_ready(&mut self, limit: impl FnOnce(&[QueueEntry]) -> u64) {
+    fn make_ready(&mut self, limit: &dyn Fn(&[QueueEntry]) -> u64) {
         // Runs that are in order already are what this sort is good at; those of one time stay as they came.
         self.entries.sort_by_key(|entry| entry.met.time_ns);
         let limit_ns = limit(&self.entries);

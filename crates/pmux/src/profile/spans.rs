@@ -79,7 +79,7 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
     spans.retain(|span| span.to_ns > first_ns);
     spans.iter_mut().for_each(|span| span.from_ns = span.from_ns.max(first_ns));
     // The thread decides what is still equal: those that run at the end come out of a hash table.
-    spans.sort_by_key(|span| (span.to_ns, span.cpu, span.thread));
+    crate::order::sort_by_key(&mut spans, |span| (span.to_ns, span.cpu, span.thread));
     spans
 }
 

@@ -222,7 +222,7 @@ impl Symbols {
             self.complain(profile, batch.module);
             answers.push(found);
         }
-        self.notes.sort();
+        crate::order::sort(&mut self.notes);
         answers
     }
 

@@ -105,7 +105,7 @@ impl MappedBuildIds {
         }
         let mut files: Vec<_> =
             self.by_path.iter().filter(|(path, id)| path.starts_with(b"/") && !id.is_empty()).collect();
-        files.sort();
+        crate::order::sort(&mut files);
         files.into_iter().for_each(|(path, id)| out.extend(build_id(Space::User, id, path)));
         out
     }

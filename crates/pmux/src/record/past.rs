@@ -121,7 +121,7 @@ impl Past {
         if self.places.is_sorted_by_key(|(at_ns, _)| *at_ns) {
             return;
         }
-        self.places.sort_by_key(|(at_ns, _)| *at_ns);
+        crate::order::sort_by_key(&mut self.places, |(at_ns, _)| *at_ns);
         let mut sorted = Vec::with_capacity(self.records.len());
         for (_, place) in &mut self.places {
             let start = sorted.len();

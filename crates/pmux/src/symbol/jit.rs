@@ -67,7 +67,7 @@ impl JitCode {
             code.add_dump(&bytes);
         }
         code.last_at = HashMap::new();
-        code.functions.sort_by_key(|function| function.start);
+        crate::order::sort_by_key(&mut code.functions, |function| function.start);
         code
     }
 
@@ -112,7 +112,7 @@ impl JitCode {
         let inside =
             |(address, line): (u64, JitLine)| Some((address.checked_sub(start).filter(|at| *at < length)?, line));
         let mut lines: Vec<_> = lines.into_iter().filter_map(inside).collect();
-        lines.sort_by_key(|(at, _)| *at);
+        crate::order::sort_by_key(&mut lines, |(at, _)| *at);
         self.add(JitFunction { start, end: start.checked_add(length)?, name, lines: lines.into() });
         Some(())
     }
@@ -225,7 +225,7 @@ mod tests {
     fn lists_of_made_code() {
         let mut code = JitCode::default();
         code.add_map(b"2000 10 late\n1000 20 Lfoo;bar baz\nnonsense\n0x1000 30 again\nffffffffffffffff 2 x\n");
-        code.functions.sort_by_key(|function| function.start);
+        crate::order::sort_by_key(&mut code.functions, |function| function.start);
         assert_eq!(name(&code, 0x1025).as_deref(), Some("again"));
         assert_eq!(code.function(0x1025).unwrap().start, 0x1000);
         assert_eq!(name(&code, 0x2000).as_deref(), Some("late"));
@@ -321,7 +321,7 @@ mod tests {
             bytes.truncate(keep.index(bytes.len() + 1));
             let mut code = JitCode::default();
             code.add_dump(&bytes);
-            code.functions.sort_by_key(|function| function.start);
+            crate::order::sort_by_key(&mut code.functions, |function| function.start);
             let _ = (code.function(0x1004), code.lines(0x1009));
         }
     }

@@ -166,7 +166,7 @@ impl Watch {
             places.entry((pid, watch_target)).or_default().push(index);
         }
         for indices in places.values_mut() {
-            indices.sort_by_key(|&index| self.pending.get(index).map(|entry| entry.at));
+            crate::order::sort_by_key(indices, |&index| self.pending.get(index).map(|entry| entry.at));
         }
         places
     }

@@ -276,7 +276,7 @@ impl Unwinding {
         }
         let mut bare: Vec<String> =
             self.modules.iter().filter_map(|(id, known)| bare_note(profile, *id, known)).collect();
-        bare.sort();
+        crate::order::sort(&mut bare);
         notes.append(&mut bare);
         notes
     }

@@ -90,7 +90,7 @@ fn make_room(folder: &Path, bytes: u64) {
     if all + bytes <= MOST_BYTES {
         return;
     }
-    files.sort();
+    crate::order::sort(&mut files);
     for (_, size, path) in files {
         // A quarter is left free, so that not every writer has to look again.
         if all + bytes <= MOST_BYTES / 4 * 3 {

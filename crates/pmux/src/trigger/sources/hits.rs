@@ -205,7 +205,7 @@ impl Live for Tracepoint {
         };
         let is_hot = hits.len() >= HOT;
         // The rings of several CPUs.
-        hits.sort_by_key(|hit| hit.at_ns);
+        crate::order::sort_by_key(&mut hits, |hit| hit.at_ns);
         for hit in hits {
             if self.threads == Threads::First && hit.pid != hit.tid {
                 continue;

@@ -313,9 +313,11 @@ impl Table {
             // The sheet has the order of the whole weights.
             match self.sort {
                 Sort::Total => {}
-                Sort::Own => rows.sort_by_key(|&row| Reverse(data.lines[row].own.period)),
+                Sort::Own => pmux::order::sort_by_key(&mut rows, |&row| Reverse(data.lines[row].own.period)),
                 Sort::Cell(column) => {
-                    rows.sort_by(|&a, &b| data.lines[a].cells.get(column).cmp(&data.lines[b].cells.get(column)));
+                    pmux::order::sort_by(&mut rows, |&a, &b| {
+                        data.lines[a].cells.get(column).cmp(&data.lines[b].cells.get(column))
+                    });
                 }
             }
             let mut items = Vec::new();
