@@ -94,6 +94,10 @@ const REPORT: Examples = &[
         "What made it slow, though several threads ran?",
         "pmux record --latency -- make -j8; pmux report --latency -s comm,parallelism",
     ),
+    (
+        "What did a request wait for, through all threads?",
+        "pmux record --off-cpu -p 1234 -- sleep 10; pmux report --critical-path --tid 1240",
+    ),
     ("Which locks were waited for, and who ended that?", "pmux record --off-cpu -- ./server; pmux report --locks"),
     ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
 ];

@@ -45,6 +45,11 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
     pub(crate) runqueue: bool,
 
+    /// Show what the time of a thread (--tid, --pid; of that which was seen longest) was spent on: by it, and, where it waited for another
+    /// one, by that one meanwhile (`pmux record --off-cpu`)
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks", "wakers", "runqueue"])]
+    pub(crate) critical_path: bool,
+
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup, parallelism (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
     pub(crate) sort: Vec<SortChoice>,

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.
 
+mod critical;
 pub(crate) mod json;
 pub(crate) mod missing;
 mod rows;
@@ -184,6 +185,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     }
     if options.runqueue {
         return run_queue::run(opened, options);
+    }
+    if options.critical_path {
+        return critical::run(opened, options);
     }
     if let Some(table) = WaitTable::of(options) {
         return waits::run(table, opened, options);

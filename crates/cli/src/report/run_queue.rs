@@ -57,20 +57,12 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn numbers(&self, (thread, name): NamedThread) -> (String, i32, i32) {
-        let facts = self.profile.tasks.thread(thread);
-        let pid = self.profile.tasks.process(facts.process).pid;
-        (visible(self.profile.names.get(name)), pid, facts.tid)
-    }
-
     fn name(&self, thread: NamedThread) -> String {
-        let (comm, pid, tid) = self.numbers(thread);
-        if pid == tid { format!("{comm}/{tid}") } else { format!("{comm}/{pid}/{tid}") }
+        thread_name(self.profile, thread)
     }
 
     fn json_of(&self, thread: NamedThread) -> Json {
-        let (comm, pid, tid) = self.numbers(thread);
-        json!({ "comm": comm, "pid": pid, "tid": tid })
+        json_of_thread(self.profile, thread)
     }
 
     fn total(&self) -> QueuedSum {
@@ -88,7 +80,9 @@ impl Tables<'_> {
         let all_ns = whole_ns(self.total());
         let mut threads: Vec<_> = self.queue.threads().map(|(thread, sum)| (*thread, *sum)).collect();
         threads.retain(|(_, sum)| share(whole_ns(*sum), all_ns) >= least);
-        let key = |(thread, sum): &(NamedThread, QueuedSum)| (std::cmp::Reverse(whole_ns(*sum)), self.numbers(*thread));
+        let key = |(thread, sum): &(NamedThread, QueuedSum)| {
+            (std::cmp::Reverse(whole_ns(*sum)), numbers(self.profile, *thread))
+        };
         pmux::order::sort_by_key(&mut threads, key);
         threads
     }
@@ -164,6 +158,25 @@ impl Tables<'_> {
             if ran.is_empty() { "-".to_owned() } else { ran.join(", ") },
         ]
     }
+}
+
+/// Its name, its process, and its number.
+fn numbers(profile: &Profile, (thread, name): NamedThread) -> (String, i32, i32) {
+    let facts = profile.tasks.thread(thread);
+    let pid = profile.tasks.process(facts.process).pid;
+    (visible(profile.names.get(name)), pid, facts.tid)
+}
+
+/// How a thread is called in a table.
+pub(super) fn thread_name(profile: &Profile, thread: NamedThread) -> String {
+    let (comm, pid, tid) = numbers(profile, thread);
+    if pid == tid { format!("{comm}/{tid}") } else { format!("{comm}/{pid}/{tid}") }
+}
+
+/// The same for programs.
+pub(super) fn json_of_thread(profile: &Profile, thread: NamedThread) -> Json {
+    let (comm, pid, tid) = numbers(profile, thread);
+    json!({ "comm": comm, "pid": pid, "tid": tid })
 }
 
 fn heading(last: &str) -> [&str; 6] {

@@ -101,23 +101,27 @@ const WAKES: [&str; 12] = [
 ];
 
 /// What stacks tell, each looked at once.
-struct Stacks<'a> {
-    profile: &'a Profile,
+pub(super) struct Stacks<'a> {
+    pub(super) profile: &'a Profile,
     symbols: &'a Symbols,
     known: HashMap<StackId, StackFacts>,
 }
 
 #[derive(Clone, Debug)]
-struct StackFacts {
+pub(super) struct StackFacts {
     kind: &'static str,
     /// The function of the program that waits or wakes.
-    function: String,
+    pub(super) function: String,
     /// What stands for an interrupt, if one came in between.
     interrupt: Option<&'static str>,
 }
 
-impl Stacks<'_> {
-    fn facts(&mut self, stack: StackId) -> &StackFacts {
+impl<'a> Stacks<'a> {
+    pub(super) fn new(profile: &'a Profile, symbols: &'a Symbols) -> Self {
+        Self { profile, symbols, known: HashMap::new() }
+    }
+
+    pub(super) fn facts(&mut self, stack: StackId) -> &StackFacts {
         let (profile, symbols) = (self.profile, self.symbols);
         self.known.entry(stack).or_insert_with(|| facts_of(profile, symbols, stack))
     }
@@ -148,6 +152,10 @@ fn facts_of(profile: &Profile, symbols: &Symbols, stack: StackId) -> StackFacts 
     let (mut kernel, mut program, mut library, mut unknown) = (Vec::new(), None, None, None);
     for frame in profile.stacks.walk(stack) {
         let module = profile.modules.get(profile.stacks.frame(frame).module);
+        // What was waited for, where that was put onto the stack.
+        if module.kind == ModuleKind::Wait {
+            continue;
+        }
         let name = symbols.known_id_of(frame).map(|id| &*symbols.function(id).name).unwrap_or_default();
         if module.kind.is_kernel() {
             kernel.push(name);
@@ -255,7 +263,7 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
     let (profile, mut notes) = read(opened, options, &mut links, (WaitLinks::has_waits, "waits", "offcpu-time"))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
-    let mut stacks = Stacks { profile: &profile, symbols: &symbols, known: HashMap::new() };
+    let mut stacks = Stacks::new(&profile, &symbols);
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     let mut rows = Rows::default();
     match table {

@@ -323,6 +323,44 @@ fn a_picture_of_wall_time() {
     assert!(seen.values().sum::<u64>() >= 480_000_000, "{seen:?}");
 }
 
+/// The lock that `main` waits for is held by a thread that sleeps: that sleep is what the time was spent on.
+#[test]
+fn the_time_of_a_thread_is_told_through_those_that_it_waited_for() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let file = sync_dir.path("c.data");
+    record("--off-cpu", &file, &["sh", "-c", "\"$0\"; :", example.to_str().unwrap()]);
+    let found = report(&file, &["--critical-path"]);
+    let number = |value: &Value| value.as_u64().unwrap();
+    let (mut at, end) = (number(&found["thread"]["from_ns"]), number(&found["thread"]["to_ns"]));
+    assert_eq!(found["thread"]["comm"], "sh", "it is there for the whole time");
+    for stretch in found["path"].as_array().unwrap() {
+        assert_eq!(number(&stretch["from_ns"]), at, "no gap and no overlap: {found}");
+        at = number(&stretch["to_ns"]);
+    }
+    assert_eq!(at, end);
+    let sums = found["sums"].as_array().unwrap();
+    let all = |rows: &mut dyn Iterator<Item = &Value>| rows.map(|row| number(&row["total_ns"])).sum::<u64>();
+    assert_eq!(all(&mut sums.iter()), end - number(&found["thread"]["from_ns"]));
+    let of = |comm: &str, kind: &str| all(&mut sums.iter().filter(|row| row["comm"] == comm && row["kind"] == kind));
+    // It sleeps for 250 ms with the lock, and the other one 24 times for 10 ms without.
+    assert!(of("holder", "[sleep]") >= 240_000_000 && of("waits", "[sleep]") >= 240_000_000, "{found}");
+    assert!(of("waits", "[lock]") < 240_000_000 && of("sh", "[child]") < 240_000_000, "{found}");
+    let is_awaited = |stretch: &&Value| stretch["comm"] == "holder" && stretch["awaited_for"] == "[lock]";
+    assert!(found["path"].as_array().unwrap().iter().any(|stretch| is_awaited(&stretch)), "{found}");
+    let text = pmux(["report", "--critical-path", "--stdio", "--percent-limit", "5", "-i"]).args([&file]).run().good();
+    assert!(text.text().contains("waits for [lock]"), "{}", text.text());
+    for (wrong, says) in [
+        (&["--tid", "999999999"][..], "no sample of thread 999999999"),
+        (&["--tid", "1", "--tid", "2"], "is of one thread"),
+        (&["--comm", "sh"], "is of one thread"),
+        (&["--from", "1000"], "was not there then"),
+    ] {
+        let ran = pmux(["report", "--critical-path", "-i"]).args([&file]).args(wrong).run();
+        assert!(ran.code() != 0 && ran.err.contains(says), "{wrong:?}: {}", ran.err);
+    }
+}
+
 /// Each wait with what it was for and who ended it, and wall time of any part of the recording.
 #[test]
 fn a_timeline_draws_waits_and_who_ended_them() {

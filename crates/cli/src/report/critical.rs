@@ -1,0 +1,345 @@
+//! `pmux report --critical-path`: what a thread's time was spent on, by it and by those that it waited for.
+//!
+//! What it is: [`critical_path`] makes stretches of a recording with waits; here they are added up by thread and by what it did, and the
+//! longest are told in the order of time.
+//!
+//! | field | what |
+//! |---|---|
+//! | `thread` | whose time it is: `comm`, `pid`, `tid`; `from_ns` and `to_ns`, after the first sample |
+//! | `sums` | `comm`, `pid`, `tid`; `kind` of what was waited for (`null`: it ran), `function`, `ended_by`; `total_ns`, `times` |
+//! | `path` | the stretches in the order of time: `from_ns`, `to_ns`, `comm`, `pid`, `tid`, `kind`, `function`, `ended_by`; `awaited_by` and `awaited_for`: who waited meanwhile, and for what |
+//! | `lost`, `notes` | as in the report |
+//!
+//! **Invariant:** the stretches are the whole time, each moment once. Which function ran is read off samples of a clock.
+
+use super::run_queue::{json_of_thread, thread_name};
+use super::waits::{Stacks, milliseconds, print_columns, printed, read};
+use super::{json, missing, percent};
+use crate::failure::{Failure, failed};
+use crate::input::OpenedInput;
+use crate::options::reading::{Percent, ReportOptions};
+use pmux::profile::{
+    Chosen, Name, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, ThreadId, WaitKind, Waker, Weight,
+    Whole, critical_path,
+};
+use serde_json::{Value as Json, json};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+/// The longest stretches that are told one by one.
+const MOST_LONGEST: usize = 20;
+
+/// What a thread did.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Doing {
+    thread: NamedThread,
+    /// What it waited for; it ran otherwise.
+    kind: Option<&'static str>,
+    function: String,
+    /// Who ended the wait, where that is something else than a thread that is on the path.
+    ended_by: String,
+}
+
+impl Doing {
+    fn text(&self) -> String {
+        let kind = self.kind.unwrap_or_default();
+        let by = if self.ended_by.is_empty() { String::new() } else { format!(", ended by {}", self.ended_by) };
+        match (kind, &*self.function) {
+            ("", "") => "[runs]".to_owned(),
+            (one, "") | ("", one) => format!("{one}{by}"),
+            (kind, function) => format!("{kind}: {function}{by}"),
+        }
+    }
+
+    fn json(&self, profile: &Profile) -> Json {
+        let or_null = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let mut object = json_of_thread(profile, self.thread);
+        object["kind"] = json!(self.kind);
+        object["function"] = json!(or_null(&self.function));
+        object["ended_by"] = json!(or_null(&self.ended_by));
+        object
+    }
+}
+
+/// What is known of threads, by when it was met.
+#[derive(Default)]
+struct Met {
+    /// What each was called.
+    comms: HashMap<ThreadId, Vec<(u64, Name)>>,
+    /// Where each was met by a clock.
+    ran: HashMap<ThreadId, Vec<(u64, StackId)>>,
+}
+
+impl Met {
+    fn of(profile: &Profile, whole: &Whole) -> Self {
+        let mut met = Self::default();
+        for sample in &whole.samples {
+            met.comms.entry(sample.thread).or_default().push((sample.time_ns, sample.comm));
+            if profile.events.get(sample.event as usize).is_some_and(|event| event.attr.is_clock()) {
+                met.ran.entry(sample.thread).or_default().push((sample.time_ns, sample.stack));
+            }
+        }
+        met
+    }
+
+    /// A thread with what it was called then: a sample stands for what was before it.
+    fn named(&self, profile: &Profile, thread: ThreadId, at_ns: u64) -> NamedThread {
+        let comms = self.comms.get(&thread).map_or(&[][..], Vec::as_slice);
+        let behind = comms.partition_point(|(time_ns, _)| *time_ns < at_ns);
+        let comm = comms.get(behind).or(comms.last()).map(|(_, comm)| *comm);
+        (thread, comm.unwrap_or_else(|| profile.tasks.thread(thread).name()))
+    }
+
+    /// Where a thread was met in a stretch, with the number of samples.
+    fn ran(&self, stretch: &Stretch) -> Vec<(StackId, u64)> {
+        let ran = self.ran.get(&stretch.thread).map_or(&[][..], Vec::as_slice);
+        let begin = ran.partition_point(|(time_ns, _)| *time_ns <= stretch.from_ns);
+        let end = begin + ran[begin..].partition_point(|(time_ns, _)| *time_ns <= stretch.to_ns);
+        let mut counts: BTreeMap<usize, (StackId, u64)> = BTreeMap::new();
+        for (_, stack) in &ran[begin..end] {
+            counts.entry(stack.index()).or_insert((*stack, 0)).1 += 1;
+        }
+        counts.into_values().collect()
+    }
+}
+
+/// Reads a recording, and prints the path.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Failure> {
+    let SampleFilter { from_ns, to_ns, pids, tids, max_stack, .. } = options.part.wanted();
+    let others =
+        SampleFilter { from_ns, to_ns, pids: pids.clone(), tids: tids.clone(), max_stack, ..Default::default() };
+    if others != options.part.wanted() || pids.len() + tids.len() > 1 {
+        return Err(failed("--critical-path is of one thread: it takes one --tid or one --pid, --from and --to"));
+    }
+    let name = opened.name.clone();
+    let about = |text: &str| crate::input::about(&name, &text);
+    let mut chosen = Chosen::new(SampleFilter { max_stack, ..Default::default() }, Whole::default());
+    let (mut profile, mut notes) = read(opened, options, &mut chosen, (has_waits, "waits", "offcpu-time"))?;
+    let Chosen { sink: mut whole, first_ns, .. } = chosen;
+    let first_ns = first_ns.unwrap_or(0);
+    let waits = whole.waits(&mut profile);
+    let asked = tids.first().map(|tid| (*tid, false)).or(pids.first().map(|pid| (*pid, true)));
+    let thread = thread_of(&profile, &whole, asked).map_err(|text| about(&text))?;
+    let (begin_ns, end_ns) = whole.span_ns().unwrap_or((first_ns, first_ns));
+    let life = profile.tasks.thread(thread);
+    let since = |ns: u64| first_ns.saturating_add(ns);
+    let begin_ns = from_ns.map_or(begin_ns, since).max(begin_ns).max(life.born_ns.unwrap_or(0));
+    let end_ns = to_ns.map_or(end_ns, since).min(end_ns).min(life.ended_ns.unwrap_or(u64::MAX));
+    if begin_ns >= end_ns {
+        return Err(about("the thread was not there then: look at --from and --to"));
+    }
+    let stretches = critical_path(&profile, &whole, &waits, thread, (begin_ns, end_ns));
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    let met = Met::of(&profile, &whole);
+    let mut stacks = Stacks::new(&profile, &symbols);
+    let mut path = Path::default();
+    stretches.into_iter().for_each(|stretch| path.take(stretch, &met, &mut stacks));
+    notes.extend(missing::notes(&profile, symbols.notes()));
+    let whose = met.named(&profile, thread, end_ns);
+    let told = Told { profile: &profile, met: &met, whose, first_ns, ends: (begin_ns, end_ns) };
+    let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
+    printed(options.json, &notes, |out| match options.json {
+        true => {
+            let mut object = told.json(&path, least_percent);
+            object["lost"] = json::losses(&profile.losses);
+            object["notes"] = json!(notes);
+            writeln!(out, "{object}")
+        }
+        false => told.print(&path, least_percent, out),
+    })
+}
+
+fn has_waits(profile: &Profile) -> bool {
+    pmux::profile::WaitLinks::has_waits(profile)
+}
+
+/// The thread whose number it is, or that of the process; without one that which was seen for the longest time.
+fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Result<ThreadId, String> {
+    let mut seen: BTreeMap<ThreadId, (u64, u64)> = BTreeMap::new();
+    for sample in &whole.samples {
+        let from_ns = sample.time_ns.saturating_sub(sample.period);
+        let ends = seen.entry(sample.thread).or_insert((from_ns, sample.time_ns));
+        *ends = (ends.0.min(from_ns), ends.1.max(sample.time_ns));
+    }
+    let is_asked = |thread: &ThreadId| {
+        let task = profile.tasks.thread(*thread);
+        match asked {
+            Some((pid, true)) => profile.tasks.process(task.process).pid == pid && task.tid == pid,
+            Some((tid, false)) => task.tid == tid,
+            // The idle thread of a CPU waits for nothing.
+            None => task.tid > 0,
+        }
+    };
+    let longest = seen.iter().filter(|(thread, _)| is_asked(thread)).rev().max_by_key(|(_, (from, to))| to - from);
+    longest.map(|(thread, _)| *thread).ok_or_else(|| match asked {
+        Some((number, _)) => format!("there is no sample of thread {number} in it"),
+        None => "there is no sample of a thread in it".to_owned(),
+    })
+}
+
+#[derive(Default, Clone, Copy)]
+struct Sum {
+    total_ns: u64,
+    times: u64,
+}
+
+#[derive(Default)]
+struct Path {
+    sums: HashMap<Doing, Sum>,
+    /// Each stretch with what was done for most of it.
+    all: Vec<(Stretch, Doing)>,
+}
+
+impl Path {
+    fn take(&mut self, stretch: Stretch, met: &Met, stacks: &mut Stacks<'_>) {
+        let profile = stacks.profile;
+        let thread = met.named(profile, stretch.thread, stretch.to_ns);
+        let length_ns = length_ns(&stretch);
+        let mut rest_ns = length_ns;
+        let doing = match stretch.wait {
+            Some(wait) => {
+                let ended_by = match wait.waker {
+                    Some(Waker::Thread(waker)) => thread_name(profile, met.named(profile, waker, stretch.to_ns)),
+                    // What else would end a sleep.
+                    Some(Waker::Interrupt(interrupt)) if wait.kind != WaitKind::Sleep => interrupt.name().to_owned(),
+                    _ => String::new(),
+                };
+                let function = stacks.facts(wait.stack).function.clone();
+                Doing { thread, kind: Some(wait.kind.name()), function, ended_by }
+            }
+            None => {
+                let ran = met.ran(&stretch);
+                let all: u64 = ran.iter().map(|(_, samples)| samples).sum();
+                let of = |function| Doing { thread, kind: None, function, ended_by: String::new() };
+                let mut parts: BTreeMap<String, u64> = BTreeMap::new();
+                for (stack, samples) in &ran {
+                    *parts.entry(stacks.facts(*stack).function.clone()).or_default() += samples;
+                }
+                let most = parts.iter().max_by_key(|(_, samples)| **samples).map(|(name, _)| name.clone());
+                let most = most.unwrap_or_default();
+                // The one with most takes what is left.
+                for (function, samples) in parts.into_iter().filter(|(function, _)| *function != most) {
+                    let ns = (u128::from(length_ns) * u128::from(samples) / u128::from(all)) as u64;
+                    self.add(of(function), ns);
+                    rest_ns -= ns;
+                }
+                of(most)
+            }
+        };
+        self.add(doing.clone(), rest_ns);
+        self.all.push((stretch, doing));
+    }
+
+    fn add(&mut self, doing: Doing, ns: u64) {
+        let sum = self.sums.entry(doing).or_default();
+        sum.total_ns += ns;
+        sum.times += 1;
+    }
+
+    /// What took longest first.
+    fn sums(&self, least_percent: f64, whole_ns: u64) -> Vec<(&Doing, Sum)> {
+        let mut sums: Vec<(&Doing, Sum)> = self.sums.iter().map(|(doing, sum)| (doing, *sum)).collect();
+        sums.retain(|(_, sum)| share(sum.total_ns, whole_ns) >= least_percent);
+        pmux::order::sort_by(&mut sums, |(one, of_one), (other, of_other)| {
+            of_other.total_ns.cmp(&of_one.total_ns).then_with(|| one.cmp(other))
+        });
+        sums
+    }
+
+    /// The places of the longest stretches, in the order of time.
+    fn longest(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.all.len()).collect();
+        pmux::order::sort_by_key(&mut places, |&at| std::cmp::Reverse(length_ns(&self.all[at].0)));
+        places.truncate(MOST_LONGEST);
+        pmux::order::sort(&mut places);
+        places
+    }
+}
+
+fn length_ns(stretch: &Stretch) -> u64 {
+    stretch.to_ns - stretch.from_ns
+}
+
+fn share(part_ns: u64, whole_ns: u64) -> f64 {
+    let weight = |period| Weight { period, samples: 0 };
+    percent(weight(part_ns), weight(whole_ns))
+}
+
+/// What is printed.
+struct Told<'a> {
+    profile: &'a Profile,
+    met: &'a Met,
+    whose: NamedThread,
+    first_ns: u64,
+    ends: (u64, u64),
+}
+
+impl Told<'_> {
+    fn whole_ns(&self) -> u64 {
+        self.ends.1 - self.ends.0
+    }
+
+    fn name(&self, thread: NamedThread) -> String {
+        thread_name(self.profile, thread)
+    }
+
+    /// Who waited meanwhile, and for what.
+    fn awaited(&self, stretch: &Stretch) -> Option<(NamedThread, WaitKind)> {
+        stretch.awaited_by.map(|(thread, kind)| (self.met.named(self.profile, thread, stretch.to_ns), kind))
+    }
+
+    fn print(&self, path: &Path, least_percent: f64, out: &mut dyn Write) -> io::Result<()> {
+        let whole_ns = self.whole_ns();
+        let whose = self.name(self.whose);
+        writeln!(
+            out,
+            "# {} ms of {whose}: what it did, and where it waited for others, what they did meanwhile\n#",
+            milliseconds(whole_ns)
+        )?;
+        let line = |(doing, sum): (&Doing, Sum)| {
+            let share = format!("{:.2}%", share(sum.total_ns, whole_ns));
+            let numbers = [milliseconds(sum.total_ns), share, sum.times.to_string()];
+            [&numbers[..], &[self.name(doing.thread), doing.text()]].concat()
+        };
+        let lines: Vec<_> = path.sums(least_percent, whole_ns).into_iter().map(line).collect();
+        print_columns(out, &["total ms", "share", "times", "thread", "what"], &lines, 3)?;
+        writeln!(out, "#\n# The longest, in the order of time:\n#")?;
+        let line = |at: usize| {
+            let (stretch, doing) = &path.all[at];
+            let from = format!("{:.6}", stretch.from_ns.saturating_sub(self.first_ns) as f64 / 1e9);
+            let awaited = self.awaited(stretch);
+            let awaited = awaited.map(|(thread, kind)| format!("{} waits for {}", self.name(thread), kind.name()));
+            let thread = self.name(doing.thread);
+            vec![from, milliseconds(length_ns(stretch)), thread, doing.text(), awaited.unwrap_or_default()]
+        };
+        let lines: Vec<_> = path.longest().into_iter().map(line).collect();
+        print_columns(out, &["from s", "ms", "thread", "what", "while"], &lines, 2)
+    }
+
+    fn json(&self, path: &Path, least_percent: f64) -> Json {
+        let since = |ns: u64| ns.saturating_sub(self.first_ns);
+        let sums = path.sums(least_percent, self.whole_ns()).into_iter().map(|(doing, sum)| {
+            let mut object = doing.json(self.profile);
+            object["total_ns"] = sum.total_ns.into();
+            object["times"] = sum.times.into();
+            object
+        });
+        let stretches = path.all.iter().map(|(stretch, doing)| {
+            let mut object = doing.json(self.profile);
+            let awaited = self.awaited(stretch);
+            object["from_ns"] = since(stretch.from_ns).into();
+            object["to_ns"] = since(stretch.to_ns).into();
+            object["awaited_by"] = json!(awaited.map(|(thread, _)| json_of_thread(self.profile, thread)));
+            object["awaited_for"] = json!(awaited.map(|(_, kind)| kind.name()));
+            object
+        });
+        let mut thread = json_of_thread(self.profile, self.whose);
+        thread["from_ns"] = since(self.ends.0).into();
+        thread["to_ns"] = since(self.ends.1).into();
+        json!({ "thread": thread, "sums": sums.collect::<Vec<_>>(), "path": stretches.collect::<Vec<_>>() })
+    }
+}
