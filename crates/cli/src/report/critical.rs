@@ -61,22 +61,22 @@ impl Doing {
     }
 }
 
-/// What is known of threads, by when it was met.
-#[derive(Default)]
+/// What is known of threads, by when it was met; in the order of their ids.
 struct Met {
     /// What each was called.
-    comms: HashMap<ThreadId, Vec<(u64, Name)>>,
+    comms: Vec<Vec<(u64, Name)>>,
     /// Where each was met by a clock.
-    ran: HashMap<ThreadId, Vec<(u64, StackId)>>,
+    ran: Vec<Vec<(u64, StackId)>>,
 }
 
 impl Met {
     fn of(profile: &Profile, whole: &Whole) -> Self {
-        let mut met = Self::default();
+        let count = profile.tasks.threads().len();
+        let mut met = Self { comms: vec![Vec::new(); count], ran: vec![Vec::new(); count] };
         for sample in &whole.samples {
-            met.comms.entry(sample.thread).or_default().push((sample.time_ns, sample.comm));
+            met.comms[sample.thread.index()].push((sample.time_ns, sample.comm));
             if profile.events.get(sample.event as usize).is_some_and(|event| event.attr.is_clock()) {
-                met.ran.entry(sample.thread).or_default().push((sample.time_ns, sample.stack));
+                met.ran[sample.thread.index()].push((sample.time_ns, sample.stack));
             }
         }
         met
@@ -84,22 +84,18 @@ impl Met {
 
     /// A thread with what it was called then: a sample stands for what was before it.
     fn named(&self, profile: &Profile, thread: ThreadId, at_ns: u64) -> NamedThread {
-        let comms = self.comms.get(&thread).map_or(&[][..], Vec::as_slice);
+        let comms = &self.comms[thread.index()];
         let behind = comms.partition_point(|(time_ns, _)| *time_ns < at_ns);
         let comm = comms.get(behind).or(comms.last()).map(|(_, comm)| *comm);
         (thread, comm.unwrap_or_else(|| profile.tasks.thread(thread).name()))
     }
 
-    /// Where a thread was met in a stretch, with the number of samples.
-    fn ran(&self, stretch: &Stretch) -> Vec<(StackId, u64)> {
-        let ran = self.ran.get(&stretch.thread).map_or(&[][..], Vec::as_slice);
+    /// Where a thread was met in a stretch.
+    fn ran(&self, stretch: &Stretch) -> &[(u64, StackId)] {
+        let ran = &self.ran[stretch.thread.index()];
         let begin = ran.partition_point(|(time_ns, _)| *time_ns <= stretch.from_ns);
         let end = begin + ran[begin..].partition_point(|(time_ns, _)| *time_ns <= stretch.to_ns);
-        let mut counts: BTreeMap<usize, (StackId, u64)> = BTreeMap::new();
-        for (_, stack) in &ran[begin..end] {
-            counts.entry(stack.index()).or_insert((*stack, 0)).1 += 1;
-        }
-        counts.into_values().collect()
+        &ran[begin..end]
     }
 }
 
@@ -159,14 +155,14 @@ fn has_waits(profile: &Profile) -> bool {
 
 /// The thread whose number it is, or that of the process; without one that which was seen for the longest time.
 fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Result<ThreadId, String> {
-    let mut seen: BTreeMap<ThreadId, (u64, u64)> = BTreeMap::new();
+    let mut seen: Vec<Option<(ThreadId, u64, u64)>> = vec![None; profile.tasks.threads().len()];
     for sample in &whole.samples {
         let from_ns = sample.time_ns.saturating_sub(sample.period);
-        let ends = seen.entry(sample.thread).or_insert((from_ns, sample.time_ns));
-        *ends = (ends.0.min(from_ns), ends.1.max(sample.time_ns));
+        let (_, first, last) = seen[sample.thread.index()].get_or_insert((sample.thread, from_ns, sample.time_ns));
+        (*first, *last) = ((*first).min(from_ns), (*last).max(sample.time_ns));
     }
-    let is_asked = |thread: &ThreadId| {
-        let task = profile.tasks.thread(*thread);
+    let is_asked = |thread: ThreadId| {
+        let task = profile.tasks.thread(thread);
         match asked {
             Some((pid, true)) => profile.tasks.process(task.process).pid == pid && task.tid == pid,
             Some((tid, false)) => task.tid == tid,
@@ -174,8 +170,9 @@ fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Re
             None => task.tid > 0,
         }
     };
-    let longest = seen.iter().filter(|(thread, _)| is_asked(thread)).rev().max_by_key(|(_, (from, to))| to - from);
-    longest.map(|(thread, _)| *thread).ok_or_else(|| match asked {
+    let asked_for = seen.iter().flatten().filter(|(thread, ..)| is_asked(*thread));
+    let longest = asked_for.rev().max_by_key(|(_, first, last)| last - first);
+    longest.map(|(thread, ..)| *thread).ok_or_else(|| match asked {
         Some((number, _)) => format!("there is no sample of thread {number} in it"),
         None => "there is no sample of a thread in it".to_owned(),
     })
@@ -213,17 +210,16 @@ impl Path {
             }
             None => {
                 let ran = met.ran(&stretch);
-                let all: u64 = ran.iter().map(|(_, samples)| samples).sum();
                 let of = |function| Doing { thread, kind: None, function, ended_by: String::new() };
                 let mut parts: BTreeMap<String, u64> = BTreeMap::new();
-                for (stack, samples) in &ran {
-                    *parts.entry(stacks.facts(*stack).function.clone()).or_default() += samples;
+                for (_, stack) in ran {
+                    *parts.entry(stacks.facts(*stack).function.clone()).or_default() += 1;
                 }
                 let most = parts.iter().max_by_key(|(_, samples)| **samples).map(|(name, _)| name.clone());
                 let most = most.unwrap_or_default();
                 // The one with most takes what is left.
                 for (function, samples) in parts.into_iter().filter(|(function, _)| *function != most) {
-                    let ns = (u128::from(length_ns) * u128::from(samples) / u128::from(all)) as u64;
+                    let ns = (u128::from(length_ns) * u128::from(samples) / ran.len() as u128) as u64;
                     self.add(of(function), ns);
                     rest_ns -= ns;
                 }

@@ -10,7 +10,6 @@ use super::tasks::{Tasks, ThreadId};
 use super::times::TimeKind;
 use super::wall::{WaitKind, WaitSpan, Waker};
 use super::{Profile, StackId, Whole};
-use std::collections::HashMap;
 
 /// Part of the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,29 +50,43 @@ pub fn critical_path(
     thread: ThreadId,
     (from_ns, to_ns): (u64, u64),
 ) -> Vec<Stretch> {
-    let mut of_thread: HashMap<ThreadId, Vec<&WaitSpan>> = HashMap::new();
-    for wait in waits {
-        of_thread.entry(wait.sample.thread).or_default().push(wait);
-    }
+    let mut path = Path::new(&profile.tasks, waits);
     // One of which nothing is told may have waited, too.
     let clocks: Vec<bool> = profile.events.iter().map(|event| TimeKind::of(event) == TimeKind::Ran).collect();
     for sample in &whole.samples {
         if clocks.get(sample.event as usize) == Some(&true) {
-            of_thread.entry(sample.thread).or_default();
+            path.waits[sample.thread.index()].is_told = true;
         }
     }
-    let mut path = Path { tasks: &profile.tasks, waits: of_thread, stretches: Vec::new() };
     path.explain(thread, (from_ns, to_ns), None, 0);
     path.stretches
 }
 
+/// What is known of a thread.
+#[derive(Clone, Default)]
+struct OfThread<'a> {
+    is_told: bool,
+    waits: Vec<&'a WaitSpan>,
+}
+
 struct Path<'a> {
     tasks: &'a Tasks,
-    waits: HashMap<ThreadId, Vec<&'a WaitSpan>>,
+    /// In the order of their ids.
+    waits: Vec<OfThread<'a>>,
     stretches: Vec<Stretch>,
 }
 
-impl Path<'_> {
+impl<'a> Path<'a> {
+    fn new(tasks: &'a Tasks, waits: &'a [WaitSpan]) -> Self {
+        let mut of_thread = vec![OfThread::default(); tasks.threads().len()];
+        for wait in waits {
+            let known: &mut OfThread<'_> = &mut of_thread[wait.sample.thread.index()];
+            known.is_told = true;
+            known.waits.push(wait);
+        }
+        Self { tasks, waits: of_thread, stretches: Vec::new() }
+    }
+
     fn explain(
         &mut self,
         thread: ThreadId,
@@ -81,7 +94,7 @@ impl Path<'_> {
         awaited_by: Option<(ThreadId, WaitKind)>,
         depth: u32,
     ) {
-        let list = self.waits.get(&thread).map_or(&[][..], Vec::as_slice);
+        let list = &self.waits[thread.index()].waits;
         let begin = list.partition_point(|wait| wait.to_ns <= from_ns);
         let end = begin + list[begin..].partition_point(|wait| wait.from_ns < to_ns);
         let inside: Vec<WaitSpan> = list[begin..end].iter().map(|wait| **wait).collect();
@@ -109,7 +122,7 @@ impl Path<'_> {
         if let Some(Waker::Thread(waker)) = wait.waker
             && waker != thread
             && depth < DEEPEST
-            && self.waits.contains_key(&waker)
+            && self.waits[waker.index()].is_told
         {
             // Before it was there, others were waited for.
             known_from_ns = self.tasks.thread(waker).born_ns.unwrap_or(0).clamp(from_ns, to_ns);
@@ -150,9 +163,7 @@ mod tests {
 
     /// Of a thread, from 0 to 100: from, to, thread, what it waited for.
     fn path(waits: &[WaitSpan], thread: ThreadId, tasks: &Tasks) -> Vec<(u64, u64, ThreadId, Option<WaitKind>)> {
-        let mut of_thread: HashMap<ThreadId, Vec<&WaitSpan>> = HashMap::new();
-        waits.iter().for_each(|wait| of_thread.entry(wait.sample.thread).or_default().push(wait));
-        let mut path = Path { tasks, waits: of_thread, stretches: Vec::new() };
+        let mut path = Path::new(tasks, waits);
         path.explain(thread, (0, 100), None, 0);
         let mut at_ns = 0;
         for stretch in &path.stretches {
