@@ -259,7 +259,7 @@ impl Whole {
         // By stack.
         let mut interrupts: Vec<Option<Option<Interrupt>>> = vec![None; profile.stacks.nodes().count() + 1];
         let mut spans: Vec<WaitSpan> = Vec::new();
-        // By number: who was woken by whom, after how many ns.
+        // By the number of the thread that was woken: after how many ns, and what woke it.
         let mut woken: HashMap<i32, (u64, Waker)> = HashMap::new();
         let mut wakes = self.wakes.iter().copied().peekable();
         for (place, sample) in self.samples.iter_mut().enumerate() {
