@@ -29,7 +29,7 @@ pub(crate) struct ReportOptions {
 
     /// Show also what functions cost in time that passes: a sample counts 1/N where N threads of the command (of the process, with -a) ran
     /// at once. Rows are in this order (`pmux record --latency`)
-    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall"])]
+    #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "no_group"])]
     pub(crate) latency: bool,
 
     /// Show which locks were waited for, by their addresses: for how long, by which threads, and who ended it (`pmux record --off-cpu`)
@@ -45,8 +45,8 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
     pub(crate) runqueue: bool,
 
-    /// Show what the time of a thread (--tid, --pid; of that which was seen longest) was spent on: by it, and, where it waited for another
-    /// one, by that one meanwhile (`pmux record --off-cpu`)
+    /// Show what the time of a thread (one --tid; one --pid: its main thread; otherwise that of the command) was spent on: by it, and, where
+    /// it waited for another one, by that one meanwhile (`pmux record --off-cpu`). Also --from and --to choose
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks", "wakers", "runqueue"])]
     pub(crate) critical_path: bool,
 

@@ -19,8 +19,8 @@ use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use pmux::profile::{
-    Chosen, Name, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, ThreadId, WaitKind, Waker, Weight,
-    Whole, critical_path,
+    Chosen, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, WaitKind, WaitLinks, Waker,
+    Weight, Whole, critical_path, interval_ns,
 };
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +28,10 @@ use std::io::{self, Write};
 
 /// The longest stretches that are told one by one.
 const MOST_LONGEST: usize = 20;
+
+/// Where it isn't known whether a thread ran: the clock does not meet it for more than so many intervals.
+const UNKNOWN: &str = "[unknown]";
+const MANY: u64 = 20;
 
 /// What a thread did.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,38 +65,35 @@ impl Doing {
     }
 }
 
-/// What is known of threads, by when it was met; in the order of their ids.
-struct Met {
-    /// What each was called.
-    comms: Vec<Vec<(u64, Name)>>,
-    /// Where each was met by a clock.
-    ran: Vec<Vec<(u64, StackId)>>,
+/// A thread with what it was called just before a moment.
+fn named(profile: &Profile, thread: ThreadId, at_ns: u64) -> NamedThread {
+    let names = &profile.tasks.thread(thread).names;
+    let behind = names.partition_point(|(from_ns, _)| *from_ns < at_ns);
+    let name = names.get(behind.saturating_sub(1)).map(|(_, name)| *name);
+    (thread, name.unwrap_or_default())
 }
 
-impl Met {
-    fn of(profile: &Profile, whole: &Whole) -> Self {
-        let count = profile.tasks.threads().len();
-        let mut met = Self { comms: vec![Vec::new(); count], ran: vec![Vec::new(); count] };
-        for sample in &whole.samples {
-            met.comms[sample.thread.index()].push((sample.time_ns, sample.comm));
-            if profile.events.get(sample.event as usize).is_some_and(|event| event.attr.is_clock()) {
-                met.ran[sample.thread.index()].push((sample.time_ns, sample.stack));
-            }
-        }
-        met
-    }
+/// Where threads were met by a clock.
+struct Ran {
+    /// In the order of the ids of threads, and of time.
+    threads: Vec<Vec<(u64, StackId)>>,
+    /// How far samples of a thread are apart; `None` without a clock.
+    interval_ns: Option<u64>,
+}
 
-    /// A thread with what it was called then: a sample stands for what was before it.
-    fn named(&self, profile: &Profile, thread: ThreadId, at_ns: u64) -> NamedThread {
-        let comms = &self.comms[thread.index()];
-        let behind = comms.partition_point(|(time_ns, _)| *time_ns < at_ns);
-        let comm = comms.get(behind).or(comms.last()).map(|(_, comm)| *comm);
-        (thread, comm.unwrap_or_else(|| profile.tasks.thread(thread).name()))
+impl Ran {
+    fn of(profile: &Profile, whole: &Whole) -> Self {
+        let is_clock =
+            |sample: &&Taken| profile.events.get(sample.event as usize).is_some_and(|event| event.attr.is_clock());
+        let clock = || whole.samples.iter().filter(is_clock);
+        let mut threads = vec![Vec::new(); profile.tasks.threads().len()];
+        clock().for_each(|sample| threads[sample.thread.index()].push((sample.time_ns, sample.stack)));
+        Self { threads, interval_ns: clock().next().map(|_| interval_ns(clock())) }
     }
 
     /// Where a thread was met in a stretch.
-    fn ran(&self, stretch: &Stretch) -> &[(u64, StackId)] {
-        let ran = &self.ran[stretch.thread.index()];
+    fn within(&self, stretch: &Stretch) -> &[(u64, StackId)] {
+        let ran = &self.threads[stretch.thread.index()];
         let begin = ran.partition_point(|(time_ns, _)| *time_ns <= stretch.from_ns);
         let end = begin + ran[begin..].partition_point(|(time_ns, _)| *time_ns <= stretch.to_ns);
         &ran[begin..end]
@@ -108,12 +109,14 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     let others =
         SampleFilter { from_ns, to_ns, pids: pids.clone(), tids: tids.clone(), max_stack, ..Default::default() };
     if others != options.part.wanted() || pids.len() + tids.len() > 1 {
-        return Err(failed("--critical-path is of one thread: it takes one --tid or one --pid, --from and --to"));
+        return Err(failed(
+            "--critical-path is of one thread: of the options that choose samples it takes one --tid or one --pid, --from and --to",
+        ));
     }
     let name = opened.name.clone();
     let about = |text: &str| crate::input::about(&name, &text);
     let mut chosen = Chosen::new(SampleFilter { max_stack, ..Default::default() }, Whole::default());
-    let (mut profile, mut notes) = read(opened, options, &mut chosen, (has_waits, "waits", "offcpu-time"))?;
+    let (mut profile, mut notes) = read(opened, options, &mut chosen, (WaitLinks::has_waits, "waits", "offcpu-time"))?;
     let Chosen { sink: mut whole, first_ns, .. } = chosen;
     let first_ns = first_ns.unwrap_or(0);
     let waits = whole.waits(&mut profile);
@@ -125,18 +128,27 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     let begin_ns = from_ns.map_or(begin_ns, since).max(begin_ns).max(life.born_ns.unwrap_or(0));
     let end_ns = to_ns.map_or(end_ns, since).min(end_ns).min(life.ended_ns.unwrap_or(u64::MAX));
     if begin_ns >= end_ns {
-        return Err(about("the thread was not there then: look at --from and --to"));
+        return Err(about("the thread was not there then, or too short (--from, --to, --tid)"));
     }
     let stretches = critical_path(&profile, &whole, &waits, thread, (begin_ns, end_ns));
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
-    let met = Met::of(&profile, &whole);
+    let ran = Ran::of(&profile, &whole);
     let mut stacks = Stacks::new(&profile, &symbols);
-    let mut path = Path::default();
-    stretches.into_iter().for_each(|stretch| path.take(stretch, &met, &mut stacks));
+    let mut path = PathSums::default();
+    stretches.into_iter().for_each(|stretch| path.take(stretch, &ran, &mut stacks));
+    if path.unknown_ns > 0 {
+        notes.push(format!(
+            "of {} ms nothing is known: a wait that had not ended, one that was not seen, or recording was off",
+            milliseconds(path.unknown_ns)
+        ));
+    }
+    if asked.is_none() {
+        notes.push("--tid or --pid chooses another thread".to_owned());
+    }
     notes.extend(missing::notes(&profile, symbols.notes()));
-    let whose = met.named(&profile, thread, end_ns);
-    let told = Told { profile: &profile, met: &met, whose, first_ns, ends: (begin_ns, end_ns) };
+    let whose = named(&profile, thread, end_ns);
+    let told = Told { profile: &profile, whose, first_ns, ends: (begin_ns, end_ns) };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     printed(options.json, &notes, |out| match options.json {
         true => {
@@ -149,31 +161,30 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     })
 }
 
-fn has_waits(profile: &Profile) -> bool {
-    pmux::profile::WaitLinks::has_waits(profile)
-}
-
-/// The thread whose number it is, or that of the process; without one that which was seen for the longest time.
+/// The thread that is asked for by its number or by that of its process; otherwise one of the program that was executed first. Of several
+/// the main one, or that which was seen for the longest time.
 fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Result<ThreadId, String> {
     let mut seen: Vec<Option<(ThreadId, u64, u64)>> = vec![None; profile.tasks.threads().len()];
     for sample in &whole.samples {
-        let from_ns = sample.time_ns.saturating_sub(sample.period);
-        let (_, first, last) = seen[sample.thread.index()].get_or_insert((sample.thread, from_ns, sample.time_ns));
-        (*first, *last) = ((*first).min(from_ns), (*last).max(sample.time_ns));
+        let at_ns = sample.time_ns;
+        seen[sample.thread.index()].get_or_insert((sample.thread, at_ns, at_ns)).2 = at_ns;
     }
-    let is_asked = |thread: ThreadId| {
-        let task = profile.tasks.thread(thread);
-        match asked {
-            Some((pid, true)) => profile.tasks.process(task.process).pid == pid && task.tid == pid,
-            Some((tid, false)) => task.tid == tid,
-            // The idle thread of a CPU waits for nothing.
-            None => task.tid > 0,
-        }
+    let process_of = |thread: ThreadId| profile.tasks.process_of(thread);
+    let is_asked = |thread: ThreadId| match asked {
+        Some((pid, true)) => process_of(thread).pid == pid,
+        Some((tid, false)) => profile.tasks.thread(thread).tid == tid,
+        // The idle thread of a CPU waits for nothing.
+        None => profile.tasks.thread(thread).tid > 0,
+    };
+    let rank = |&&(thread, first, last): &&(ThreadId, u64, u64)| {
+        let executed = process_of(thread).execs_ns.first().copied().unwrap_or(u64::MAX);
+        let is_main = process_of(thread).main == Some(thread);
+        (std::cmp::Reverse(if asked.is_none() { executed } else { 0 }), is_main, last - first)
     };
     let asked_for = seen.iter().flatten().filter(|(thread, ..)| is_asked(*thread));
-    let longest = asked_for.rev().max_by_key(|(_, first, last)| last - first);
-    longest.map(|(thread, ..)| *thread).ok_or_else(|| match asked {
-        Some((number, _)) => format!("there is no sample of thread {number} in it"),
+    asked_for.rev().max_by_key(rank).map(|(thread, ..)| *thread).ok_or_else(|| match asked {
+        Some((pid, true)) => format!("there is no sample of process {pid} in it"),
+        Some((tid, false)) => format!("there is no sample of thread {tid} in it"),
         None => "there is no sample of a thread in it".to_owned(),
     })
 }
@@ -185,22 +196,24 @@ struct Sum {
 }
 
 #[derive(Default)]
-struct Path {
+struct PathSums {
     sums: HashMap<Doing, Sum>,
     /// Each stretch with what was done for most of it.
     all: Vec<(Stretch, Doing)>,
+    /// In which it isn't known what was done.
+    unknown_ns: u64,
 }
 
-impl Path {
-    fn take(&mut self, stretch: Stretch, met: &Met, stacks: &mut Stacks<'_>) {
+impl PathSums {
+    fn take(&mut self, stretch: Stretch, run: &Ran, stacks: &mut Stacks<'_>) {
         let profile = stacks.profile;
-        let thread = met.named(profile, stretch.thread, stretch.to_ns);
+        let thread = named(profile, stretch.thread, stretch.to_ns);
         let length_ns = length_ns(&stretch);
         let mut rest_ns = length_ns;
         let doing = match stretch.wait {
             Some(wait) => {
                 let ended_by = match wait.waker {
-                    Some(Waker::Thread(waker)) => thread_name(profile, met.named(profile, waker, stretch.to_ns)),
+                    Some(Waker::Thread(waker)) => thread_name(profile, named(profile, waker, stretch.to_ns)),
                     // What else would end a sleep.
                     Some(Waker::Interrupt(interrupt)) if wait.kind != WaitKind::Sleep => interrupt.name().to_owned(),
                     _ => String::new(),
@@ -209,8 +222,17 @@ impl Path {
                 Doing { thread, kind: Some(wait.kind.name()), function, ended_by }
             }
             None => {
-                let ran = met.ran(&stretch);
+                let ran = run.within(&stretch);
                 let of = |function| Doing { thread, kind: None, function, ended_by: String::new() };
+                // Who runs is met by the clock again and again.
+                let told_ns = run.interval_ns.map(|ns| (ran.len() as u64).saturating_mul(ns));
+                let missing_ns = told_ns.map_or(0, |told_ns| length_ns.saturating_sub(told_ns));
+                if missing_ns > run.interval_ns.unwrap_or(0).saturating_mul(MANY) && missing_ns > length_ns / 2 {
+                    self.add(Doing { kind: Some(UNKNOWN), ..of(String::new()) }, missing_ns);
+                    self.unknown_ns += missing_ns;
+                    rest_ns -= missing_ns;
+                }
+                let told_ns = rest_ns;
                 let mut parts: BTreeMap<String, u64> = BTreeMap::new();
                 for (_, stack) in ran {
                     *parts.entry(stacks.facts(*stack).function.clone()).or_default() += 1;
@@ -219,9 +241,16 @@ impl Path {
                 let most = most.unwrap_or_default();
                 // The one with most takes what is left.
                 for (function, samples) in parts.into_iter().filter(|(function, _)| *function != most) {
-                    let ns = (u128::from(length_ns) * u128::from(samples) / ran.len() as u128) as u64;
+                    let ns = (u128::from(told_ns) * u128::from(samples) / ran.len() as u128) as u64;
                     self.add(of(function), ns);
                     rest_ns -= ns;
+                }
+                if told_ns < length_ns / 2 {
+                    if rest_ns > 0 {
+                        self.add(of(most), rest_ns);
+                    }
+                    self.all.push((stretch, Doing { kind: Some(UNKNOWN), ..of(String::new()) }));
+                    return;
                 }
                 of(most)
             }
@@ -268,7 +297,6 @@ fn share(part_ns: u64, whole_ns: u64) -> f64 {
 /// What is printed.
 struct Told<'a> {
     profile: &'a Profile,
-    met: &'a Met,
     whose: NamedThread,
     first_ns: u64,
     ends: (u64, u64),
@@ -285,10 +313,10 @@ impl Told<'_> {
 
     /// Who waited meanwhile, and for what.
     fn awaited(&self, stretch: &Stretch) -> Option<(NamedThread, WaitKind)> {
-        stretch.awaited_by.map(|(thread, kind)| (self.met.named(self.profile, thread, stretch.to_ns), kind))
+        stretch.awaited_by.map(|(thread, kind)| (named(self.profile, thread, stretch.to_ns), kind))
     }
 
-    fn print(&self, path: &Path, least_percent: f64, out: &mut dyn Write) -> io::Result<()> {
+    fn print(&self, path: &PathSums, least_percent: f64, out: &mut dyn Write) -> io::Result<()> {
         let whole_ns = self.whole_ns();
         let whose = self.name(self.whose);
         writeln!(
@@ -316,7 +344,7 @@ impl Told<'_> {
         print_columns(out, &["from s", "ms", "thread", "what", "while"], &lines, 2)
     }
 
-    fn json(&self, path: &Path, least_percent: f64) -> Json {
+    fn json(&self, path: &PathSums, least_percent: f64) -> Json {
         let since = |ns: u64| ns.saturating_sub(self.first_ns);
         let sums = path.sums(least_percent, self.whole_ns()).into_iter().map(|(doing, sum)| {
             let mut object = doing.json(self.profile);

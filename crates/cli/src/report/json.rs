@@ -3,7 +3,7 @@
 //! | field | what |
 //! |---|---|
 //! | `host`, `kernel`, `writer`, `command_line` | what the recording tells of itself |
-//! | `events` | each with `name`, `samples`, `period` (the sum) and `rows` |
+//! | `events` | each with `name`, `samples`, `period` (the sum) and `rows`; with `--latency` before each event `NAME (latency)` |
 //! | `rows` | `comm`, `dso`, `symbol`, `cpu`, `thread`, `cgroup`, `parallelism` as far as rows are told apart by them; `self` and `children`, each with `period`, `samples`, `percent`; with `-g` the `calls` |
 //! | `lost` | what is missing, in numbers |
 //! | `broken_chains` | call chains that frame pointers do not find: `samples`, `of` how many, and by `modules` (`dso`, `samples`) |

@@ -260,7 +260,7 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         children,
         order_by,
         graph,
-        groups: if options.no_group && !options.latency { Groups::Apart } else { Groups::Together },
+        groups: if options.no_group { Groups::Apart } else { Groups::Together },
         is_latency: options.latency,
         least_percent,
         manifests: &manifests,

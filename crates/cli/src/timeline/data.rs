@@ -62,7 +62,7 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     let events: Vec<Value> = profile
         .events
         .iter()
-        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds, "clock": event.attr.is_clock() }))
+        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds, "clock": event.attr.is_clock(), "wakes": event.is_of_wakes() }))
         .collect();
     let about = &profile.about;
     json!({

@@ -14,6 +14,7 @@ use crate::spawn::Inherited;
 use crate::sys::{Errno, SharedWords, copy_above, has_rights_of_its_own};
 use pmux_engine::{Count, Nanos};
 use std::fs::{File, OpenOptions};
+use std::hint::spin_loop;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,7 +62,9 @@ const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
 const NAMED: u64 = 2;
 /// How often one looks again at a slot whose name is being written, before it is left to itself: its writer may be dead.
-const LOOKS: u32 = 1000;
+const LOOKS: u32 = 200;
+/// So often of these the CPU is given up.
+const TURNS: u32 = 50;
 
 /// Descriptors from this number on are used by no shell and no service by number.
 const FIRST_INHERITED: i32 = 200;
@@ -218,12 +221,12 @@ impl RegionTable {
                 state.store(NAMED, Ordering::Release);
                 return true;
             }
-            for _ in 0..LOOKS {
+            for look in 0..LOOKS {
                 if state.load(Ordering::Acquire) == NAMED {
                     break;
                 }
-                // It may have lost its CPU to this very thread.
-                yield_now();
+                // It may have lost its CPU to this very thread. Where many threads want one, each turn may cost a slice.
+                if look < LOOKS - TURNS { spin_loop() } else { yield_now() }
             }
             self.name(slot) == Some(text)
         })

@@ -39,26 +39,16 @@ impl BrokenChains {
             .map(|event| event.has_call_chains() && !event.attr.sample.contains(SampleFormat::STACK_USER))
             .collect();
         let mut modules: HashMap<ModuleId, u64> = HashMap::new();
+        // By stack: whether it has a part in user mode, and where that breaks off. Samples may come one by one.
+        let mut known: Vec<Option<(bool, Option<ModuleId>)>> = vec![None; profile.stacks.nodes().count() + 1];
         for (event, stack, samples) in samples {
             if !by_frame_pointers.get(event).is_some_and(|is| *is) {
                 continue;
             }
-            let mut frames = profile.stacks.walk(stack).filter(|&frame| is_user(profile, frame)).peekable();
-            let Some(innermost) = frames.next() else { continue };
-            found.chains += samples;
-            let module_of = |frame: FrameId| profile.stacks.frame(frame).module;
-            let is_alone = frames.peek().is_none();
-            let mut callee = innermost;
-            let broken_at = if is_alone {
-                (!begins(symbols, innermost)).then_some(innermost)
-            } else {
-                frames.find_map(|frame| {
-                    let callee = std::mem::replace(&mut callee, frame);
-                    (module_of(frame) == ModuleId::UNKNOWN).then_some(callee)
-                })
-            };
-            // Code of which nothing is known says nothing of its callers either.
-            if let Some(module) = broken_at.map(module_of).filter(|&module| module != ModuleId::UNKNOWN) {
+            let of_stack = || broken_at(profile, symbols, stack);
+            let (has_user, broken_at) = *known[stack.index()].get_or_insert_with(of_stack);
+            found.chains += if has_user { samples } else { 0 };
+            if let Some(module) = broken_at {
                 found.broken += samples;
                 *modules.entry(module).or_default() += samples;
             }
@@ -67,6 +57,24 @@ impl BrokenChains {
         crate::order::sort_by(&mut found.modules, |a, b| b.1.cmp(&a.1).then(a.0.index().cmp(&b.0.index())));
         found
     }
+}
+
+/// Whether a stack has a part in user mode, and in which program that breaks off, if it does.
+fn broken_at(profile: &Profile, symbols: &Symbols, stack: StackId) -> (bool, Option<ModuleId>) {
+    let mut frames = profile.stacks.walk(stack).filter(|&frame| is_user(profile, frame)).peekable();
+    let Some(innermost) = frames.next() else { return (false, None) };
+    let module_of = |frame: FrameId| profile.stacks.frame(frame).module;
+    let mut callee = innermost;
+    let broken_at = if frames.peek().is_none() {
+        (!begins(symbols, innermost)).then_some(innermost)
+    } else {
+        frames.find_map(|frame| {
+            let callee = std::mem::replace(&mut callee, frame);
+            (module_of(frame) == ModuleId::UNKNOWN).then_some(callee)
+        })
+    };
+    // Code of which nothing is known says nothing of its callers either.
+    (true, broken_at.map(module_of).filter(|&module| module != ModuleId::UNKNOWN))
 }
 
 fn is_user(profile: &Profile, frame: FrameId) -> bool {

@@ -171,6 +171,8 @@ impl Converter {
 
     /// Another recording of the same machine begins.
     fn begin_again(&mut self, mut other: Head) {
+        // Who runs now is told anew: by its samples at the latest.
+        self.running = None;
         let known = &mut self.profile.about;
         let away =
             other.about.absences.drain(..).filter(|absence| !known.absences.contains(absence)).collect::<Vec<_>>();
@@ -265,8 +267,8 @@ impl Converter {
                 _ => 1,
             });
         let comm = self.profile.tasks.thread(thread).name();
-        let tasks = &self.profile.tasks;
-        let parallelism = self.running.as_mut().map(|running| running.sampled(tasks, thread, fields.cpu));
+        let profile = &self.profile;
+        let parallelism = self.running.as_mut().and_then(|running| running.sampled(profile, event, thread, fields.cpu));
         let cpu = fields.cpu;
         let sample =
             Sample { time_ns, cpu, event, thread, comm, period, stack, addresses: &[], mode, parallelism, fields };

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** the stretches follow each other without a gap and without an overlap: together they are the time that was asked for.
 
+use super::modules::ModuleKind;
 use super::tasks::{Tasks, ThreadId};
 use super::times::TimeKind;
 use super::wall::{WaitKind, WaitSpan, Waker};
@@ -51,40 +52,54 @@ pub fn critical_path(
     (from_ns, to_ns): (u64, u64),
 ) -> Vec<Stretch> {
     let mut path = Path::new(&profile.tasks, waits);
-    // One of which nothing is told may have waited, too.
-    let clocks: Vec<bool> = profile.events.iter().map(|event| TimeKind::of(event) == TimeKind::Ran).collect();
+    // One of which nothing is told may have waited, too: of threads of the kernel no waits are recorded.
+    let kinds: Vec<TimeKind> = profile.events.iter().map(TimeKind::of).collect();
     for sample in &whole.samples {
-        if clocks.get(sample.event as usize) == Some(&true) {
-            path.waits[sample.thread.index()].is_told = true;
-        }
+        let known = &mut path.threads[sample.thread.index()];
+        known.is_told |= match kinds.get(sample.event as usize) {
+            Some(TimeKind::Waited | TimeKind::WaitedForCpu) => true,
+            Some(TimeKind::Ran) => !known.is_told && is_of_program(profile, sample.stack),
+            _ => false,
+        };
     }
     path.explain(thread, (from_ns, to_ns), None, 0);
     path.stretches
 }
 
+/// Whether a stack has a function that is none of the kernel.
+fn is_of_program(profile: &Profile, stack: StackId) -> bool {
+    let kind = |frame| profile.modules.get(profile.stacks.frame(frame).module).kind;
+    profile.stacks.walk(stack).any(|frame| !kind(frame).is_kernel() && kind(frame) != ModuleKind::Unknown)
+}
+
 /// What is known of a thread.
 #[derive(Clone, Default)]
-struct OfThread<'a> {
+struct OfThread {
     is_told: bool,
-    waits: Vec<&'a WaitSpan>,
+    /// In the order of time, and without an overlap.
+    waits: Vec<WaitSpan>,
 }
 
 struct Path<'a> {
     tasks: &'a Tasks,
     /// In the order of their ids.
-    waits: Vec<OfThread<'a>>,
+    threads: Vec<OfThread>,
     stretches: Vec<Stretch>,
 }
 
 impl<'a> Path<'a> {
-    fn new(tasks: &'a Tasks, waits: &'a [WaitSpan]) -> Self {
-        let mut of_thread = vec![OfThread::default(); tasks.threads().len()];
-        for wait in waits {
-            let known: &mut OfThread<'_> = &mut of_thread[wait.sample.thread.index()];
-            known.is_told = true;
-            known.waits.push(wait);
+    fn new(tasks: &'a Tasks, waits: &[WaitSpan]) -> Self {
+        let mut threads = vec![OfThread::default(); tasks.threads().len()];
+        let mut in_order = waits.to_vec();
+        crate::order::sort_by_key(&mut in_order, |wait| wait.from_ns);
+        for wait in in_order {
+            let known = &mut threads[wait.sample.thread.index()].waits;
+            let from_ns = known.last().map_or(0, |before| before.to_ns).max(wait.from_ns);
+            if from_ns < wait.to_ns {
+                known.push(WaitSpan { from_ns, ..wait });
+            }
         }
-        Self { tasks, waits: of_thread, stretches: Vec::new() }
+        Self { tasks, threads, stretches: Vec::new() }
     }
 
     fn explain(
@@ -94,18 +109,14 @@ impl<'a> Path<'a> {
         awaited_by: Option<(ThreadId, WaitKind)>,
         depth: u32,
     ) {
-        let list = &self.waits[thread.index()].waits;
-        let begin = list.partition_point(|wait| wait.to_ns <= from_ns);
-        let end = begin + list[begin..].partition_point(|wait| wait.from_ns < to_ns);
-        let inside: Vec<WaitSpan> = list[begin..end].iter().map(|wait| **wait).collect();
+        let mut place = self.threads[thread.index()].waits.partition_point(|wait| wait.to_ns <= from_ns);
         let mut at_ns = from_ns;
-        for wait in inside {
+        while let Some(&wait) = self.threads[thread.index()].waits.get(place).filter(|wait| wait.from_ns < to_ns) {
             let (from_ns, to_ns) = (wait.from_ns.max(at_ns), wait.to_ns.min(to_ns));
-            self.add(at_ns, from_ns.min(to_ns), thread, None, awaited_by);
-            if from_ns < to_ns {
-                self.wait(&wait, (from_ns, to_ns), awaited_by, depth);
-            }
-            at_ns = at_ns.max(to_ns);
+            self.add(at_ns, from_ns, thread, None, awaited_by);
+            self.wait(&wait, (from_ns, to_ns), awaited_by, depth);
+            at_ns = to_ns;
+            place += 1;
         }
         self.add(at_ns, to_ns, thread, None, awaited_by);
     }
@@ -118,20 +129,17 @@ impl<'a> Path<'a> {
         depth: u32,
     ) {
         let thread = wait.sample.thread;
-        let mut known_from_ns = to_ns;
-        if let Some(Waker::Thread(waker)) = wait.waker
-            && waker != thread
-            && depth < DEEPEST
-            && self.waits[waker.index()].is_told
-        {
-            // Before it was there, others were waited for.
-            known_from_ns = self.tasks.thread(waker).born_ns.unwrap_or(0).clamp(from_ns, to_ns);
-        }
+        let waker = match wait.waker {
+            Some(Waker::Thread(waker)) if waker != thread && depth < DEEPEST => Some(waker),
+            _ => None,
+        };
+        let waker = waker.filter(|waker| self.threads[waker.index()].is_told);
+        // Before it was there, others were waited for.
+        let known_from_ns =
+            waker.map_or(to_ns, |waker| self.tasks.thread(waker).born_ns.unwrap_or(0).clamp(from_ns, to_ns));
         let leaf = PathWait { kind: wait.kind, stack: wait.sample.stack, waker: wait.waker };
         self.add(from_ns, known_from_ns, thread, Some(leaf), awaited_by);
-        if let Some(Waker::Thread(waker)) = wait.waker
-            && known_from_ns < to_ns
-        {
+        if let Some(waker) = waker.filter(|_| known_from_ns < to_ns) {
             self.explain(waker, (known_from_ns, to_ns), Some((thread, wait.kind)), depth + 1);
         }
     }
@@ -164,6 +172,7 @@ mod tests {
     /// Of a thread, from 0 to 100: from, to, thread, what it waited for.
     fn path(waits: &[WaitSpan], thread: ThreadId, tasks: &Tasks) -> Vec<(u64, u64, ThreadId, Option<WaitKind>)> {
         let mut path = Path::new(tasks, waits);
+        waits.iter().for_each(|wait| path.threads[wait.sample.thread.index()].is_told = true);
         path.explain(thread, (0, 100), None, 0);
         let mut at_ns = 0;
         for stretch in &path.stretches {

@@ -191,7 +191,7 @@ pub struct Sample<'a> {
     /// The mode of the CPU.
     pub mode: CpuMode,
     /// How many threads had a CPU then, with this one: of all that is recorded, or of its process where whole CPUs are; 0 for an idle CPU.
-    /// `None` where context switches are not recorded.
+    /// `None` where context switches are not recorded, and for waits.
     pub parallelism: Option<u32>,
     /// All its fields, as they were recorded.
     pub fields: &'a record::Sample<'a>,

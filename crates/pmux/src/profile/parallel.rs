@@ -8,7 +8,7 @@
 
 use super::tally::{Key, Tally, Weight};
 use super::tasks::{ProcessId, Tasks, ThreadId};
-use super::times::TimeKind;
+use super::times::{TimeKind, TimeKinds};
 use super::{Apart, EventGroup, EventInfo, Profile};
 use pmux_abi::attr::AttrFlags;
 use pmux_abi::record::{Record, SwitchDirection};
@@ -22,9 +22,10 @@ pub(super) struct Running {
     cpus: Vec<Option<ThreadId>>,
     /// How many of each process, and of all.
     counts: Vec<u32>,
-    count: u32,
+    all: u32,
     /// Whether whole CPUs are recorded.
     is_system_wide: bool,
+    kinds: TimeKinds,
 }
 
 /// No machine has more: threads on what is recorded as another one are known by themselves.
@@ -45,15 +46,26 @@ impl Running {
     }
 
     /// A sample was taken of a thread: how many run then, with this one. Where whole CPUs are recorded, those of its process: others do
-    /// not make it faster. 0 for a CPU that is idle.
-    pub(super) fn sampled(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) -> u32 {
+    /// not make it faster. 0 for a CPU that is idle, `None` for what a recorder tells of a thread later.
+    pub(super) fn sampled(
+        &mut self,
+        profile: &Profile,
+        event: usize,
+        thread: ThreadId,
+        cpu: Option<u32>,
+    ) -> Option<u32> {
+        let is_met = matches!(self.kinds.of(profile, event), TimeKind::Ran | TimeKind::Other);
+        is_met.then(|| self.met(&profile.tasks, thread, cpu))
+    }
+
+    /// A thread was met: it has a CPU. The first switch of one that runs when it begins to be recorded is away from the CPU.
+    fn met(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) -> u32 {
+        self.runs(tasks, thread, cpu);
         let task = tasks.thread(thread);
         if task.tid == 0 {
             return 0;
         }
-        // The first switch of a thread that runs when it begins to be recorded is away from the CPU.
-        self.runs(tasks, thread, cpu);
-        let running = if self.is_system_wide { *at(&mut self.counts, task.process.index()) } else { self.count };
+        let running = if self.is_system_wide { *at(&mut self.counts, task.process.index()) } else { self.all };
         running.max(1)
     }
 
@@ -77,7 +89,7 @@ impl Running {
 
     fn runs(&mut self, tasks: &Tasks, thread: ThreadId, cpu: Option<u32>) {
         let cpu = cpu.filter(|&cpu| cpu < MOST_CPUS);
-        if at(&mut self.threads, thread.index()).is_some_and(|(_, known)| known == cpu) {
+        if at(&mut self.threads, thread.index()).is_some_and(|(_, known)| known == cpu || cpu.is_none()) {
             return;
         }
         self.stops(thread);
@@ -85,8 +97,8 @@ impl Running {
             self.stops(before);
         }
         let task = tasks.thread(thread);
-        // Each CPU has an idle thread, and all have one number.
-        if task.tid <= 0 {
+        // Each CPU has an idle thread, and all have one number. What is told of one that has ended is late.
+        if task.tid <= 0 || task.ended_ns.is_some() {
             return;
         }
         if let Some(cpu) = cpu {
@@ -94,7 +106,7 @@ impl Running {
         }
         *at(&mut self.threads, thread.index()) = Some((task.process, cpu));
         *at(&mut self.counts, task.process.index()) += 1;
-        self.count += 1;
+        self.all += 1;
     }
 
     fn stops(&mut self, thread: ThreadId) {
@@ -103,7 +115,7 @@ impl Running {
             *at(&mut self.cpus, cpu as usize) = None;
         }
         *at(&mut self.counts, process.index()) -= 1;
-        self.count -= 1;
+        self.all -= 1;
     }
 }
 
@@ -130,19 +142,38 @@ impl Tally {
         }
         profile.events = events;
         let mut both = Self::new(apart);
-        let mut idle = 0;
+        let (mut idle, mut not_told) = (0, 0);
+        // By event and by how many ran: what there was.
+        let mut sums: Vec<(u32, u32, u64)> = Vec::new();
         for (key, weight) in self.rows() {
-            let (Some(Some(event)), Some(running)) = (places.get(key.event as usize), key.parallelism) else {
-                continue;
+            let Some(&Some(event)) = places.get(key.event as usize) else { continue };
+            let running = match key.parallelism {
+                None => {
+                    not_told += weight.samples;
+                    continue;
+                }
+                Some(0) => {
+                    idle += weight.samples;
+                    continue;
+                }
+                Some(running) => running,
             };
-            if running == 0 {
-                idle += weight.samples;
-                continue;
+            // What rounding leaves goes to a later row, so that the sum is right.
+            let known = sums.iter().position(|&(of, threads, _)| (of, threads) == (event, running));
+            let place = known.unwrap_or(sums.len());
+            if known.is_none() {
+                sums.push((event, running, 0));
             }
+            let sum = &mut sums[place].2;
+            let before = *sum / u64::from(running);
+            *sum = sum.saturating_add(weight.period);
+            let period = *sum / u64::from(running) - before;
             let key = |event| Key { event, parallelism: key.parallelism.filter(|_| apart.parallelism), ..*key };
-            let (running, half) = (u64::from(running), u64::from(running / 2));
-            both.add(key(*event), Weight { period: weight.period.saturating_add(half) / running, ..*weight });
+            both.add(key(event), Weight { period, ..*weight });
             both.add(key(event + 1), *weight);
+        }
+        if not_told > 0 {
+            profile.notes.push(format!("{not_told} samples are left out: no context switches were recorded with them"));
         }
         if idle > 0 {
             profile.notes.push(format!("{idle} samples of idle CPUs are left out"));
@@ -170,15 +201,15 @@ mod tests {
     fn those_run_that_were_switched_to_and_not_away() {
         let (tasks, thread) = tasks();
         let mut running = Running::default();
-        assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 1);
+        assert_eq!(running.met(&tasks, thread(1), Some(0)), 1);
         running.happened(&tasks, thread(2), Some(1), &IN);
         running.happened(&tasks, thread(3), Some(2), &IN);
-        assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 3);
+        assert_eq!(running.met(&tasks, thread(1), Some(0)), 3);
         running.happened(&tasks, thread(3), Some(2), &OUT);
-        assert_eq!(running.sampled(&tasks, thread(2), Some(1)), 2);
+        assert_eq!(running.met(&tasks, thread(2), Some(1)), 2);
         let end = pmux_abi::record::Task { pid: 10, tid: 1, ppid: 1, ptid: 1, time: 0 };
         running.happened(&tasks, thread(1), Some(0), &Record::Exit(end));
-        assert_eq!(running.sampled(&tasks, thread(2), Some(1)), 1);
+        assert_eq!(running.met(&tasks, thread(2), Some(1)), 1);
     }
 
     #[test]
@@ -188,12 +219,12 @@ mod tests {
         running.happened(&tasks, thread(1), Some(0), &IN);
         // Away from CPU 0, and to CPU 1, where another one is since: not seen.
         running.happened(&tasks, thread(2), Some(0), &IN);
-        assert_eq!(running.sampled(&tasks, thread(2), Some(0)), 1);
-        assert_eq!(running.sampled(&tasks, thread(2), Some(1)), 1, "it has moved");
-        assert_eq!(running.sampled(&tasks, thread(0), Some(1)), 0, "idle");
+        assert_eq!(running.met(&tasks, thread(2), Some(0)), 1);
+        assert_eq!(running.met(&tasks, thread(2), Some(1)), 1, "it has moved");
+        assert_eq!(running.met(&tasks, thread(0), Some(1)), 0, "idle");
         running.happened(&tasks, thread(0), Some(1), &IN);
-        assert_eq!(running.sampled(&tasks, thread(1), Some(0)), 1, "CPU 1 is idle");
-        assert_eq!((running.count, running.cpus.iter().flatten().count()), (1, 1));
+        assert_eq!(running.met(&tasks, thread(1), Some(0)), 1, "CPU 1 is idle");
+        assert_eq!((running.all, running.cpus.iter().flatten().count()), (1, 1));
     }
 
     #[test]
@@ -201,9 +232,9 @@ mod tests {
         let (tasks, thread) = tasks();
         let mut running = Running::default();
         [1, 2, 3].into_iter().for_each(|tid| running.happened(&tasks, thread(tid), None, &IN));
-        assert_eq!(running.sampled(&tasks, thread(1), None), 3);
+        assert_eq!(running.met(&tasks, thread(1), None), 3);
         running.happened(&tasks, thread(2), None, &OUT);
-        assert_eq!(running.sampled(&tasks, thread(1), None), 2);
+        assert_eq!(running.met(&tasks, thread(1), None), 2);
     }
 
     #[test]
@@ -214,8 +245,8 @@ mod tests {
         for tid in [1, 2, 3] {
             running.happened(&tasks, thread(tid), Some(tid as u32), &switch(SwitchDirection::In));
         }
-        assert_eq!([1, 3].map(|tid| running.sampled(&tasks, thread(tid), Some(tid as u32))), [2, 1]);
+        assert_eq!([1, 3].map(|tid| running.met(&tasks, thread(tid), Some(tid as u32))), [2, 1]);
         running.happened(&tasks, thread(2), Some(2), &switch(SwitchDirection::OutPreempted));
-        assert_eq!(running.sampled(&tasks, thread(1), Some(1)), 1);
+        assert_eq!(running.met(&tasks, thread(1), Some(1)), 1);
     }
 }

@@ -36,6 +36,14 @@ impl TimeKind {
     }
 }
 
+impl EventInfo {
+    /// Whether its samples tell who has ended waits.
+    #[must_use]
+    pub fn is_of_wakes(&self) -> bool {
+        TimeKind::of(self) == TimeKind::Woke
+    }
+}
+
 /// The kind of each event, asked once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TimeKinds(Vec<TimeKind>);

@@ -226,7 +226,7 @@ impl Tally {
         if clock.is_none() {
             profile.notes.push("it has no samples of cpu-clock: what ran is not in it, only what waited".to_owned());
         }
-        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: waits(profile) };
+        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: wait_module(profile) };
         let mut wall = Self::new(self.apart());
         for (key, weight) in self.rows() {
             let stack = match parts.get(key.event as usize) {
@@ -248,14 +248,14 @@ impl Tally {
 
 impl Whole {
     /// Puts what was waited for onto the stacks of waits, as [`Tally::wall`] does, and tells from when to when each was, in the order in
-    /// which threads had a CPU again. Short waits, of which only sums are known, are not among them. To be called before functions are
-    /// looked up.
+    /// which threads had a CPU again. Short waits, of which only sums are known, are not among them. To be called once, before functions
+    /// are looked up.
     pub fn waits(&mut self, profile: &mut Profile) -> Vec<WaitSpan> {
         let parts: Vec<TimeKind> = profile.events.iter().map(TimeKind::of).collect();
         if !parts.iter().any(|part| matches!(part, TimeKind::Waited | TimeKind::WaitedForCpu)) {
             return Vec::new();
         }
-        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: waits(profile) };
+        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: wait_module(profile) };
         // By stack.
         let mut interrupts: Vec<Option<Option<Interrupt>>> = vec![None; profile.stacks.nodes().count() + 1];
         let mut spans: Vec<WaitSpan> = Vec::new();
@@ -319,7 +319,7 @@ pub struct WaitSpan {
 }
 
 /// What stands for a program where a thread waits.
-fn waits(profile: &mut Profile) -> ModuleId {
+fn wait_module(profile: &mut Profile) -> ModuleId {
     let name = profile.names.intern(b"[wait]");
     profile.modules.add(Module { kind: ModuleKind::Wait, path: name, short: name, build_id: None, start: 0, pid: None })
 }

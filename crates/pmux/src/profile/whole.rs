@@ -2,7 +2,7 @@
 //!
 //! What it is: [`Whole`] is a sink that keeps them. Read first: [`Taken`], [`Noted`].
 //!
-//! **Invariant:** both lists are in the order of time. They grow with the recording, 40 bytes a sample: who needs sums only takes
+//! **Invariant:** the lists are in the order of time. They grow with the recording, 40 bytes a sample: who needs sums only takes
 //! [`super::Tally`].
 
 use super::times::{TimeKind, TimeKinds};

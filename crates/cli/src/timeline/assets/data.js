@@ -1,5 +1,5 @@
 // What the page shows, ready to be drawn. Read first: `data`.
-// Invariant: nothing here draws, and nothing changes after it was made.
+// Invariant: nothing here draws, and nothing changes once this file was run.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
@@ -63,7 +63,10 @@ const threadsOf = grouped(data.processes.length, data.threads.length, (i) => dat
 
 /** Waits by thread: from when to when, for what, and who ended them. Each is a sample, too. */
 const waits = data.waits.map(([sample, from, to, kind, waker]) => ({ sample, thread: samples.thread[sample], from, to, kind, waker }));
-const waitOf = new Map(waits.map((wait) => [wait.sample, wait]));
+const waitAt = new Int32Array(sampleCount).fill(-1);
+waits.forEach((wait, i) => { waitAt[wait.sample] = i; });
+/** The wait that a sample tells of. */
+const waitOf = (sample) => waits[waitAt[sample]];
 byThread.waits = grouped(data.threads.length, waits.length, (i) => waits[i].thread);
 /** Those of a process with one thread stand in its lane, others in those of its threads. */
 byProcess.waits = threadsOf.map((threads) => (threads.length === 1 ? byThread.waits[threads[0]] : []));
@@ -82,7 +85,7 @@ const longest = data.events.map(() => 0);
     const event = samples.event[i], at = samples.at[i], weight = samples.weight[i];
     const key = `${event} ${samples.cpu[i] < 0 ? `of ${samples.thread[i]}` : samples.cpu[i]}`;
     const before = last.get(key) ?? 0;
-    const wait = waitOf.get(i);
+    const wait = waitOf(i);
     since[i] = wait ? wait.from : data.events[event].ns ? Math.max(at - weight, before) : weight > 1 ? before : at;
     until[i] = wait ? wait.to : at;
     counted[i] = data.events[event].ns ? until[i] - since[i] : weight;
@@ -94,7 +97,7 @@ const byEvent = grouped(data.events.length, sampleCount, (i) => samples.event[i]
 /** What ran and what waited, as one event, which has no lane. Two clocks count the same time. */
 const clock = data.events.findIndex((event, i) => event.clock && byEvent[i].length > 0);
 const WALL = waits.length ? data.events.length : -1;
-const isOfWall = (i) => waitOf.has(i) || samples.event[i] === clock;
+const isOfWall = (i) => waitAt[i] >= 0 || samples.event[i] === clock;
 if (WALL >= 0) {
   byEvent.push(Array.from(samples.at.keys()).filter(isOfWall));
   data.events.push({ name: "wall-clock", ns: true, clock: false });

@@ -10,14 +10,16 @@ function flameOf(state) {
   const [from, to] = state.selected ?? [state.from, state.to];
   const list = state.only ? state.only.samples : byEvent[state.event];
   let count = 0, found = 0, all = 0;
+  // Waits are told when they are over.
+  const told = (data.events[state.event].ns && !data.events[state.event].clock) ? to + longestWait : to;
   for (let at = lowerBound(list, (i) => samples.at[i], from); at < list.length; at++) {
     const sample = list[at];
-    if (samples.at[sample] > to + longestWait) break;
+    if (samples.at[sample] > told) break;
     if (!isOf(state.event, sample)) continue;
     // Of a wait, as much as lies in the selected time.
-    const wait = waitOf.get(sample);
-    const weight = wait ? Math.min(wait.to, to) - Math.max(wait.from, from) : samples.at[sample] > to ? 0 : samples.weight[sample];
-    if (weight <= 0) continue;
+    const wait = waitOf(sample);
+    const weight = wait ? Math.min(wait.to, to) - Math.max(wait.from, from) : samples.weight[sample];
+    if (wait ? weight <= 0 : samples.at[sample] > to) continue;
     weights[samples.node[sample]] += weight;
     all += weight;
     count++;

@@ -14,7 +14,7 @@ function lanesOf(state) {
   if (data.marks.length) lanes.push({ kind: "marks", height: MARKS, name: "", samples: [], spans: [] });
   data.events.forEach((event, i) => {
     // How long those waited who were woken: arrows tell it better.
-    if (byEvent[i].length && i !== WALL && !event.name.startsWith("waker-time")) lanes.push({ kind: "event", id: i, height: 44 + WORDS, name: event.name, samples: byEvent[i], spans: [] });
+    if (byEvent[i].length && i !== WALL && !event.wakes) lanes.push({ kind: "event", id: i, height: 44 + WORDS, name: event.name, samples: byEvent[i], spans: [] });
   });
   cpuNumbers.forEach((cpu, i) => lanes.push({
     kind: "cpu", id: i, height: 24, name: `CPU ${cpu}`, samples: byCpu.samples[i], spans: byCpu.spans[i],
@@ -132,8 +132,8 @@ function drawWaits(context, lane, top, x, state, colours) {
   for (let at = lowerBound(list, (i) => waits[i].to, state.from); at < list.length; at++) {
     const { from, to, kind } = waits[list[at]];
     if (from > state.to) break;
-    const left = Math.max(x(from), GUTTER, drawnTo), right = Math.max(x(to), left + 1);
-    if (right <= drawnTo) continue;
+    const begin = Math.max(x(from), GUTTER), right = Math.max(x(to), begin + 1), left = Math.max(begin, drawnTo);
+    if (right < drawnTo + 0.5) continue;
     drawnTo = right;
     const { name, colour } = data.wait_kinds[kind];
     context.fillStyle = `rgb(${colour})`;
@@ -156,7 +156,10 @@ function drawWakes(context, lanes, x, scroll, state, colours) {
     if (lane.kind === "thread") laneOfThread.set(lane.id, lane);
   });
   const arrows = [];
-  for (const wait of waits) {
+  // They are in the order in which threads had a CPU again, which is after they were woken.
+  for (let at = lowerBound(waits, (wait) => samples.at[wait.sample], state.from); at < waits.length; at++) {
+    const wait = waits[at];
+    if (samples.at[wait.sample] > state.to + longestWait) break;
     if (typeof wait.waker !== "number" || wait.to < state.from || wait.to > state.to) continue;
     const from = laneOfThread.get(wait.waker), to = laneOfThread.get(wait.thread);
     const isChosen = !state.only || [from, to].some((lane) => lane && lane.kind === state.only.kind && lane.id === state.only.id);
