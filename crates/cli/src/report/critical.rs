@@ -19,8 +19,8 @@ use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use pmux::profile::{
-    Chosen, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, WaitKind, WaitLinks, Waker,
-    Weight, Whole, critical_path, interval_ns,
+    Chosen, EventInfo, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, WaitKind,
+    WaitLinks, Waker, Weight, Whole, critical_path, interval_ns,
 };
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
@@ -147,7 +147,7 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
         notes.push("--tid or --pid chooses another thread".to_owned());
     }
     notes.extend(missing::notes(&profile, symbols.notes()));
-    let whose = named(&profile, thread, end_ns);
+    let whose = named(&profile, thread, begin_ns + (end_ns - begin_ns) / 2);
     let told = Told { profile: &profile, whose, first_ns, ends: (begin_ns, end_ns) };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     printed(options.json, &notes, |out| match options.json {
@@ -161,11 +161,13 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     })
 }
 
-/// The thread that is asked for by its number or by that of its process; otherwise one of the program that was executed first. Of several
-/// the main one, or that which was seen for the longest time.
+/// The thread that is asked for by its number or by that of its process; otherwise one of the recorded command, or of the program that was
+/// executed first. Of several the main one, or that which was seen for the longest time.
 fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Result<ThreadId, String> {
     let mut seen: Vec<Option<(ThreadId, u64, u64)>> = vec![None; profile.tasks.threads().len()];
-    for sample in &whole.samples {
+    let is_of_wakes: Vec<bool> = profile.events.iter().map(EventInfo::is_of_wakes).collect();
+    // Of who ends a wait nothing else may be told.
+    for sample in whole.samples.iter().filter(|sample| is_of_wakes.get(sample.event as usize) == Some(&false)) {
         let at_ns = sample.time_ns;
         seen[sample.thread.index()].get_or_insert((sample.thread, at_ns, at_ns)).2 = at_ns;
     }
@@ -176,10 +178,18 @@ fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Re
         // The idle thread of a CPU waits for nothing.
         None => profile.tasks.thread(thread).tid > 0,
     };
+    let command = profile.about.command_line.iter().skip_while(|word| *word != "--").nth(1);
+    // As the kernel names threads.
+    let comm = command.and_then(|path| path.rsplit('/').next()).map(|name| &name.as_bytes()[..name.len().min(15)]);
+    let is_command = |thread: ThreadId| {
+        let mut names = profile.tasks.thread(thread).names.iter();
+        asked.is_none() && names.any(|(_, name)| Some(profile.names.get(*name).as_bytes()) == comm)
+    };
     let rank = |&&(thread, first, last): &&(ThreadId, u64, u64)| {
         let executed = process_of(thread).execs_ns.first().copied().unwrap_or(u64::MAX);
         let is_main = process_of(thread).main == Some(thread);
-        (std::cmp::Reverse(if asked.is_none() { executed } else { 0 }), is_main, last - first)
+        let executed = if asked.is_none() { executed } else { 0 };
+        (is_command(thread), std::cmp::Reverse(executed), is_main, last - first)
     };
     let asked_for = seen.iter().flatten().filter(|(thread, ..)| is_asked(*thread));
     asked_for.rev().max_by_key(rank).map(|(thread, ..)| *thread).ok_or_else(|| match asked {
@@ -207,7 +217,7 @@ struct PathSums {
 impl PathSums {
     fn take(&mut self, stretch: Stretch, run: &Ran, stacks: &mut Stacks<'_>) {
         let profile = stacks.profile;
-        let thread = named(profile, stretch.thread, stretch.to_ns);
+        let thread = named(profile, stretch.thread, middle(&stretch));
         let length_ns = length_ns(&stretch);
         let mut rest_ns = length_ns;
         let doing = match stretch.wait {
@@ -285,6 +295,11 @@ impl PathSums {
     }
 }
 
+/// When threads are called by their names: at the ends they may get others.
+fn middle(stretch: &Stretch) -> u64 {
+    stretch.from_ns + length_ns(stretch) / 2
+}
+
 fn length_ns(stretch: &Stretch) -> u64 {
     stretch.to_ns - stretch.from_ns
 }
@@ -313,7 +328,7 @@ impl Told<'_> {
 
     /// Who waited meanwhile, and for what.
     fn awaited(&self, stretch: &Stretch) -> Option<(NamedThread, WaitKind)> {
-        stretch.awaited_by.map(|(thread, kind)| (named(self.profile, thread, stretch.to_ns), kind))
+        stretch.awaited_by.map(|(thread, kind)| (named(self.profile, thread, middle(stretch)), kind))
     }
 
     fn print(&self, path: &PathSums, least_percent: f64, out: &mut dyn Write) -> io::Result<()> {
