@@ -425,9 +425,10 @@ fn call_chains_that_break_off_are_said() {
     assert!(!said.contains("with ("), "{said}");
 }
 
-/// Latency of two shells and the one that waits for them: on one CPU it is the time that all ran, on several it is shared.
+/// Latency of two shells and the one that waits for them: on one CPU it is the time that all ran, on several it is shared by those that ran
+/// at once, if any did.
 #[test]
-fn what_runs_side_by_side_costs_less_latency() {
+fn latency_is_a_share_of_what_ran_at_once() {
     skip_unless!(kernel() && program("taskset"));
     let sync_dir = SyncDir::new();
     let file = sync_dir.path("l.data");
@@ -452,8 +453,6 @@ fn what_runs_side_by_side_costs_less_latency() {
         };
         let (shared, all) = (of(latency), of(recorded));
         assert!(!is_alone || all.keys().eq(&[1]), "no two have one CPU at once: {all:?}");
-        let cpus = std::thread::available_parallelism().unwrap().get();
-        assert!(is_alone || cpus == 1 || all.contains_key(&2), "two ran on {cpus} CPUs: {all:?}");
         for (threads, period) in &all {
             assert_eq!(shared[threads], period / threads, "{shared:?} of {all:?}");
         }
