@@ -12,15 +12,15 @@
 //!
 //! **Invariant:** the stretches are the whole time, each moment once. Which function ran is read off samples of a clock.
 
-use super::run_queue::{json_of_thread, thread_name};
+use super::run_queue::{json_of_thread, share, thread_name};
 use super::waits::{Stacks, milliseconds, print_columns, printed, read};
-use super::{json, missing, percent};
+use super::{json, missing};
 use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use pmux::profile::{
     Chosen, EventInfo, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, WaitKind,
-    WaitLinks, Waker, Weight, Whole, critical_path, interval_ns,
+    WaitLinks, Waker, Whole, critical_path, interval_ns,
 };
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
@@ -148,16 +148,16 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     }
     notes.extend(missing::notes(&profile, symbols.notes()));
     let whose = named(&profile, thread, begin_ns + (end_ns - begin_ns) / 2);
-    let told = Told { profile: &profile, whose, first_ns, ends: (begin_ns, end_ns) };
+    let tables = PathTables { profile: &profile, whose, first_ns, ends: (begin_ns, end_ns) };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     printed(options.json, &notes, |out| match options.json {
         true => {
-            let mut object = told.json(&path, least_percent);
+            let mut object = tables.json(&path, least_percent);
             object["lost"] = json::losses(&profile.losses);
             object["notes"] = json!(notes);
             writeln!(out, "{object}")
         }
-        false => told.print(&path, least_percent, out),
+        false => tables.print(&path, least_percent, out),
     })
 }
 
@@ -215,57 +215,53 @@ struct PathSums {
 }
 
 impl PathSums {
-    fn take(&mut self, stretch: Stretch, run: &Ran, stacks: &mut Stacks<'_>) {
+    fn take(&mut self, stretch: Stretch, ran: &Ran, stacks: &mut Stacks<'_>) {
         let profile = stacks.profile;
         let thread = named(profile, stretch.thread, middle(&stretch));
-        let length_ns = length_ns(&stretch);
-        let mut rest_ns = length_ns;
-        let doing = match stretch.wait {
-            Some(wait) => {
-                let ended_by = match wait.waker {
-                    Some(Waker::Thread(waker)) => thread_name(profile, named(profile, waker, stretch.to_ns)),
-                    // What else would end a sleep.
-                    Some(Waker::Interrupt(interrupt)) if wait.kind != WaitKind::Sleep => interrupt.name().to_owned(),
-                    _ => String::new(),
-                };
-                let function = stacks.facts(wait.stack).function.clone();
-                Doing { thread, kind: Some(wait.kind.name()), function, ended_by }
-            }
-            None => {
-                let ran = run.within(&stretch);
-                let of = |function| Doing { thread, kind: None, function, ended_by: String::new() };
-                // Who runs is met by the clock again and again.
-                let told_ns = run.interval_ns.map(|ns| (ran.len() as u64).saturating_mul(ns));
-                let missing_ns = told_ns.map_or(0, |told_ns| length_ns.saturating_sub(told_ns));
-                if missing_ns > run.interval_ns.unwrap_or(0).saturating_mul(MANY) && missing_ns > length_ns / 2 {
-                    self.add(Doing { kind: Some(UNKNOWN), ..of(String::new()) }, missing_ns);
-                    self.unknown_ns += missing_ns;
-                    rest_ns -= missing_ns;
-                }
-                let told_ns = rest_ns;
-                let mut parts: BTreeMap<String, u64> = BTreeMap::new();
-                for (_, stack) in ran {
-                    *parts.entry(stacks.facts(*stack).function.clone()).or_default() += 1;
-                }
-                let most = parts.iter().max_by_key(|(_, samples)| **samples).map(|(name, _)| name.clone());
-                let most = most.unwrap_or_default();
-                // The one with most takes what is left.
-                for (function, samples) in parts.into_iter().filter(|(function, _)| *function != most) {
-                    let ns = (u128::from(told_ns) * u128::from(samples) / ran.len() as u128) as u64;
-                    self.add(of(function), ns);
-                    rest_ns -= ns;
-                }
-                if told_ns < length_ns / 2 {
-                    if rest_ns > 0 {
-                        self.add(of(most), rest_ns);
-                    }
-                    self.all.push((stretch, Doing { kind: Some(UNKNOWN), ..of(String::new()) }));
-                    return;
-                }
-                of(most)
-            }
+        let Some(wait) = stretch.wait else { return self.take_ran(stretch, thread, ran, stacks) };
+        let ended_by = match wait.waker {
+            Some(Waker::Thread(waker)) => thread_name(profile, named(profile, waker, stretch.to_ns)),
+            // What else would end a sleep.
+            Some(Waker::Interrupt(interrupt)) if wait.kind != WaitKind::Sleep => interrupt.name().to_owned(),
+            _ => String::new(),
         };
-        self.add(doing.clone(), rest_ns);
+        let function = stacks.facts(wait.stack).function.clone();
+        let doing = Doing { thread, kind: Some(wait.kind.name()), function, ended_by };
+        self.add(doing.clone(), length_ns(&stretch));
+        self.all.push((stretch, doing));
+    }
+
+    /// A stretch in which a thread ran, as far as the clock has met it.
+    fn take_ran(&mut self, stretch: Stretch, thread: NamedThread, ran: &Ran, stacks: &mut Stacks<'_>) {
+        let of = |kind, function| Doing { thread, kind, function, ended_by: String::new() };
+        let met = ran.within(&stretch);
+        let length_ns = length_ns(&stretch);
+        // Who runs is met by the clock again and again.
+        let interval_ns = ran.interval_ns.unwrap_or(length_ns);
+        let missing_ns = length_ns.saturating_sub(interval_ns.saturating_mul(met.len() as u64));
+        let is_unknown = missing_ns > interval_ns.saturating_mul(MANY) && missing_ns > length_ns / 2;
+        let unknown_ns = if is_unknown { missing_ns } else { 0 };
+        let ran_ns = length_ns - unknown_ns;
+        let mut parts: BTreeMap<String, u64> = BTreeMap::new();
+        for (_, stack) in met {
+            *parts.entry(stacks.facts(*stack).function.clone()).or_default() += 1;
+        }
+        let most = parts.iter().max_by_key(|(_, samples)| **samples).map(|(name, _)| name.clone()).unwrap_or_default();
+        // The one with most takes what is left.
+        let mut rest_ns = ran_ns;
+        for (function, samples) in parts.into_iter().filter(|(function, _)| *function != most) {
+            let ns = (u128::from(ran_ns) * u128::from(samples) / met.len() as u128) as u64;
+            self.add(of(None, function), ns);
+            rest_ns -= ns;
+        }
+        if rest_ns > 0 {
+            self.add(of(None, most.clone()), rest_ns);
+        }
+        if is_unknown {
+            self.add(of(Some(UNKNOWN), String::new()), unknown_ns);
+            self.unknown_ns += unknown_ns;
+        }
+        let doing = if is_unknown { of(Some(UNKNOWN), String::new()) } else { of(None, most) };
         self.all.push((stretch, doing));
     }
 
@@ -304,20 +300,15 @@ fn length_ns(stretch: &Stretch) -> u64 {
     stretch.to_ns - stretch.from_ns
 }
 
-fn share(part_ns: u64, whole_ns: u64) -> f64 {
-    let weight = |period| Weight { period, samples: 0 };
-    percent(weight(part_ns), weight(whole_ns))
-}
-
 /// What is printed.
-struct Told<'a> {
+struct PathTables<'a> {
     profile: &'a Profile,
     whose: NamedThread,
     first_ns: u64,
     ends: (u64, u64),
 }
 
-impl Told<'_> {
+impl PathTables<'_> {
     fn whole_ns(&self) -> u64 {
         self.ends.1 - self.ends.0
     }

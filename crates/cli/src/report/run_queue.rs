@@ -187,7 +187,8 @@ fn whole_ns(sum: QueuedSum) -> u64 {
     sum.sum.total_ns.saturating_add(sum.others_ns)
 }
 
-fn share(part_ns: u64, whole_ns: u64) -> f64 {
+/// The share of a time, in per cent.
+pub(super) fn share(part_ns: u64, whole_ns: u64) -> f64 {
     let weight = |period| Weight { period, samples: 0 };
     percent(weight(part_ns), weight(whole_ns))
 }

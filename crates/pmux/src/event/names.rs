@@ -256,7 +256,7 @@ mod tests {
     fn no_name_means_two_events() {
         let mut names: Vec<String> = all().collect();
         let before = names.len();
-        crate::order::sort(&mut names);
+        names.sort();
         names.dedup();
         assert_eq!(names.len(), before);
         for name in names {

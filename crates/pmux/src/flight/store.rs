@@ -227,7 +227,7 @@ mod tests {
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        crate::order::sort(&mut names);
+        names.sort();
         names
     }
 

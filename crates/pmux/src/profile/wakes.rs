@@ -67,8 +67,28 @@ pub struct WaitLinks {
 #[derive(Default)]
 struct Joined {
     rows: HashMap<WaitLink, WaitSum>,
-    /// Who was woken after how many ns and has not come back yet, by number.
-    woken: HashMap<i32, (u64, WaitEnd)>,
+    woken: Woken<WaitEnd>,
+}
+
+/// The threads that were woken and have not come back yet, by number: after how many ns, and by what.
+pub(super) struct Woken<T>(HashMap<i32, (u64, T)>);
+
+impl<T> Default for Woken<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> Woken<T> {
+    /// A thread was woken after it had waited for so many ns.
+    pub(super) fn wake(&mut self, tid: i32, waited_ns: u64, by: T) {
+        self.0.insert(tid, (waited_ns, by));
+    }
+
+    /// What ended the wait of a thread that comes back. Both know how long it was: what does not fit belongs to a wait that was lost.
+    pub(super) fn end(&mut self, tid: i32, waited_ns: u64) -> Option<T> {
+        self.0.remove(&tid).filter(|(known_ns, _)| *known_ns == waited_ns).map(|(_, by)| by)
+    }
 }
 
 impl WaitLinks {
@@ -110,8 +130,9 @@ impl Sink for WaitLinks {
             TimeKind::Waited => self.chosen.sample(profile, sample),
             TimeKind::Woke => {
                 self.chosen.first_ns.get_or_insert(sample.time_ns);
-                let woken = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok());
-                self.chosen.sink.woken.extend(woken.map(|tid| (tid, (sample.period, WaitEnd::of(sample)))));
+                if let Some(tid) = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok()) {
+                    self.chosen.sink.woken.wake(tid, sample.period, WaitEnd::of(sample));
+                }
                 ControlFlow::Continue(())
             }
             _ => {
@@ -139,9 +160,7 @@ impl Sink for Joined {
             self.rows.entry(link).or_default().add(WaitSum { total_ns: sample.period, ..WaitSum::default() });
             return ControlFlow::Continue(());
         }
-        // Both know how long it was. What does not fit belongs to a wait that was lost.
-        let woken = self.woken.remove(&profile.tasks.thread(sample.thread).tid);
-        let waker = woken.filter(|(waited_ns, _)| *waited_ns == sample.period).map(|(_, waker)| waker);
+        let waker = self.woken.end(profile.tasks.thread(sample.thread).tid, sample.period);
         let link = WaitLink { waiter: WaitEnd::of(sample), lock: sample.fields.addr.unwrap_or(0), waker };
         let sum = WaitSum { waits: 1, total_ns: sample.period, longest_ns: sample.period };
         self.rows.entry(link).or_default().add(sum);

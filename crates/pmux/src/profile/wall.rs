@@ -10,6 +10,7 @@ use super::modules::{Module, ModuleId, ModuleKind};
 use super::stacks::{Frame, Site, StackId};
 use super::tally::{Key, Tally};
 use super::times::TimeKind;
+use super::wakes::Woken;
 use super::{Profile, Symbols, Taken, ThreadId, Whole};
 use pmux_abi::attr::{EventType, sw};
 use std::collections::HashMap;
@@ -226,7 +227,7 @@ impl Tally {
         if clock.is_none() {
             profile.notes.push("it has no samples of cpu-clock: what ran is not in it, only what waited".to_owned());
         }
-        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: wait_module(profile) };
+        let mut kinds = Kinds::new(profile);
         let mut wall = Self::new(self.apart());
         for (key, weight) in self.rows() {
             let stack = match parts.get(key.event as usize) {
@@ -255,12 +256,11 @@ impl Whole {
         if !parts.iter().any(|part| matches!(part, TimeKind::Waited | TimeKind::WaitedForCpu)) {
             return Vec::new();
         }
-        let mut kinds = Kinds { symbols: Symbols::new(profile), stacks: HashMap::new(), module: wait_module(profile) };
+        let mut kinds = Kinds::new(profile);
         // By stack.
         let mut interrupts: Vec<Option<Option<Interrupt>>> = vec![None; profile.stacks.nodes().count() + 1];
         let mut spans: Vec<WaitSpan> = Vec::new();
-        // By the number of the thread that was woken: after how many ns, and what woke it.
-        let mut woken: HashMap<i32, (u64, Waker)> = HashMap::new();
+        let mut woken: Woken<Waker> = Woken::default();
         let mut wakes = self.wakes.iter().copied().peekable();
         for (place, sample) in self.samples.iter_mut().enumerate() {
             if let Some((_, tid)) = wakes.next_if(|&(at, _)| at == place) {
@@ -268,7 +268,7 @@ impl Whole {
                 let interrupt =
                     *known.get_or_insert_with(|| Interrupt::of(&kinds.kernel_functions(profile, sample.stack)));
                 let waker = interrupt.map_or(Waker::Thread(sample.thread), Waker::Interrupt);
-                woken.insert(tid, (sample.period, waker));
+                woken.wake(tid, sample.period, waker);
             }
             let kind = match parts.get(sample.event as usize) {
                 Some(TimeKind::Waited) => None,
@@ -282,8 +282,7 @@ impl Whole {
             }
             let mut waker = None;
             if kind.is_none() {
-                let by = woken.remove(&profile.tasks.thread(sample.thread).tid);
-                waker = by.filter(|(waited_ns, _)| *waited_ns == sample.period).map(|(_, waker)| waker);
+                waker = woken.end(profile.tasks.thread(sample.thread).tid, sample.period);
             } else if let Some(before) = spans.iter_mut().rev().take(NEAR).find(|before| {
                 let of = |span: &WaitSpan| (span.sample.time_ns, span.sample.thread, span.kind == WaitKind::RunQueue);
                 of(before) == (sample.time_ns, sample.thread, false)
@@ -318,12 +317,6 @@ pub struct WaitSpan {
     pub waker: Option<Waker>,
 }
 
-/// What stands for a program where a thread waits.
-fn wait_module(profile: &mut Profile) -> ModuleId {
-    let name = profile.names.intern(b"[wait]");
-    profile.modules.add(Module { kind: ModuleKind::Wait, path: name, short: name, build_id: None, start: 0, pid: None })
-}
-
 struct Kinds {
     symbols: Symbols,
     /// What stacks became.
@@ -332,6 +325,13 @@ struct Kinds {
 }
 
 impl Kinds {
+    fn new(profile: &mut Profile) -> Self {
+        // What stands for a program where a thread waits.
+        let name = profile.names.intern(b"[wait]");
+        let wait = Module { kind: ModuleKind::Wait, path: name, short: name, build_id: None, start: 0, pid: None };
+        Self { symbols: Symbols::new(profile), stacks: HashMap::new(), module: profile.modules.add(wait) }
+    }
+
     /// The functions of the kernel that a stack begins with.
     fn kernel_functions(&mut self, profile: &Profile, stack: StackId) -> Vec<Arc<str>> {
         let in_kernel = |frame: &_| profile.modules.get(profile.stacks.frame(*frame).module).kind.is_kernel();

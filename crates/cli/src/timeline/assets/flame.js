@@ -63,7 +63,7 @@ function layoutFlame(flame, zoomed) {
   return { frames, rows: deepest + 1 };
 }
 
-const KIND_HUES = { kernel: [26, 80], library: [48, 75], program: [6, 75], jit: [125, 40], unknown: [0, 0] };
+const KIND_HUES = { kernel: [26, 80], library: [48, 75], program: [6, 75], jit: [125, 40], wait: [0, 0], unknown: [0, 0] };
 /** What is waited for, by the name of its frame. */
 const WAIT_COLOURS = new Map(data.wait_kinds.map(({ name, colour }) => [name, `rgb(${colour})`]));
 
@@ -75,10 +75,10 @@ function drawFlame(context, layout, state, { width, height, colours }) {
     const wide = share * width;
     if (wide < 0.7) continue;
     const label = data.nodes.label[node], name = data.names[label];
-    const [tone, strength] = KIND_HUES[data.kinds[label]] ?? KIND_HUES.unknown;
+    const [tone, strength] = KIND_HUES[data.kinds[label]];
     const waiting = data.kinds[label] === "wait" && WAIT_COLOURS.get(name);
     const isFound = state.search && name.toLowerCase().includes(state.search.toLowerCase());
-    context.fillStyle = isFound ? colours.found : waiting ? waiting : `hsl(${tone} ${strength}% ${(colours.dark ? 38 : 68) + (label * 7) % 9}%)`;
+    context.fillStyle = isFound ? colours.found : waiting || `hsl(${tone} ${strength}% ${(colours.dark ? 38 : 68) + (label * 7) % 9}%)`;
     context.fillRect(from * width, depth * ROW, Math.max(wide - 0.5, 0.5), ROW - 1);
     if (wide < 24) continue;
     context.fillStyle = isFound ? "#ffffff" : colours.ink;
