@@ -33,6 +33,8 @@ pub mod limits;
 pub mod lineage;
 pub mod machine;
 pub mod off_cpu;
+#[doc(hidden)]
+pub mod order;
 pub mod peer;
 pub mod plain_file;
 pub mod pressure;

@@ -116,8 +116,6 @@ mod filter;
 pub mod flight;
 mod hotplug;
 mod mux;
-#[doc(hidden)]
-pub mod order;
 mod overflow;
 mod owned_group;
 #[cfg(feature = "record")]
@@ -164,6 +162,8 @@ pub use pmux_linux::capacity::holders::{Holder, holders, survey as holders_and_u
 pub use pmux_linux::cpus::{CpuList, CpuListError, CpuSource};
 pub use pmux_linux::diagnose::ReasonKind;
 pub use pmux_linux::execs::{Exec, Execs};
+#[doc(hidden)]
+pub use pmux_linux::order;
 pub use pmux_linux::page_bytes;
 pub use pmux_linux::regions::{MOST_EVENTS as MOST_EVENTS_OF_REGIONS, RegionCounts, RegionTable, Regions};
 pub use pmux_linux::spawn::{ExitedChild, Output as CommandOutput, SpawnError};

@@ -88,7 +88,7 @@ fn ids(drawn: &Drawn<Whole>, id: ThreadId) -> (i64, i64) {
 
 fn name_all(drawn: &Drawn<Whole>, events: &mut Events<'_>) -> io::Result<()> {
     let profile = &drawn.profile;
-    let threads: BTreeSet<ThreadId> = drawn.kept.samples.iter().map(|sample| sample.thread).collect();
+    let threads = pmux::order::set(drawn.kept.samples.iter().map(|sample| sample.thread));
     let mut name = |kind: &str, pid: i64, tid: i64, name: &str| {
         events.put(&json!({ "ph": "M", "name": kind, "pid": pid, "tid": tid, "args": { "name": name } }))
     };

@@ -35,7 +35,7 @@ pub(crate) fn diff(options: &DiffOptions) -> u8 {
 fn run(options: &DiffOptions) -> Result<String, Failure> {
     let (before, after) = options.sides().map_err(|text| (text, exit_status::FAILED))?;
     let (before, after) = (read(options, before)?, read(options, after)?);
-    let events: BTreeSet<&String> = before.iter().chain(&after).flat_map(|shares| shares.events.keys()).collect();
+    let events = pmux::order::set(before.iter().chain(&after).flat_map(|shares| shares.events.keys()));
     let compared: Vec<Compared> = events.into_iter().map(|event| compare_event(event, &before, &after)).collect();
     Ok(if options.json {
         to_json(&compared)
@@ -90,7 +90,8 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
     };
     let both =
         |measure: &dyn Fn(&EventShares) -> statistics::Quantity| compare(side(before, measure), side(after, measure));
-    let names: BTreeSet<&Name> = of(before, event).chain(of(after, event)).flat_map(EventShares::functions).collect();
+    let names: BTreeSet<&Name> =
+        pmux::order::set(of(before, event).chain(of(after, event)).flat_map(EventShares::functions));
     let mut functions: Vec<(Name, Change)> =
         names.into_iter().map(|name| (name.clone(), both(&|shares| shares.share(name)))).collect();
     let count = functions.len();

@@ -52,8 +52,8 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
         drawn.manifests.iter().flat_map(of).map(move |moment| (moment.at_ns, moment.what.as_str(), kind))
     };
     // Two snapshots may tell of the same moment.
-    let moments: BTreeSet<(u64, &str, &str)> =
-        told("trigger", |manifest| &manifest.causes).chain(told("mark", |manifest| &manifest.marks)).collect();
+    let moments =
+        pmux::order::set(told("trigger", |manifest| &manifest.causes).chain(told("mark", |manifest| &manifest.marks)));
     let marks: Vec<Value> =
         moments.into_iter().map(|(at_ns, what, kind)| json!({ "at": at(at_ns), "what": what, "kind": kind })).collect();
     gaps.extend(throttled(&kept.notes, end_ns).into_iter().map(|(cpu, from_ns, to_ns)| {
@@ -160,7 +160,7 @@ fn left_out(manifests: &[Manifest], (begin_ns, end_ns): (u64, u64)) -> Vec<(u32,
     }
     let mut gaps = Vec::new();
     for (cpu, mut windows) in windows {
-        windows.sort_unstable();
+        pmux::order::sort(&mut windows);
         let mut until_ns = begin_ns;
         for (first_ns, last_ns) in windows.into_iter().chain([(end_ns, end_ns)]) {
             if until_ns < first_ns {

@@ -234,7 +234,7 @@ impl Collector {
         let Some(by_cgroup) = &mut self.by_cgroup else { return };
         let CgroupReadings { cgroups, left_out, unattributed, troubles } = by_cgroup.read();
         (sample.cgroups, sample.cgroups_left_out) = (cgroups.len(), left_out);
-        sample.unattributed = by_cgroup.events().iter().cloned().zip(unattributed).collect();
+        sample.unattributed = pmux::order::map(by_cgroup.events().iter().cloned().zip(unattributed));
         for cgroup in cgroups {
             let of = Some((cgroup.name, cgroup.inode));
             for (cpu, row) in cgroup.cpus {

@@ -267,7 +267,7 @@ impl<C: Counting> Service<C> {
     #[must_use]
     pub fn of_users(&self, closed: u64, now_ns: u64) -> BTreeMap<u32, Usage> {
         let usage = |(&number, user): (&u32, &User)| (number, user.usage(self.rules.binds(number), closed, now_ns));
-        self.users.iter().map(usage).collect()
+        pmux::order::map(self.users.iter().map(usage))
     }
 
     /// Whether there is a place for another client of a user.

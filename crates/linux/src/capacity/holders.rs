@@ -55,7 +55,7 @@ pub(super) fn survey_in(proc: &Path, own: Option<i32>) -> (Vec<Holder>, usize) {
             found.push(Holder { pid, command: command.trim_end().to_owned(), events });
         }
     }
-    found.sort();
+    crate::order::sort(&mut found);
     (found, unseen)
 }
 

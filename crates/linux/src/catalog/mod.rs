@@ -114,7 +114,7 @@ impl Catalog {
             found.push(self.pmu(known)?);
         }
         // `uncore_imc_10` comes after `uncore_imc_9`.
-        found.sort_by_key(|pmu| (pmu.name().len(), pmu.name().to_owned()));
+        crate::order::sort_by_key(&mut found, |pmu| (pmu.name().len(), pmu.name().to_owned()));
         if found.is_empty() { Err(CatalogError::NoSuchPmu { pmu: name.to_owned() }) } else { Ok(found) }
     }
 

@@ -99,7 +99,7 @@ pub fn find(root: &Path, patterns: &[Pattern], most: usize) -> FoundCgroups {
             walk(root, here, &pattern.0, &mut cgroups);
         }
     }
-    cgroups.sort();
+    crate::order::sort(&mut cgroups);
     cgroups.dedup();
     let there = cgroups.len();
     // A name that is no text is written like another one that is.

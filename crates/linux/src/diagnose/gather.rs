@@ -226,6 +226,6 @@ fn pmus(devices: &Path) -> Option<Vec<PmuFacts>> {
             })
         })
         .collect();
-    pmus.sort_by(|a, b| a.name.cmp(&b.name));
+    crate::order::sort_by(&mut pmus, |a, b| a.name.cmp(&b.name));
     Some(pmus)
 }

@@ -272,7 +272,9 @@ impl TracerLoop {
     /// The files whose code is mapped into a process.
     fn code_files(&self, process: i32) -> CodeFiles {
         let maps = self.proc.maps(process).unwrap_or_default();
-        maps.iter().filter(|mapping| mapping.rights.execute).filter_map(|mapping| mapping.file().cloned()).collect()
+        crate::order::set(
+            maps.iter().filter(|mapping| mapping.rights.execute).filter_map(|mapping| mapping.file().cloned()),
+        )
     }
 
     fn go_on(&mut self) {

@@ -415,7 +415,7 @@ impl Job {
 impl CpuRingCopy {
     fn rings(&self) -> impl Iterator<Item = u64> {
         let mut rings: Vec<u64> = self.pieces.iter().map(|(ring, _)| *ring).collect();
-        rings.sort_unstable();
+        crate::order::sort(&mut rings);
         rings.dedup();
         rings.into_iter()
     }

@@ -61,7 +61,7 @@ impl Watch {
                 (coverage.span, coverage.cpus) = (read.span, read.coverage);
             }
         }
-        coverage.refused.sort_unstable();
+        crate::order::sort(&mut coverage.refused);
         coverage.refused.dedup();
         Ok(coverage)
     }

@@ -183,7 +183,7 @@ fn push_remarks<'a>(note: &mut String, members: impl Iterator<Item = &'a Process
         }
     }
     let mut killed: Vec<(i32, usize)> = killed.into_iter().collect();
-    killed.sort_unstable();
+    pmux::order::sort(&mut killed);
     for (signal, count) in killed {
         let _ = match count {
             1 => write!(note, " [signal {signal}]"),

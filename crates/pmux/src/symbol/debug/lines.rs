@@ -54,8 +54,8 @@ impl<'d> LineTable<'d> {
             let Ok(unit) = self.dwarf.unit(header) else { continue };
             let Some(program) = unit.line_program.clone() else { continue };
             let paths = self.paths(&unit, program.header());
-            let ours: BTreeMap<u64, &String> =
-                paths.iter().filter(|(_, path)| ends_with(path, &wanted)).map(|(index, path)| (*index, path)).collect();
+            let ours = paths.iter().filter(|(_, path)| ends_with(path, &wanted));
+            let ours = crate::order::map(ours.map(|(index, path)| (*index, path)));
             if ours.is_empty() {
                 others.extend(paths.iter().filter_map(|(_, path)| parts(path).last().map(|&name| name.to_owned())));
                 continue;

@@ -64,7 +64,7 @@ pub(super) trait Live: Send {
 /// The rules of those who listen, each once.
 pub(super) fn rules(term_ids: impl IntoIterator<Item = TermId>) -> Vec<usize> {
     let mut rules: Vec<usize> = term_ids.into_iter().map(|term_id| term_id.rule).collect();
-    rules.sort_unstable();
+    crate::order::sort(&mut rules);
     rules.dedup();
     rules
 }

@@ -6,6 +6,7 @@
 //! **Invariant:** stable: what is alike stays in its order.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// As [`slice::sort_by`]; takes memory for a number of each item.
 pub fn sort_by<T>(list: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
@@ -33,6 +34,20 @@ pub fn sort_by_key<T, K: Ord>(list: &mut [T], mut key: impl FnMut(&T) -> K) {
 /// As [`slice::sort`].
 pub fn sort<T: Ord>(list: &mut [T]) {
     sort_by(list, T::cmp);
+}
+
+/// As collecting into a set, which sorts first.
+pub fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
+    let mut set = BTreeSet::new();
+    set.extend(items);
+    set
+}
+
+/// As collecting into a map, which sorts first.
+pub fn map<K: Ord, V>(entries: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, V> {
+    let mut map = BTreeMap::new();
+    map.extend(entries);
+    map
 }
 
 #[inline(never)]

@@ -1,0 +1,105 @@
+//! The programs that look at each task: when recording begins, and when it ends.
+//!
+//! Most of what hangs leaves no CPU while it is recorded. So what waits is looked at when recording begins, for its stack, and what still
+//! waits is written when it ends.
+//!
+//! The memory of another task is read by a program that may sleep: what is not there is read in, which may take as long as the file
+//! system that it comes from likes. So nothing waits for that program for long, and it is not run for all tasks of a machine.
+//!
+//! **Invariant:** what a task that came or left meanwhile has is not touched.
+
+use super::program::{DEAD, HAS_CPU, Memory, Programs, ZERO, look_up, walk_stack};
+use super::{Place, TASK_BYTES};
+use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size, Sleep};
+
+// What stands where on the stack, below R10, and below what stands there in `program`: where to write, the value of the task, and the
+// task while its stack is walked.
+const SEQUENCE: i16 = -104;
+const VALUE: i16 = -112;
+const WALKED: i16 = -120;
+
+impl<'m> Programs<'m> {
+    /// Runs for each task when recording has begun: what has a CPU is marked as such, and of what waits the stack of its program is taken
+    /// where the program may `read` it.
+    pub(super) fn begin(&self, read: Sleep) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        let (end, waits) = (asm.label(), asm.label());
+        self.each_task(asm, end);
+        // It has come or gone since.
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Unequal, 0, end);
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.on_cpu).jump_if(Reg::R1, Compare::Equal, 0, waits);
+        asm.set(Reg::R0, 0).set(Reg::R1, HAS_CPU).compare_exchange(Reg::R9, Place::LEFT_AT, Reg::R1);
+        asm.jump(end).place(waits);
+        if let (Some(registers), Sleep::May) = (self.layout.registers, read) {
+            // Not in its place: it may come and leave meanwhile.
+            asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
+            self.scratch(asm, 0, end);
+            asm.store(Size::Double, Reg::R9, Place::OTHER, 0).store(Size::Double, Reg::R10, WALKED, Reg::R7);
+            walk_stack(asm, registers, Memory::OfTask(WALKED));
+            asm.set(Reg::R8, Reg::R9).load(Size::Double, Reg::R9, Reg::R10, VALUE);
+            asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Unequal, 0, end);
+            let stack = i32::from(Place::STACKS);
+            asm.set(Reg::R1, Reg::R9).alu(Alu::Add, Reg::R1, stack).set(Reg::R2, Place::USER_BYTES_MOST);
+            asm.set(Reg::R3, Reg::R8).alu(Alu::Add, Reg::R3, stack).call(Helper::ProbeReadKernel);
+            asm.load(Size::Double, Reg::R1, Reg::R8, Place::OTHER).store(Size::Double, Reg::R9, Place::OTHER, Reg::R1);
+            asm.load(Size::Word, Reg::R1, Reg::R8, Place::USER_BYTES);
+            asm.store(Size::Word, Reg::R9, Place::USER_BYTES, Reg::R1);
+        }
+        asm.place(end).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Runs for each task when recording has ended: writes the record of a wait that goes on, with the birth of the task in the place of
+    /// [`Place::CAME_AT`].
+    pub(super) fn under_way(&self) -> Option<Bytecode<'m>> {
+        let mut code = Assembler::new();
+        let asm = &mut code;
+        let (end, seen, no_kernel, known) = (asm.label(), asm.label(), asm.label(), asm.label());
+        self.each_task(asm, end);
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, end);
+        asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
+        self.scratch(asm, 1, end);
+        asm.set(Reg::R1, Reg::R9).set(Reg::R2, TASK_BYTES.cast_signed()).load(Size::Double, Reg::R3, Reg::R10, VALUE);
+        asm.call(Helper::ProbeReadKernel).load(Size::Double, Reg::R2, Reg::R10, VALUE);
+        // It may have come, and left again, meanwhile.
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R2, Place::LEFT_AT);
+        asm.jump_if(Reg::R1, Compare::Unequal, Reg::R2, end).jump_if(Reg::R1, Compare::Unequal, 0, seen);
+        // It was away when recording began, and is so still, unless it had a CPU all the time.
+        asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.on_cpu).jump_if(Reg::R2, Compare::Unequal, 0, end);
+        asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.state_now).jump_if(Reg::R2, Compare::Common, DEAD, end);
+        asm.store(Size::Word, Reg::R9, Place::STATE, Reg::R2).place(seen);
+        asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
+        asm.store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R1);
+        self.task(asm, Reg::R2);
+        asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
+        asm.load(Size::Word, Reg::R8, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R8, Place::USER_BYTES_MOST);
+        // The stack of what runs by now changes while it is walked.
+        asm.set(Reg::R0, 0).load(Size::Word, Reg::R2, Reg::R7, self.layout.on_cpu);
+        asm.jump_if(Reg::R2, Compare::Unequal, 0, known);
+        asm.set(Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, Reg::R8).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
+        asm.set(Reg::R1, Reg::R7).set(Reg::R3, Place::KERNEL_BYTES_MOST).set(Reg::R4, 0).call(Helper::GetTaskStack);
+        asm.jump_if(Reg::R0, Compare::Greater, Place::KERNEL_BYTES_MOST, no_kernel).jump(known);
+        asm.place(no_kernel).set(Reg::R0, 0);
+        asm.place(known).store(Size::Word, Reg::R9, Place::KERNEL_BYTES, Reg::R0).alu(Alu::Add, Reg::R8, Reg::R0);
+        asm.set(Reg::R3, Reg::R8).alu(Alu::Add, Reg::R3, i32::from(Place::STACKS)).set(Reg::R2, Reg::R9);
+        asm.load(Size::Double, Reg::R1, Reg::R10, SEQUENCE).call(Helper::SeqWrite);
+        asm.place(end).set(Reg::R0, 0).exit();
+        code.finish()
+    }
+
+    /// Begins a program that runs for each task: `R9` = the value of the task in `R7`.
+    fn each_task(&self, asm: &mut Assembler<'m>, other: Label) {
+        asm.set(Reg::R6, Reg::R1).load(Size::Double, Reg::R7, Reg::R6, 8).jump_if(Reg::R7, Compare::Equal, 0, other);
+        asm.load(Size::Double, Reg::R1, Reg::R6, 0).load(Size::Double, Reg::R1, Reg::R1, 0);
+        asm.store(Size::Double, Reg::R10, SEQUENCE, Reg::R1).set(Reg::R8, 0);
+        self.user_task(asm, other);
+        self.value(asm, other);
+    }
+
+    /// `R9` = where a program that runs for each task makes a value; each has a place of its own, since one may still be at work.
+    fn scratch(&self, asm: &mut Assembler<'m>, which: i32, none: Label) {
+        asm.store(Size::Word, Reg::R10, ZERO, which).set_map(Reg::R1, &self.maps.scratch);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none).set(Reg::R9, Reg::R0);
+    }
+}
