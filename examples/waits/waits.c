@@ -3,10 +3,12 @@
  *     cc -g -O1 -fno-omit-frame-pointer -pthread -o waits examples/waits/waits.c
  *     ./waits             waits 250 ms for a lock, sleeps 240 ms, burns 80 ms
  *     ./waits all         one thread after another: each waits for something else
+ *     ./waits hang        two threads that wait for ever, one for a lock, one for a pipe
  *
  *     pmux record --off-cpu -- ./waits
  *     pmux report --wall --no-children -g none
  *     pmux flame --wall
+ *     pmux record --off-cpu -p $(pidof waits) sleep 1     (where it hangs)
  *
  * At its end each thread prints a line: its name, how long it took and how long it had a CPU, in ns, as it measured itself, and how often
  * it left its CPU. What is between the two times it has waited.
@@ -188,6 +190,22 @@ static void *holder_and_locker(void *unused)
 	return unused;
 }
 
+static void *waits_for_lock(void *unused)
+{
+	begin("hangs");
+	wait_for_lock();
+	return unused;
+}
+
+APART static int hang(void)
+{
+	char byte;
+	pthread_t thread;
+	pthread_mutex_lock(&lock);
+	pthread_create(&thread, 0, waits_for_lock, 0);
+	return read(there[0], &byte, 1) != 1;
+}
+
 static void alone(void *(*what)(void *))
 {
 	pthread_t thread;
@@ -211,7 +229,11 @@ int main(int count, char **words)
 		pthread_join(pool[0], 0);
 		return 0;
 	}
-	if (strcmp(words[1], "all") != 0 || pipe(there) != 0 || pipe(back) != 0)
+	if (pipe(there) != 0 || pipe(back) != 0)
+		return 2;
+	if (strcmp(words[1], "hang") == 0)
+		return hang();
+	if (strcmp(words[1], "all") != 0)
 		return 2;
 	alone(sleeper);
 	alone(holder_and_locker);

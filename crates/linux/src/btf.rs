@@ -25,6 +25,7 @@ const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
 const FUNCTION: u32 = 13;
+const NAMED_FUNCTION: u32 = 12;
 /// Members without a name are structures or unions within a structure: seldom more than a few.
 const MOST_DEPTH: usize = 8;
 
@@ -79,6 +80,12 @@ impl Btf {
         let arguments = word(&self.bytes, function + 4)? as usize & 0xffff;
         // The first one is the kernel's own.
         Some((u32::try_from(index + 1).ok()?, arguments.checked_sub(1)?))
+    }
+
+    /// The number of a function.
+    pub(crate) fn function(&self, name: &str) -> Option<u32> {
+        let is_it = |&at: &usize| self.kind(at) == Some(NAMED_FUNCTION) && self.name(at) == Some(name.as_bytes());
+        u32::try_from(self.types.iter().position(is_it)? + 1).ok()
     }
 
     /// What a type is made of, where that is of this kind.
@@ -178,5 +185,6 @@ mod tests {
         // preempt, prev, next; the state of `prev` since 5.18.
         assert!(btf.tracepoint("sched_switch").is_some_and(|(id, arguments)| id > 0 && arguments >= 3));
         assert_eq!(btf.tracepoint("no_such_tracepoint"), None);
+        assert!(btf.function("bpf_iter_task").is_some() && btf.function("no_such_function").is_none());
     }
 }

@@ -21,7 +21,7 @@ const THROTTLED: &str = "held back: samples came too often";
 /// All of it.
 pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     let (profile, kept) = (&drawn.profile, &drawn.kept);
-    let (begin_ns, end_ns) = kept.span_ns().unwrap_or((drawn.first_ns, drawn.first_ns));
+    let (begin_ns, end_ns) = kept.span_with(waits).unwrap_or((drawn.first_ns, drawn.first_ns));
     let length_ns = end_ns.saturating_sub(begin_ns).max(1);
     let at = |time_ns: u64| time_ns.saturating_sub(begin_ns).min(length_ns);
     let spans = spans(kept);

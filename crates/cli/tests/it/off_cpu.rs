@@ -211,13 +211,68 @@ fn targets_are_recorded() {
     }
 }
 
+/// What hangs leaves no CPU while it is recorded: each of its threads has waited all the time, in the function where it hangs.
+#[test]
+fn waits_that_do_not_end_are_told() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let hangs = start(&example, ["hang"]).spawn();
+    let folder = format!("/proc/{}/task", hangs.pid());
+    eventually("both threads wait", || {
+        let threads = std::fs::read_dir(&folder).ok()?.flatten();
+        let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        (stats.filter(|stat| stat.contains(") S ")).count() == 2).then_some(())
+    });
+    let file = sync_dir.path("hang.data");
+    let pid = hangs.pid().to_string();
+    let fifo = sync_dir.path("control");
+    start("mkfifo", [&fifo]).run().good();
+    for script in ["sleep 0.5", "echo disable > $0; sleep 0.2; echo enable > $0; sleep 0.5"] {
+        let control = format!("fifo:{}", fifo.to_str().unwrap());
+        let ran = pmux(["record", "--off-cpu", "-p", &pid, "--control", &control, "-o"]).args([&file, Path::new("--")]);
+        ran.args(["sh", "-c", script]).args([&fifo]).run().good();
+        let told = report(&file, &["--wall", "-s", "tid,symbol"]);
+        let rows = told["events"][0]["rows"].as_array().unwrap();
+        let of = |symbol: &str| -> Vec<u64> {
+            let of = rows.iter().filter(|row| row["symbol"] == symbol);
+            of.map(|row| row["children"]["period"].as_u64().unwrap()).collect()
+        };
+        // What calls a function of a libc without frame pointers is missing.
+        let (main, locked) = (of("main"), of("waits_for_lock"));
+        assert_eq!((main.len(), &main, &of("[pipe or socket]")), (1, &locked, &of("[lock]")), "{told}");
+        assert!(main[0] >= 500_000_000, "{main:?}");
+    }
+}
+
+/// A thread that has a CPU all the time waits for nothing, although it is never seen to come or to leave.
+#[test]
+fn what_runs_all_the_time_does_not_wait() {
+    let sync_dir = SyncDir::new();
+    if example(&sync_dir).is_none() {
+        return;
+    }
+    let runs = start("sh", ["-c", "while :; do :; done"]).spawn();
+    let file = sync_dir.path("runs.data");
+    // How long it has waited for a CPU, as the kernel says.
+    let waited = || -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", runs.pid())).unwrap();
+        text.split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    let before = waited();
+    let words = pmux(["record", "--off-cpu=0", "-p", &runs.pid().to_string(), "-o"]).args([&file]);
+    words.args(["--", "sleep", "0.5"]).run().good();
+    let most = waited() - before;
+    let seen: u64 = waits(&file).values().flat_map(BTreeMap::values).sum();
+    assert!(seen <= most + 20_000_000, "{seen} of {most}");
+}
+
 #[test]
 fn what_can_not_be_is_refused() {
     skip_unless!(kernel());
     let sync_dir = SyncDir::new();
     let file = sync_dir.path("none.data");
     // A recording without waits has no wall time.
-    pmux(["record", "-e", "cpu-clock:u", "-o"]).args([&file]).args(["--", "true"]).run().good();
+    pmux(["record", "-e", "page-faults:u", "-c", "1", "-o"]).args([&file]).args(["--", "true"]).run().good();
     for command in ["report", "flame"] {
         let ran = pmux([command, "--wall", "-i"]).args([&file]).run();
         assert!(ran.err.contains("it has no waits: record it with `pmux record --off-cpu`"), "{}", ran.err);

@@ -130,6 +130,12 @@ impl<'m> Assembler<'m> {
         self.push(Instruction::atomic_swap(base, offset, with))
     }
 
+    /// `*(base + offset) = with` where that is what `R0` is, 8 bytes, in one step that no other CPU divides; `R0` is then what was there.
+    /// Since Linux 5.12.
+    pub fn compare_exchange(&mut self, base: Reg, offset: i16, with: Reg) -> &mut Self {
+        self.push(Instruction::compare_exchange(base, offset, with))
+    }
+
     /// Jumps.
     pub fn jump(&mut self, to: Label) -> &mut Self {
         self.jumps.push((self.instructions.len(), to));

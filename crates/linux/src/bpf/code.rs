@@ -159,6 +159,10 @@ pub enum Helper {
     MapDelete,
     /// `()`: the task, as the verifier knows it.
     GetCurrentTaskBtf,
+    /// `(sequence, *data, bytes)`: 0, or an error; adds to what an iterator writes.
+    SeqWrite,
+    /// `(*into, bytes, address, task, flags)`: 0, or an error; from the memory of a task, where the program may sleep. Since Linux 5.18.
+    CopyFromUserTask,
     /// `(task)`: the registers that it had when it entered the kernel, as the verifier knows them. Since Linux 5.15.
     TaskPtRegs,
 }
@@ -181,9 +185,11 @@ impl Helper {
             Self::ProbeReadUser => 112,
             Self::ProbeReadKernel => 113,
             Self::GetCurrentAncestorCgroupId => 123,
+            Self::SeqWrite => 127,
             Self::GetTaskStack => 141,
             Self::GetCurrentTaskBtf => 158,
             Self::TaskPtRegs => 175,
+            Self::CopyFromUserTask => 191,
         }
     }
 }
@@ -260,6 +266,11 @@ impl Instruction {
     /// Swaps a register with 8 bytes of memory, at once.
     pub(super) fn atomic_swap(base: Reg, offset: i16, with: Reg) -> Self {
         Self::new(0xdb, base, with as u8, offset, 0xe1)
+    }
+
+    /// Sets 8 bytes of memory to a register where they are what `R0` is, at once.
+    pub(super) fn compare_exchange(base: Reg, offset: i16, with: Reg) -> Self {
+        Self::new(0xdb, base, with as u8, offset, 0xf1)
     }
 
     /// The offset is set when the label's place is known.

@@ -7,6 +7,8 @@ use crate::sys::bpf::ProgramType;
 use crate::sys::{self, Errno};
 use std::ffi::CString;
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes for what the verifier says: the last lines tell what is wrong.
@@ -26,18 +28,37 @@ pub enum ProgramKind {
     /// As [`ProgramKind::RawTracepoint`], at the tracepoint with this number among the kernel's types: the verifier knows
     /// what its arguments point to. Since Linux 5.5.
     TypedTracepoint(u32),
+    /// Runs once for each task, where [`Program::iterate`] says so; its context points to what is written with
+    /// [`super::Helper::SeqWrite`] first, then to the task. The number is that of `bpf_iter_task` among the kernel's types. Since Linux 5.8.
+    TaskIterator(u32, Sleep),
 }
+
+/// Whether a program may wait for memory that has to be read in first. Since Linux 5.18.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleep {
+    /// It may.
+    May,
+    /// It never does.
+    Never,
+}
+
+/// `BPF_TRACE_ITER`.
+const ITERATOR: u32 = 28;
+/// `BPF_F_SLEEPABLE`.
+const MAY_SLEEP: u32 = 1 << 4;
 
 impl ProgramKind {
     const fn number(self) -> ProgramType {
-        let (kind, attach_type, attach_id) = match self {
-            Self::Tracepoint => (5, 0, 0),
-            Self::PerfEvent => (7, 0, 0),
-            Self::RawTracepoint => (17, 0, 0),
+        let (kind, attach_type, attach_id, flags) = match self {
+            Self::Tracepoint => (5, 0, 0, 0),
+            Self::PerfEvent => (7, 0, 0, 0),
+            Self::RawTracepoint => (17, 0, 0, 0),
             // `BPF_PROG_TYPE_TRACING`, `BPF_TRACE_RAW_TP`.
-            Self::TypedTracepoint(id) => (26, 23, id),
+            Self::TypedTracepoint(id) => (26, 23, id, 0),
+            Self::TaskIterator(id, Sleep::May) => (26, ITERATOR, id, MAY_SLEEP),
+            Self::TaskIterator(id, Sleep::Never) => (26, ITERATOR, id, 0),
         };
-        ProgramType { kind, attach_type, attach_id }
+        ProgramType { kind, attach_type, attach_id, flags }
     }
 }
 
@@ -138,6 +159,17 @@ impl Program {
     /// `EINVAL` for another kind of program.
     pub fn attach_typed_tracepoint(&self) -> Result<Attached, Errno> {
         sys::bpf::open_raw_tracepoint(None, self.fd.as_fd()).map(Attached)
+    }
+
+    /// Runs a [`ProgramKind::TaskIterator`] for each task of this PID namespace, in the order of their numbers. Answers what it wrote.
+    ///
+    /// # Errors
+    /// `EINVAL` for another kind of program.
+    pub fn iterate(&self) -> Result<Vec<u8>, Errno> {
+        let mut written = Vec::new();
+        let mut file = File::from(sys::bpf::open_iterator(self.fd.as_fd(), ITERATOR)?);
+        file.read_to_end(&mut written).map_err(|error| Errno::from(&error))?;
+        Ok(written)
     }
 
     /// Runs a [`ProgramKind::RawTracepoint`] that doesn't look at its context once, on a CPU, interrupting the task that runs

@@ -10,12 +10,16 @@
 //! What was woken and not seen to come back is in a sum, too; another switch that was not seen is a wait less, and counted.
 
 mod program;
+mod under_way;
 
-use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Update};
+use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Sleep, Update};
 use crate::btf::Btf;
 use crate::procfs::Proc;
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use program::{Layout, Programs};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Where the record of a wait has what, in bytes from its beginning. It is also what is kept of a task.
 struct Place;
@@ -63,6 +67,8 @@ const MOST_TARGETS: u32 = 64 << 10;
 const USUAL_TASKS: u32 = 16 << 10;
 /// How many tasks are followed at most: 430 MB.
 const MOST_TASKS: u32 = 256 << 10;
+/// So long at most it is waited for the stacks of what waits when recording begins.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Which tasks are followed. The kernel's own never are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,6 +224,8 @@ struct Maps {
     sums: Map,
     /// Where the record of who woke is made, on each CPU.
     wake: Map,
+    /// Where programs that look at each task make a value.
+    scratch: Map,
     /// The events into whose rings programs write, by CPU.
     outputs: Map,
 }
@@ -228,7 +236,25 @@ pub struct OffCpuProbe {
     maps: Maps,
     /// Dropping them detaches the programs.
     attached: Vec<Attached>,
+    /// What looks at each task; `None` where the kernel runs no such programs (before 5.18).
+    each_task: Option<EachTask>,
     made_for: MadeFor,
+}
+
+/// Programs that look at each task.
+#[derive(Debug)]
+struct EachTask {
+    /// Marks what has a CPU.
+    mark: Program,
+    /// The same, and takes the stacks of what waits. Not for all tasks of a machine.
+    take_stacks: Option<Arc<Program>>,
+    under_way: Program,
+}
+
+/// Waits that had not ended when recording did.
+#[derive(Debug, Default)]
+pub struct UnderWay {
+    records: Vec<u8>,
 }
 
 /// What programs are made for.
@@ -265,7 +291,8 @@ impl OffCpuProbe {
         let layout = Layout::new(&btf, arguments).ok_or(undescribed)?;
         let no_room = |errno| format!("the kernel gives no room for what the programs need: {errno}");
         let maps = Maps::new(cpus, most_tasks(target)).map_err(no_room)?;
-        let mut probe = Self { maps, attached: Vec::new(), made_for: MadeFor { layout, target, least_ns, exec } };
+        let made_for = MadeFor { layout, target, least_ns, exec };
+        let mut probe = Self { maps, attached: Vec::new(), each_task: None, made_for };
         if probe.attach("pmux_switch", switch, |programs| programs.switch()).is_err() {
             // Then the kernel walks the stacks of programs.
             probe.made_for.layout = layout.without_registers();
@@ -276,20 +303,40 @@ impl OffCpuProbe {
         if children == OffCpuChildren::Follow {
             probe.attach("pmux_newtask", new_task, |programs| programs.new_task())?;
         }
+        probe.each_task = btf.function("bpf_iter_task").and_then(|iterator| probe.each_task(iterator).ok());
         Ok(probe)
+    }
+
+    fn each_task(&self, iterator: u32) -> Result<EachTask, String> {
+        let of = |sleep| ProgramKind::TaskIterator(iterator, sleep);
+        let take_stacks = self.load("pmux_stacks", of(Sleep::May), &|programs| programs.begin(Sleep::May));
+        let take_stacks = take_stacks.ok().filter(|_| self.made_for.target != OffCpuTarget::All);
+        Ok(EachTask {
+            mark: self.load("pmux_mark", of(Sleep::Never), &|programs| programs.begin(Sleep::Never))?,
+            take_stacks: take_stacks.map(Arc::new),
+            under_way: self.load("pmux_under_way", of(Sleep::Never), &|programs| programs.under_way())?,
+        })
+    }
+
+    fn load(
+        &self,
+        name: &str,
+        kind: ProgramKind,
+        assemble: &dyn for<'m> Fn(&Programs<'m>) -> Option<Bytecode<'m>>,
+    ) -> Result<Program, String> {
+        let MadeFor { layout, target, least_ns, .. } = self.made_for;
+        let code = assemble(&Programs { maps: &self.maps, layout, target, least_ns });
+        let code = code.ok_or("a program can't be assembled")?;
+        Program::load(kind, &code, name).map_err(|error| error.to_string())
     }
 
     fn attach(
         &mut self,
         name: &str,
         tracepoint: u32,
-        assemble: impl for<'m> FnOnce(&Programs<'m>) -> Option<Bytecode<'m>>,
+        assemble: impl for<'m> Fn(&Programs<'m>) -> Option<Bytecode<'m>>,
     ) -> Result<(), String> {
-        let MadeFor { layout, target, least_ns, .. } = self.made_for;
-        let code = assemble(&Programs { maps: &self.maps, layout, target, least_ns });
-        let code = code.ok_or("a program can't be assembled")?;
-        let program = Program::load(ProgramKind::TypedTracepoint(tracepoint), &code, name);
-        let attached = program.map_err(|error| error.to_string())?.attach_typed_tracepoint();
+        let attached = self.load(name, ProgramKind::TypedTracepoint(tracepoint), &assemble)?.attach_typed_tracepoint();
         self.attached.push(attached.map_err(|errno| format!("a program can't be attached: {errno}"))?);
         Ok(())
     }
@@ -328,15 +375,40 @@ impl OffCpuProbe {
                 Err(errno) => return Err(errno),
             }
         }
-        self.switch(crate::now_ns())
+        self.switch(crate::now_ns())?;
+        let Some(EachTask { mark, take_stacks, .. }) = &self.each_task else { return Ok(()) };
+        mark.iterate()?;
+        // Unless it is still at it: see [`PATIENCE`].
+        if let Some(take_stacks) = take_stacks.as_ref().filter(|program| Arc::strong_count(program) == 1).cloned() {
+            let (sender, taken) = channel();
+            let take = move || drop(sender.send(take_stacks.iterate()));
+            // Where it takes longer (see `under_way`), stacks that it has not come to are missing.
+            if std::thread::Builder::new().name("stacks".to_owned()).spawn(take).is_ok() {
+                let _ = taken.recv_timeout(PATIENCE);
+            }
+        }
+        Ok(())
     }
 
-    /// Records no more.
+    /// Records no more. What waits then is answered, as if its wait had ended now; on Linux before 5.18 nothing is.
     ///
     /// # Errors
     /// None that is known.
-    pub fn disable(&self) -> Result<(), Errno> {
-        self.switch(0)
+    pub fn disable(&self) -> Result<UnderWay, Errno> {
+        let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
+        let since_ns = words(&control).next().unwrap_or(0);
+        let until_ns = crate::now_ns();
+        self.switch(0)?;
+        match &self.each_task {
+            Some(EachTask { under_way, .. }) if since_ns != 0 => {
+                // A program that runs on another CPU may still record a wait that would be answered, too.
+                sys::bpf::wait_for_programs();
+                let mut under_way = UnderWay { records: under_way.iterate()? };
+                under_way.end((since_ns, until_ns));
+                Ok(under_way)
+            }
+            _ => Ok(UnderWay::default()),
+        }
     }
 
     fn switch(&self, since_ns: u64) -> Result<(), Errno> {
@@ -382,6 +454,53 @@ impl OffCpuProbe {
     }
 }
 
+impl UnderWay {
+    /// The waits.
+    pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
+        let mut rest = &self.records[..];
+        let records = std::iter::from_fn(move || {
+            let (record, behind) = rest.split_at_checked(record_bytes(rest)?)?;
+            rest = behind;
+            Some(record)
+        });
+        records.filter_map(|record| match OffCpuRecord::decode(record)? {
+            OffCpuRecord::Wait(wait) => Some(wait),
+            OffCpuRecord::Wake(_) => None,
+        })
+    }
+
+    /// Fills in when waits began that had begun before recording did, and when all of them end.
+    fn end(&mut self, (since_ns, until_ns): (u64, u64)) {
+        let mut rest = &mut self.records[..];
+        while let Some((record, behind)) = record_bytes(rest).and_then(|bytes| rest.split_at_mut_checked(bytes)) {
+            let word = |place: i16| words(record.get(usize::from(place.unsigned_abs())..).unwrap_or_default()).next();
+            let born_ns = word(Place::CAME_AT).unwrap_or(0);
+            let is_older = word(Place::LEFT_AT) == Some(0);
+            let was_woken = word(Place::WOKEN_AT).is_some_and(|woken| woken != 0);
+            let mut put = |place: i16, bytes: &[u8]| {
+                let at = usize::from(place.unsigned_abs());
+                record.get_mut(at..at + bytes.len()).into_iter().for_each(|into| into.copy_from_slice(bytes));
+            };
+            put(Place::CAME_AT, &until_ns.to_ne_bytes());
+            if is_older {
+                put(Place::LEFT_AT, &since_ns.max(born_ns).to_ne_bytes());
+                // It has slept, although it does not any more.
+                was_woken.then(|| put(Place::STATE, &1_u32.to_ne_bytes()));
+            }
+            rest = behind;
+        }
+    }
+}
+
+/// How long the record is that these bytes begin with.
+fn record_bytes(bytes: &[u8]) -> Option<usize> {
+    let word = |place: i16| {
+        let bytes = bytes.get(usize::from(place.unsigned_abs())..)?.first_chunk()?;
+        usize::try_from(u32::from_ne_bytes(*bytes)).ok()
+    };
+    Some(usize::from(Place::STACKS.unsigned_abs()) + word(Place::USER_BYTES)? + word(Place::KERNEL_BYTES)?)
+}
+
 impl Maps {
     fn new(cpus: u32, most_tasks: u32) -> Result<Self, Errno> {
         let maps = Self {
@@ -391,6 +510,7 @@ impl Maps {
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
             sums: Map::new(MapKind::Hash, 8, 32, MOST_SUMS, "pmux_sums")?,
             wake: Map::new(MapKind::PerCpuArray, 4, TASK_BYTES, 1, "pmux_wake")?,
+            scratch: Map::new(MapKind::Array, 4, TASK_BYTES, 2, "pmux_scratch")?,
             outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,
         };
         maps.sums.set(&[0; 8], &[0; 32], Update::Set)?;

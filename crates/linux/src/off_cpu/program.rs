@@ -26,14 +26,17 @@ pub(super) struct Layout {
     tgid: i16,
     flags: i16,
     /// When it was born, ns of the monotonic clock.
-    start_time: i16,
+    pub(super) start_time: i16,
     state: Option<i16>,
-    registers: Option<Registers>,
+    /// How it sleeps, and whether it has a CPU, as they are when they are looked at.
+    pub(super) state_now: i16,
+    pub(super) on_cpu: i16,
+    pub(super) registers: Option<Registers>,
 }
 
 /// Where the instruction pointer, the stack pointer and the frame pointer stand among the registers of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Registers {
+pub(super) struct Registers {
     ip: i16,
     sp: i16,
     fp: i16,
@@ -82,18 +85,17 @@ impl Layout {
     /// That of this kernel. Since Linux 5.18 the tracepoint tells the state; what stands in the task may have changed by then.
     pub(super) fn new(btf: &Btf, arguments: usize) -> Option<Self> {
         let member = |name| btf.offset("task_struct", name).and_then(|at| i16::try_from(at).ok());
-        let state = if arguments > STATE_ARGUMENT {
-            None
-        } else {
-            // Before 5.14 it had another name.
-            Some(member("__state").or_else(|| member("state"))?)
-        };
+        // Before 5.14 it had another name.
+        let state_now = member("__state").or_else(|| member("state"))?;
+        let state = (arguments <= STATE_ARGUMENT).then_some(state_now);
         Some(Self {
             pid: member("pid")?,
             tgid: member("tgid")?,
             flags: member("flags")?,
             start_time: member("start_time")?,
             state,
+            state_now,
+            on_cpu: member("on_cpu")?,
             registers: Registers::new(btf),
         })
     }
@@ -108,7 +110,7 @@ const STATE_ARGUMENT: usize = 3;
 /// `PF_KTHREAD` in `include/linux/sched.h`.
 const KERNEL_THREAD: i32 = 0x0020_0000;
 /// `TASK_DEAD` there.
-const DEAD: i32 = 0x80;
+pub(super) const DEAD: i32 = 0x80;
 /// `__NR_futex`: what a lock of a program waits in. (Both words of [`Registers`] are those of 64-bit programs.)
 const FUTEX: i32 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
 /// The innermost frames of the kernel's stack: this program, and what calls it.
@@ -120,11 +122,11 @@ const NEW: i32 = 1;
 /// This CPU, as a place in a map of events.
 const CURRENT_CPU: u64 = 0xffff_ffff;
 /// [`Place::LEFT_AT`] of a task that has a CPU.
-const HAS_CPU: i32 = -1;
+pub(super) const HAS_CPU: i32 = -1;
 
 // What stands where on the stack, below R10.
 const KEY: i16 = -8;
-const ZERO: i16 = -12;
+pub(super) const ZERO: i16 = -12;
 const ID: i16 = -16;
 /// How many waits, for what was waited, for a CPU, how many of them had no room: what is added up of waits that are not written.
 const SUM: i16 = -48;
@@ -287,7 +289,7 @@ impl<'m> Programs<'m> {
     }
 
     /// Goes on only if the task in `R7` is neither idle nor the kernel's own.
-    fn user_task(&self, asm: &mut Assembler<'m>, other: Label) {
+    pub(super) fn user_task(&self, asm: &mut Assembler<'m>, other: Label) {
         asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.pid).jump_if(Reg::R1, Compare::Equal, 0, other);
         asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.flags);
         asm.jump_if(Reg::R1, Compare::Common, KERNEL_THREAD, other);
@@ -314,7 +316,7 @@ impl<'m> Programs<'m> {
     }
 
     /// `R9` = the value of the task in `R7`, which is made where the task is one of those that are followed.
-    fn value(&self, asm: &mut Assembler<'m>, other: Label) {
+    pub(super) fn value(&self, asm: &mut Assembler<'m>, other: Label) {
         let id = match self.target {
             OffCpuTarget::All => None,
             OffCpuTarget::Processes => Some(self.layout.tgid),
@@ -357,7 +359,7 @@ impl<'m> Programs<'m> {
     fn stack_of_program(&self, asm: &mut Assembler<'m>) {
         asm.store(Size::Double, Reg::R9, Place::OTHER, 0);
         match self.layout.registers {
-            Some(registers) => walk_stack(asm, registers),
+            Some(registers) => walk_stack(asm, registers, Memory::Own),
             None => {
                 let whole = asm.label();
                 asm.set(Reg::R1, Reg::R6).set(Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
@@ -454,7 +456,7 @@ impl<'m> Programs<'m> {
     }
 
     /// `to` = process and thread of the task in `R7`; `R1` is lost.
-    fn task(&self, asm: &mut Assembler<'m>, to: Reg) {
+    pub(super) fn task(&self, asm: &mut Assembler<'m>, to: Reg) {
         asm.load(Size::Word, to, Reg::R7, self.layout.tgid).alu(Alu::ShiftLeft, to, 32);
         asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.pid).alu(Alu::Or, to, Reg::R1);
     }
@@ -518,10 +520,19 @@ enum Whose {
     Current,
 }
 
-/// Walks the stack of the program whose task is `R7` and leaves, by frame pointers, into the value that is `R9`. Twice as fast as the
+/// Whose memory a stack is read from.
+#[derive(Clone, Copy)]
+pub(super) enum Memory {
+    /// That of the task which runs the program.
+    Own,
+    /// That of the task which stands there on the stack: the program may sleep.
+    OfTask(i16),
+}
+
+/// Walks the stack of the program whose task is `R7` and leaves, or waits, by frame pointers, into the value that is `R9`. Twice as fast as the
 /// kernel does it: in a program without frame pointers the register holds anything, and reading there costs a fault. So only what can
 /// be a frame is read: it lies above the one before, and not far.
-fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
+pub(super) fn walk_stack(asm: &mut Assembler<'_>, registers: Registers, memory: Memory) {
     let (end, no_lock) = (asm.label(), asm.label());
     asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
     asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs).set(Reg::R8, 8);
@@ -535,7 +546,13 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
         asm.jump_if(Reg::R7, Compare::Less, Reg::R6, end).set(Reg::R1, Reg::R7).alu(Alu::Sub, Reg::R1, Reg::R6);
         asm.jump_if(Reg::R1, Compare::Greater, LARGEST_FRAME, end);
         asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, i32::from(FRAME)).set(Reg::R2, 16).set(Reg::R3, Reg::R7);
-        asm.call(Helper::ProbeReadUser).jump_if(Reg::R0, Compare::Unequal, 0, end);
+        match memory {
+            Memory::Own => asm.call(Helper::ProbeReadUser),
+            Memory::OfTask(at) => {
+                asm.load(Size::Double, Reg::R4, Reg::R10, at).set(Reg::R5, 0).call(Helper::CopyFromUserTask)
+            }
+        };
+        asm.jump_if(Reg::R0, Compare::Unequal, 0, end);
         asm.load(Size::Double, Reg::R1, Reg::R10, FRAME + 8).jump_if(Reg::R1, Compare::Equal, 0, end);
         asm.store(Size::Double, Reg::R9, Place::STACKS + at, Reg::R1).set(Reg::R8, i32::from(at) + 8);
         asm.set(Reg::R6, Reg::R7).alu(Alu::Add, Reg::R6, 8).load(Size::Double, Reg::R7, Reg::R10, FRAME);
@@ -545,7 +562,7 @@ fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
 }
 
 /// `R0` = the value of the key on the stack, in the map that is `R1`.
-fn look_up<'a, 'm>(asm: &'a mut Assembler<'m>, key: i16) -> &'a mut Assembler<'m> {
+pub(super) fn look_up<'a, 'm>(asm: &'a mut Assembler<'m>, key: i16) -> &'a mut Assembler<'m> {
     asm.set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, i32::from(key)).call(Helper::MapLookup)
 }
 

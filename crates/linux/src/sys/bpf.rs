@@ -17,6 +17,8 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const MAP_LOOKUP_BATCH: libc::c_int = 24;
+const LINK_CREATE: libc::c_int = 28;
+const ITER_CREATE: libc::c_int = 33;
 
 /// A map's values can be mapped into memory. Source: `BPF_F_MMAPABLE` in `include/uapi/linux/bpf.h`.
 const MAPPABLE: u32 = 1 << 10;
@@ -134,6 +136,21 @@ struct RawTracepointAttr {
     name: u64,
     program: u32,
     hole: u32,
+}
+
+/// For what is run by a link. Source: `link_create` and `iter_create` of `union bpf_attr`.
+#[repr(C)]
+struct LinkAttr {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct IterAttr {
+    link: u32,
+    flags: u32,
 }
 
 #[repr(C)]
@@ -386,13 +403,14 @@ impl AsFd for MapFd {
     }
 }
 
-/// What kind of program it is, in the kernel's numbers: the type, how it is attached, and to which of the kernel's types; 0 where the
-/// type says it all.
+/// What kind of program it is, in the kernel's numbers: the type, how it is attached, to which of the kernel's types, and flags; 0 where
+/// the type says it all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProgramType {
     pub(crate) kind: u32,
     pub(crate) attach_type: u32,
     pub(crate) attach_id: u32,
+    pub(crate) flags: u32,
 }
 
 /// Loads a program (`BPF_PROG_LOAD`); the descriptor is close-on-exec. Where `log` has bytes, the verifier writes there why it
@@ -412,7 +430,7 @@ pub(crate) fn load(of: ProgramType, code: &[[u8; 8]], name: &str, log: &mut [u8]
         log_bytes: u32::try_from(log.len()).map_err(|_| Errno::EINVAL)?,
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
         kernel_version: 0,
-        flags: 0,
+        flags: of.flags,
         name: name_bytes(name),
         interface: 0,
         attach_type: of.attach_type,
@@ -444,6 +462,20 @@ pub(crate) fn open_raw_tracepoint(name: Option<&std::ffi::CStr>, program: Borrow
     unsafe { descriptor(bpf(RAW_TRACEPOINT_OPEN, &mut attr)?) }
 }
 
+/// Opens what a program of an iterator writes (`BPF_LINK_CREATE`, `BPF_ITER_CREATE`): reading it runs the program for one thing after the
+/// other. Since Linux 5.8.
+///
+/// Errors: `EINVAL` for a program of another type, and on older kernels; `EPERM`.
+pub(crate) fn open_iterator(program: BorrowedFd<'_>, attach_type: u32) -> Result<OwnedFd, Errno> {
+    let mut link = LinkAttr { program: number(program), target: 0, attach_type, flags: 0 };
+    // SAFETY: (1) The structure is the head of that of the command; what is behind it is 0 then. (2) It holds no pointer. (3) The borrow keeps
+    // the program open. (4) The answer is a descriptor that no other code knows yet.
+    let link = unsafe { descriptor(bpf(LINK_CREATE, &mut link)?)? };
+    let mut attr = IterAttr { link: number(link.as_fd()), flags: 0 };
+    // SAFETY: as above; the iterator keeps the link.
+    unsafe { descriptor(bpf(ITER_CREATE, &mut attr)?) }
+}
+
 /// Runs a program of a raw tracepoint once (`BPF_PROG_TEST_RUN`): on a CPU and in the place of the task that runs there, or here. It gets
 /// no context. Answers what it answered. Since Linux 5.10.
 ///
@@ -471,6 +503,13 @@ pub(crate) fn run(program: BorrowedFd<'_>, cpu: Option<u32>) -> Result<u32, Errn
     Ok(attr.answer)
 }
 
+/// Waits until programs at tracepoints that run now have ended. (Where the kernel has CPUs without ticks it refuses: it is not waited then.)
+pub(crate) fn wait_for_programs() {
+    const GLOBAL: libc::c_int = 1;
+    // SAFETY: the arguments are numbers. Source: `membarrier(2)`.
+    unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
+}
+
 /// Runs a program whenever an event overflows (`PERF_EVENT_IOC_SET_BPF`): where it answers 0, no sample is written.
 ///
 /// Errors: `EINVAL` for a program or an event of another type; `EEXIST` where the event has one.
@@ -492,6 +531,7 @@ mod tests {
         assert_eq!(size_of::<BatchAttr>(), 56);
         assert_eq!(size_of::<LoadAttr>(), 112);
         assert_eq!(size_of::<RawTracepointAttr>(), 16);
+        assert_eq!((size_of::<LinkAttr>(), size_of::<IterAttr>()), (16, 8));
         assert_eq!(size_of::<RunAttr>(), 80);
         assert_eq!((std::mem::offset_of!(RunAttr, context), std::mem::offset_of!(RunAttr, cpu)), (48, 68));
     }

@@ -6,7 +6,7 @@
 //! [`super::Tally`].
 
 use super::times::{TimeKind, TimeKinds};
-use super::{Happening, Name, Profile, Sample, Sink, StackId, ThreadId};
+use super::{Happening, Name, Profile, Sample, Sink, StackId, ThreadId, WaitSpan};
 use pmux_abi::record::{Record, SwitchDirection};
 use std::ops::ControlFlow;
 
@@ -86,6 +86,13 @@ impl Whole {
         let first = self.samples.first()?.time_ns;
         let last = self.samples.last().map_or(first, |sample| sample.time_ns);
         Some((first, self.notes.last().map_or(last, |note| note.time_ns.max(last))))
+    }
+
+    /// As [`Whole::span_ns`], from the beginning of the first wait on where that is earlier: what hangs may have no sample before its end.
+    #[must_use]
+    pub fn span_with(&self, waits: &[WaitSpan]) -> Option<(u64, u64)> {
+        let (first, last) = self.span_ns()?;
+        Some((waits.iter().map(|wait| wait.from_ns).fold(first, u64::min), last))
     }
 }
 

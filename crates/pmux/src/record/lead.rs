@@ -50,7 +50,7 @@ impl Recorder {
     pub(super) fn switch_sampling(&mut self, switch: Switch) -> Result<(), Error> {
         self.sampling = switch;
         self.regions.iter_mut().for_each(|regions| regions.switch(switch == Switch::On));
-        self.off_cpu.iter().try_for_each(|off_cpu| match switch {
+        self.off_cpu.iter_mut().try_for_each(|off_cpu| match switch {
             Switch::On => off_cpu.enable(),
             Switch::Off => off_cpu.disable(),
         })?;

@@ -72,6 +72,8 @@ pub(super) struct OffCpu {
     first_index: usize,
     /// Of the sums: what was told already.
     told: HashMap<(u32, u32), ShortWaits>,
+    /// Waits that had not ended when recording was switched off, until they are taken.
+    under_way: Taken,
     scratch: Box<[u8]>,
 }
 
@@ -132,6 +134,7 @@ impl OffCpu {
             layout: SampleLayout::new(&file.attr),
             first_index,
             told: HashMap::new(),
+            under_way: Taken::default(),
             scratch: vec![0; RecordHeader::MAX_RECORD].into_boxed_slice(),
         };
         engine.enable_set(off_cpu.set)?;
@@ -165,7 +168,7 @@ impl OffCpu {
     }
 
     pub(super) fn enable(&self) -> Result<(), Error> {
-        self.switched(self.probe.enable())
+        self.probe.enable().map_err(switching)
     }
 
     /// Records from the next exec of a process on.
@@ -174,12 +177,14 @@ impl OffCpu {
         enabled.map_err(|why| Error::Refused(vec![refusal(&why)]))
     }
 
-    pub(super) fn disable(&self) -> Result<(), Error> {
-        self.switched(self.probe.disable())
-    }
-
-    fn switched(&self, result: Result<(), pmux_linux::Errno>) -> Result<(), Error> {
-        result.map_err(|errno| Error::Ring { what: "switching the recording of waits", errno })
+    /// Records no more. Waits that have not ended are taken with what is in the rings.
+    pub(super) fn disable(&mut self) -> Result<(), Error> {
+        let under_way = self.probe.disable().map_err(switching)?;
+        if let Some((&cpu, &ids)) = self.ids.first_key_value() {
+            let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
+            under_way.waits().for_each(|wait| encoder.wait(&wait, &mut self.under_way));
+        }
+        Ok(())
     }
 
     /// Takes out what waits in the rings, until it is so many bytes: the rest stays there.
@@ -208,6 +213,7 @@ impl OffCpu {
             }
             waits.clear();
         }
+        taken.append(std::mem::take(&mut self.under_way));
         taken
     }
 
@@ -252,6 +258,10 @@ impl OffCpu {
         let notes = notes.into_iter().filter(|(count, _)| *count > 0);
         notes.map(|(count, what)| format!("{count} {what}")).collect()
     }
+}
+
+fn switching(errno: pmux_linux::Errno) -> Error {
+    Error::Ring { what: "switching the recording of waits", errno }
 }
 
 /// Why waits are not recorded.
