@@ -1,6 +1,6 @@
 /* Four workers compute calmly. Every few seconds something happens for 50 ms: a visitor takes the lock that all of them need, and
- * touches fresh memory while he holds it. The workers wait, page faults come in a burst, and then all is calm again. Who was it? By
- * the time that somebody looks, it is over: a recorder that was on has it.
+ * touches fresh memory while it holds it. The workers wait, page faults come in a burst, and then all is calm again. Who was it? By
+ * the time that a user looks, it is over: a recorder that was on has it.
  *
  *     cc -g -O1 -fno-omit-frame-pointer -pthread -o glitch examples/glitch/glitch.c
  *     ./glitch                            a glitch of 50 ms every 3 seconds, for ever
@@ -13,7 +13,7 @@
  *
  * The report says that all page faults are those of `visitor`, in `main`, where touch_fresh_memory is inlined. The .json beside the
  * file says when the trigger fired and from which number; perf script has the same clock, and shows what each thread did before.
- * With the rights for it, look at who waited for whom as well, but only around the glitch:
+ * With the rights for it, look at which thread waited for which as well, but only around the glitch:
  *
  *     ./glitch &
  *     pmux flight -p $! -g -e cpu-clock --set 'fine={sched:sched_switch,page-faults/period=16/}' \
@@ -65,7 +65,7 @@ static void *worker(void *unused)
 	return NULL;
 }
 
-/* Memory that nobody has touched: each page is a fault. Returns how many. */
+/* Memory that was not touched before: each page is a fault. Returns how many. */
 static long touch_fresh_memory(void)
 {
 	long size = sysconf(_SC_PAGESIZE), pages = 0;

@@ -2,7 +2,7 @@
 //!
 //! Linux: `perf_swevent_event`, `task_clock_event_read` (kernel/events/core.c).
 //!
-//! What it is: the scheduler and the page-fault handler add to [`Totals`], whether anybody counts or not. An event holds a
+//! What it is: the scheduler and the page-fault handler add to [`Totals`], whether an event counts or not. An event holds a
 //! [`Word`] from its opening to its closing, which says where the total stood when it was started.
 
 use crate::arch;

@@ -19,8 +19,8 @@ grep -q 'vfs_open (0x[0-9a-f]*, executions): [1-9][0-9]\{0,2\} hits\? ' /tmp/wat
 
 if pmux watch --trace --rate 5 -o /tmp/watched jiffies:w -a --timeout 200 2>/tmp/why; then
     grep -q 'jiffies:w (0x[0-9a-f]*, 8 bytes, writes): [1-9]' /tmp/watched || fail 'jiffies has no hits'
-    grep -q 'tick_' /tmp/watched || fail 'nothing says that it is the tick who writes'
-    # Where a program looks at the hit, it sees what the tick found; what that left, nobody may read before the next one.
+    grep -q 'tick_' /tmp/watched || fail 'nothing says that it is the tick that writes'
+    # Where a program looks at the hit, it sees what the tick found; what that left can be read only after the next one.
     if grep -q 'seen by a BPF program' /tmp/watched; then
         grep -q '   [0-9a-fx][0-9a-fx]* → .*  kernel tick_' /tmp/watched || fail 'jiffies has no values'
     fi

@@ -1,7 +1,7 @@
 //! A machine without an operating system that counts with the pmux engine.
 //!
 //! What it is: the least that a kernel has to supply ([`Machine`], in `machine`), and one event's life on it. That it builds
-//! is the proof; nobody has to run it.
+//! is the proof; it need not be run.
 //!
 //! **Invariant:** `core`, `alloc`, `pmux-abi` and `pmux-engine`, and nothing else.
 #![no_std]

@@ -40,11 +40,11 @@ impl<T: Send> LockCell<T> for SpinLock<T> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // Pairs with the release below: who takes the lock sees what its last holder wrote.
+        // Pairs with the release below: a caller that takes the lock sees what its last holder wrote.
         while self.taken.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }
-        // SAFETY: this caller has set `taken`; everybody else waits above until it is clear.
+        // SAFETY: this caller has set `taken`; all other callers wait above until it is clear.
         let result = f(unsafe { &mut *self.value.get() });
         self.taken.store(false, Ordering::Release);
         result

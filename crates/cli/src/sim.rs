@@ -17,8 +17,8 @@ pub(crate) fn sim(words: impl Iterator<Item = OsString>) -> u8 {
     let error = Command::new(program()).args(words).exec();
     let why = match error.kind() {
         ErrorKind::NotFound => {
-            "the simulator is a program of its own, pmux-sim, and is neither beside this one nor in PATH: cargo install pmux-sim-cli, or \
-             cargo build --release -p pmux-sim-cli"
+            "the simulator is a program of its own, pmux-sim, and is neither beside this one nor in PATH: cargo install --locked --path \
+             crates/sim-cli, or cargo build --release -p pmux-sim-cli"
                 .to_owned()
         }
         _ => format!("{NAME}: {error}"),

@@ -56,7 +56,7 @@ impl TerminalDevice {
         execute!(self.open()?, EnterAlternateScreen, EnableMouseCapture, cursor::Hide)
     }
 
-    /// Gives it back. What fails here can't be told to anybody.
+    /// Gives it back. What fails here can't be reported.
     fn give_back(self) {
         if let Ok(mut out) = self.open() {
             let _ = execute!(out, DisableMouseCapture, LeaveAlternateScreen, cursor::Show);

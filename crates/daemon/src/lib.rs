@@ -1,4 +1,4 @@
-//! The sharing service: one engine that counts for all who ask.
+//! The sharing service: one engine that counts for all clients.
 //!
 //! What it is: `pmux serve`. Clients ask over a Unix socket for groups of events; the service opens them in one session,
 //! whose engine counts equal questions once, and answers with numbers, with a page of memory, or with the kernel's own files.

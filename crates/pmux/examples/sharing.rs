@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p pmux --example sharing -- 16 1000 -- ./program arguments…` prints a table; `lab/demo-sharing` runs it
 //! on a machine whose counters count the same each time. With `--service SOCKET` as many processes ask `pmux serve` as well.
-//! It fails where what is shared is not the whole truth for everybody.
+//! It fails where what is shared is not the whole truth for every client.
 //!
 //! **Invariant:** the ways differ in the session only: the same events, the same calls, the same program.
 

@@ -429,7 +429,7 @@ impl Session {
     }
 }
 
-/// The least that anybody may ask of the kernel: the clock of this thread, in user mode. It is one of the two software events
+/// The least that a process may ask of the kernel: the clock of this thread, in user mode. It is one of the two software events
 /// that change no code of the kernel when the first of them is opened (`perf_swevent_enabled`).
 fn probe_attr() -> Attr {
     let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;

@@ -1,7 +1,7 @@
 //! Records through a service: samples and what explains them, of events that others ask for as well.
 //!
-//! What it is: [`Subscription`]. The service has one event of the kernel for all who ask the same, and writes each record into the
-//! ring of everybody who is on; this is the reading end of one ring.
+//! What it is: [`Subscription`]. The service has one event of the kernel for identical requests, and writes each record into the
+//! ring of each subscriber; this is the reading end of one ring.
 //! Read first: [`Subscription`].
 //!
 //! **Invariant:** no reader waits for the service; where it goes away, what it had written is read still, and the time until it is back

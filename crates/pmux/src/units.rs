@@ -23,6 +23,9 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 pub const TIME_UNITS: [(&str, f64); 7] =
     [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("m", 60.0), ("s", 1.0), ("h", 3600.0)];
 
+/// What is said of more than ten years.
+const TOO_LONG: &str = "it is too large";
+
 /// A time, with its unit: `10us`, `500ms`, `30s`, `5m` or `5min`, `1h`; nothing is `0`.
 ///
 /// # Errors
@@ -36,8 +39,10 @@ pub fn span(text: &str) -> Result<Duration, String> {
     let (number, unit) =
         TIME_UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds))).ok_or_else(wrong)?;
     let digits = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.');
-    let seconds = number.parse::<f64>().ok().filter(|_| digits).map(|number| number * unit);
-    let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS).ok_or_else(wrong)?;
+    let seconds = number.parse::<f64>().ok().filter(|_| digits).map(|number| number * unit).ok_or_else(wrong)?;
+    if seconds > MOST_SECONDS {
+        return Err(TOO_LONG.to_owned());
+    }
     // To the nanosecond: 7us are no 6.999.
     Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
@@ -50,10 +55,23 @@ pub fn milliseconds(text: &str) -> Result<u64, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let wrong = |_| "expected a number of milliseconds, or a time such as 100ms, 2s or 1m".to_owned();
-    let time = span(text).map_err(wrong)?;
+    let time = span(text).map_err(|why| of_number(why, "milliseconds"))?;
     let whole = u64::try_from(time.as_millis()).ok().filter(|&ms| Duration::from_millis(ms) == time);
     whole.ok_or_else(|| "expected whole milliseconds".to_owned())
+}
+
+/// A number of seconds, which may be a fraction, or a time with its unit: `1.5`, `100ms`, `2s`, `1m`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let is_number = text.ends_with(|last: char| last.is_ascii_digit());
+    let time = if is_number { span(&format!("{text}s")) } else { span(text) };
+    time.map_err(|why| of_number(why, "seconds"))
+}
+
+fn of_number(why: String, unit: &str) -> String {
+    if why == TOO_LONG { why } else { format!("expected a number of {unit}, or a time such as 100ms, 2s or 1m") }
 }
 
 /// A time, or bytes of each CPU: `30s`, `64MiB`. A number alone could be either, and is neither.

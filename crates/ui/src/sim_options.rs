@@ -16,7 +16,7 @@ pub struct SimOptions {
     #[arg(long, value_name = "MACHINE", value_enum, default_value_t)]
     pub on: On,
 
-    /// Where whatever is random on the simulated machine begins, instead of what the file says
+    /// Seed of the simulated machine's random numbers; overrides the file's
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 

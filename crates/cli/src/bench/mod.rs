@@ -59,7 +59,7 @@ fn threads(options: &ThreadOptions, repeat: u32) -> Result<BenchReport, String> 
             };
             let ask = |accounts, allowance| pmux::bench::books(accounts, cpus, load, allowance).map_err(words);
             let ledger = ask(Accounts::Ledger, Allowance::Whole)?;
-            let limit = options.limit.map_or(PATIENCE, Duration::from_secs);
+            let limit = options.limit.unwrap_or(PATIENCE);
             let list = options.baseline.map(|_| ask(Accounts::List, Allowance::UpTo(limit))).transpose()?;
             MeasuredOn::Ledger { cpus, found: ledger, list: list.map(|found| Beside { found, limit }) }
         }

@@ -116,7 +116,7 @@ pub(crate) fn make(drawn: &Drawn<Whole>) -> Profile {
 
 fn product(drawn: &Drawn<Whole>, event: &str) -> String {
     let host = drawn.profile.about.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
-    format!("{event}{host}, {}", drawn.name)
+    format!("pmux: {event}{host}, {}", drawn.name)
 }
 
 impl Maker<'_> {

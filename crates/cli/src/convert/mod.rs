@@ -43,36 +43,31 @@ fn file_name(format: Format) -> &'static str {
 
 /// What a file of a format is.
 fn kind(format: Format) -> Kind {
-    let (name, is, opens): (_, fn(&[u8]) -> bool, _) = match format {
-        Format::Firefox => {
-            let is = |begins: &[u8]| begins.starts_with(b"{\"meta\":{");
-            ("a profile for Firefox Profiler", is, "Load it at https://profiler.firefox.com, or use pmux view")
-        }
-        Format::Pprof => {
-            ("a pprof profile", |begins| begins.starts_with(b"\n\x04\x08"), "go tool pprof -http=: FILE shows it")
-        }
+    let (name, mark, opens) = match format {
+        Format::Firefox => (
+            "a profile for Firefox Profiler",
+            Some("\"product\":\"pmux: "),
+            "Load it at https://profiler.firefox.com, or use pmux view",
+        ),
+        Format::Pprof => ("a pprof profile", Some(pprof::WRITTEN_BY), "`go tool pprof -http=: FILE` shows it"),
         Format::Speedscope => {
-            let is = |begins: &[u8]| begins.starts_with(b"{\"$schema\":\"https://www.speedscope.app");
-            ("a speedscope profile", is, "Drop it on https://www.speedscope.app")
+            ("a speedscope profile", Some("\"exporter\":\"pmux "), "Drop it on https://www.speedscope.app")
         }
-        Format::Folded => ("folded stacks", folded::is_folded, "flamegraph.pl and inferno-flamegraph read them"),
-        Format::Perfetto => {
-            ("a Perfetto trace", |begins| begins.starts_with(b"\n"), "Load it at https://ui.perfetto.dev")
-        }
+        Format::Folded => ("folded stacks", None, "flamegraph.pl and inferno-flamegraph read them"),
+        Format::Perfetto => ("a Perfetto trace", Some(perfetto::SESSION), "Load it at https://ui.perfetto.dev"),
         Format::Chrome => {
-            let is = |begins: &[u8]| begins.starts_with(b"{\"traceEvents\"");
-            ("a Chrome trace", is, "Load it at chrome://tracing or https://ui.perfetto.dev")
+            ("a Chrome trace", Some("\"written by\":\"pmux "), "Load it at chrome://tracing or https://ui.perfetto.dev")
         }
     };
     let packing = if format == Format::Pprof { Packing::Always } else { Packing::ByName };
-    Kind { name, is, packing, opens }
+    Kind { name, mark, packing, opens }
 }
 
 fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let input = &input::spec(&options.input)?;
     let format = options.format().ok_or_else(|| failed("no format"))?;
     let kind = kind(format);
-    let to = output::place(options.output.as_deref(), file_name(format), kind)?;
+    let to = output::place(options.output.as_deref(), file_name(format), kind, options.force)?;
     let wanted = options.part().wanted();
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     if matches!(format, Format::Folded | Format::Pprof) {

@@ -42,8 +42,14 @@ fn put(out: &mut dyn Write, packet: &Message) -> io::Result<()> {
     out.write_all(Message::new().message(1, packet).as_bytes())
 }
 
+/// The name of the session in which a trace was made.
+pub(super) const SESSION: &str = "written by pmux convert";
+
 pub(super) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()> {
     let about = &drawn.profile.about;
+    // `TracePacket`: 33 trace_config. `TraceConfig`: 22 unique_session_name.
+    let session = Message::new().bytes(22, SESSION.as_bytes());
+    put(out, &Message::new().message(33, &session).number(10, TRACKS))?;
     if let Some((since_1970, clock_ns)) = about.clock_moment_ns {
         // `Clock`: 1 clock_id, 2 timestamp.
         let clock = |id: u32, at: u64| Message::new().number(1, id).number(2, at);

@@ -39,6 +39,9 @@ fn unsigned(value: u64) -> u64 {
     value.min(i64::MAX as u64)
 }
 
+/// A comment of each profile.
+pub(super) const WRITTEN_BY: &str = "written by: pmux";
+
 /// `Profile`: 1 sample_type, 2 sample, 3 mapping, 4 location, 5 function, 6 string_table, 9 time_nanos, 10 duration_nanos, 13 comment,
 /// 14 default_sample_type.
 pub(super) fn write(drawn: &Drawn<Tally>, out: &mut dyn Write) -> io::Result<()> {
@@ -86,7 +89,7 @@ pub(super) fn write(drawn: &Drawn<Tally>, out: &mut dyn Write) -> io::Result<()>
     let about = &profile.about;
     let since_1970 =
         about.clock_moment_ns.map(|(since_1970, clock)| drawn.first_ns.wrapping_sub(clock).wrapping_add(since_1970));
-    let mut comment = Vec::new();
+    let mut comment = vec![strings.id(WRITTEN_BY)];
     comment.extend(about.host.iter().map(|host| strings.id(&format!("host: {host}"))));
     if !about.command_line.is_empty() {
         comment.push(strings.id(&format!("recorded by: {}", about.command_line.join(" "))));

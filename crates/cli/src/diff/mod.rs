@@ -7,7 +7,7 @@
 mod shares;
 mod statistics;
 
-use crate::failure::{Failure, failed};
+use crate::failure::Failure;
 use crate::input;
 use crate::inspect::{print, print_page};
 use crate::options::diff::DiffOptions;
@@ -63,8 +63,8 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
             });
             let shares = shares.map_err(|error| input::about(&name, &error))?;
             shares.remarks.iter().for_each(|remark| write_stderr(&format!("{name}: {remark}")));
-            if shares.events.is_empty() {
-                return Err(failed(format!("{name}: there is no sample in it that could be compared")));
+            if let Some(why) = &shares.why_empty {
+                return Err(input::about(&name, why));
             }
             all.push(shares);
         }

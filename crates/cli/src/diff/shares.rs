@@ -92,6 +92,8 @@ pub(super) struct Shares {
     pub(super) events: BTreeMap<String, EventShares>,
     /// What should be known of it.
     pub(super) remarks: Vec<String>,
+    /// Why no sample is left, where none is.
+    pub(super) why_empty: Option<String>,
 }
 
 /// Reads a recording.
@@ -101,6 +103,8 @@ pub(super) struct Shares {
 pub(super) fn of(input: Input, wanted: SampleFilter, scope: Scope) -> Result<Shares, ProfileError> {
     let mut sums = Chosen::new(wanted, StackSums::default());
     let profile = read(input, &mut sums)?;
+    let any = !sums.sink.0.is_empty();
+    let why_empty = crate::picture::begin(&profile, sums.wanted(), sums.first_ns, any).err();
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let mut names: HashMap<pmux::profile::FunctionId, Name> = HashMap::new();
@@ -123,7 +127,7 @@ pub(super) fn of(input: Input, wanted: SampleFilter, scope: Scope) -> Result<Sha
     }
     let mut remarks = crate::picture::remarks(&profile);
     remarks.extend_from_slice(symbols.notes());
-    Ok(Shares { events, remarks })
+    Ok(Shares { events, remarks, why_empty })
 }
 
 fn name_of(profile: &Profile, function: &pmux::profile::Function) -> Name {

@@ -21,9 +21,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+/// Stands in the remarks of the picture.
+const MARK: &str = "NOTES: written by pmux flame";
+
 const KIND: Kind = Kind {
     name: "a flame graph",
-    is: |begins| begins.starts_with(b"<?xml"),
+    mark: Some(MARK),
     packing: Packing::ByName,
     opens: "Open it in a web browser: a click on a function shows it alone, Ctrl-F searches",
 };
@@ -37,7 +40,7 @@ pub(crate) fn flame(options: &FlameOptions) -> u8 {
 }
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {
-    let to = output::place(options.output.as_deref(), "flame.svg", KIND)?;
+    let to = output::place(options.output.as_deref(), "flame.svg", KIND, options.force)?;
     let asked = input::spec(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {
         Some([before, after]) => difference(options, &asked.at(before), &asked.at(after))?,
@@ -115,6 +118,7 @@ fn draw(
     }
     let mut how = Options::default();
     how.title = visible(title);
+    how.notes = MARK.trim_start_matches("NOTES: ").to_owned();
     how.subtitle = Some(visible(&subtitle(options, drawn)));
     how.count_name = weight_name(&drawn.profile.events[event_of(drawn)]);
     how.direction = if options.icicle { Direction::Inverted } else { Direction::Straight };

@@ -10,6 +10,7 @@ use crate::failure::{Failure, failed};
 use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::flight::{DumpOptions, DumpTo, FlightAsk, ListOptions};
+use crate::session;
 use crate::stderr::{visible, write_stderr};
 use pmux_daemon::flight::{AskError, ControlCommand, RecorderId, SocketDir, ask};
 use serde_json::Value;
@@ -75,7 +76,7 @@ fn dump(options: &DumpOptions) -> Result<u8, Failure> {
 }
 
 fn list(options: &ListOptions) -> Result<u8, Failure> {
-    let all = recorders(&folders(options.socket.as_deref()));
+    let all = recorders(&folders(options.socket.as_deref())?);
     if options.json {
         let lines: Vec<String> = all.iter().filter_map(|of| of.status.as_ref().ok()).map(ToString::to_string).collect();
         return Ok(print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>()));
@@ -125,7 +126,7 @@ fn recorders(folders: &[SocketDir]) -> Vec<FoundRecorder> {
 
 /// The recorders that are meant.
 fn find(to: &DumpTo) -> Result<Vec<FoundRecorder>, Failure> {
-    let all = recorders(&folders(to.socket.as_deref()));
+    let all = recorders(&folders(to.socket.as_deref())?);
     if let Some(name) = &to.recorder {
         let none = || format!("there is no recorder `{name}` of a service; what helps: pmux flight list, pmux status");
         return one(all, |of| of.id == RecorderId::Name(name.clone()), none);
@@ -140,7 +141,7 @@ fn find(to: &DumpTo) -> Result<Vec<FoundRecorder>, Failure> {
     match RecorderId::parse(text) {
         id @ RecorderId::Process(pid) => {
             let fits = |of: &FoundRecorder| of.id == id || process(of) == Some(u64::from(pid));
-            one(all, fits, || format!("process {pid} is no recorder that you may ask; {known}"))
+            one(all, fits, || format!("process {pid} is not a recorder of yours; {known}"))
         }
         RecorderId::Name(_) => {
             let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -198,13 +199,19 @@ fn one(
     }
 }
 
-fn folders(socket: Option<&Path>) -> Vec<SocketDir> {
+fn folders(socket: Option<&Path>) -> Result<Vec<SocketDir>, Failure> {
+    if let Some(path) = socket.filter(|path| !session::is_socket(path)) {
+        return Err(failed(format!(
+            "--socket {}: there is no such socket: `pmux serve --socket` makes it",
+            path.display()
+        )));
+    }
     let mut folders = SocketDir::all();
     // The service that is meant may be elsewhere.
     let of_environment = || std::env::var_os("PMUX_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
     let elsewhere = socket.map(Path::to_owned).or_else(of_environment).map(|path| SocketDir::beside(&path));
     folders.extend(elsewhere.filter(|folder| !folders.contains(folder)));
-    folders
+    Ok(folders)
 }
 
 fn names(all: &[FoundRecorder]) -> Vec<String> {

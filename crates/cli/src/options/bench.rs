@@ -3,6 +3,7 @@
 //! **Invariant:** plain data, and the rules that clap can't say.
 
 use clap::{Args, Subcommand, ValueEnum};
+use std::time::Duration;
 
 /// The most threads that one option asks for.
 const MOST_THREADS: i64 = 100_000;
@@ -78,9 +79,16 @@ pub(crate) struct ThreadOptions {
     #[arg(long, value_name = "ALGORITHM", value_enum)]
     pub(crate) baseline: Option<Baseline>,
 
-    /// With --baseline: end it after so many seconds, and measure what was done until then
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) limit: Option<u64>,
+    /// With --baseline: end it after TIME (seconds, or 2s, 1m), and measure what was done until then
+    #[arg(long, value_name = "TIME", value_parser = limit)]
+    pub(crate) limit: Option<Duration>,
+}
+
+fn limit(text: &str) -> Result<Duration, String> {
+    match pmux::units::seconds(text)? {
+        Duration::ZERO => Err("it must be more than 0".to_owned()),
+        time => Ok(time),
+    }
 }
 
 /// What keeps account of debug registers.

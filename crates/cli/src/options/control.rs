@@ -66,6 +66,7 @@ impl Delay {
 pub(super) fn delay(text: &str) -> Result<Delay, String> {
     match text {
         "-1" => Ok(Delay::UntilEnabled),
+        _ if text.starts_with('-') => Err("it must be -1, or a time such as 100ms, 2s or 1m".to_owned()),
         _ => milliseconds(text).map(Delay::Ms),
     }
 }

@@ -20,6 +20,10 @@ pub(crate) struct ConvertOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Replace a file that is there, whatever it is
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Only these events, by name with or without modifiers; separated by commas, may be given again
     #[arg(short, long = "event", value_name = "EVENT,…", value_delimiter = ',')]
     pub(crate) events: Vec<String>,
@@ -109,7 +113,7 @@ pub(crate) struct ViewOptions {
     #[command(flatten)]
     pub(crate) part: PartOptions,
 
-    /// Listen on this port of 127.0.0.1 (default: one that is free)
+    /// Listen on this port of 127.0.0.1; 0: one that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) port: u16,
 

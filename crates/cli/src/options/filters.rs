@@ -44,9 +44,12 @@ impl FromArgMatches for EventFilters {
 
 impl Args for EventFilters {
     fn augment_args(command: Command) -> Command {
-        let heading = if command.get_name() == "stat" { "What to count" } else { "What to record" };
-        let help = "Of the tracepoints of the -e before it, take those hits only for which FILTER holds, such as 'prev_pid == 42 && \
-                    prev_state != 0'; of several, all must hold";
+        let (heading, verb) =
+            if command.get_name() == "stat" { ("What to count", "Count") } else { ("What to record", "Record") };
+        let help = format!(
+            "{verb} only hits of the tracepoints of the -e before it for which FILTER is true, such as 'prev_pid == 42 && \
+             prev_state != 0'; several filters must all be true"
+        );
         let filter = Arg::new(ID).long(ID).value_name("FILTER").action(ArgAction::Append).allow_hyphen_values(true);
         // Behind -e, which is the next one.
         let place = command.get_opts().count() + command.get_subcommands().count() + 1;

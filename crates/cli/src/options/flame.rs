@@ -19,6 +19,10 @@ pub(crate) struct FlameOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Replace a file that is there, whatever it is
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Compare two recordings: the second one is drawn, what grew is red and what shrank is blue
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with_all = ["input", "file"])]
     pub(crate) diff: Option<Vec<PathBuf>>,
@@ -32,7 +36,7 @@ pub(crate) struct FlameOptions {
     #[arg(long, conflicts_with_all = ["diff", "wall"])]
     pub(crate) latency: bool,
 
-    /// Hang it from the top
+    /// Draw the root at the top
     #[arg(long)]
     pub(crate) icicle: bool,
 

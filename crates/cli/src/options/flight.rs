@@ -25,7 +25,7 @@ pub(crate) struct FlightOptions {
     #[arg(short, long, value_name = "TIME|SIZE", value_parser = kept, help_heading = "What to keep")]
     pub(crate) keep: Option<pmux::flight::Keeping>,
 
-    /// Make the rings of what explains samples (names, mappings, forks) so large: a number of pages, or with B, K, M or G of bytes
+    /// Size of the ring buffers for metadata (mmap, comm, fork): pages, or bytes with B, K, M, G; rounded up to a power of two
     #[arg(short = 'm', long = "mmap-pages", value_name = "SIZE", value_parser = ring_bytes, help_heading = "What to keep")]
     pub(crate) ring_bytes: Option<u64>,
 
@@ -61,7 +61,7 @@ pub(crate) struct FlightOptions {
     #[arg(short, long = "json", help_heading = "How to write")]
     pub(crate) json: bool,
 
-    /// Say less: nothing but what is wrong
+    /// Print warnings and errors only
     #[arg(short, long, help_heading = "How to write")]
     pub(crate) quiet: bool,
 }
@@ -97,7 +97,7 @@ pub(crate) enum AtEnd {
     Auto,
     /// Whatever was taken before
     Always,
-    /// Not
+    /// Take none
     Never,
 }
 
@@ -282,13 +282,13 @@ TRIGGER is one of these, or several with `and` between them:
   watch:ADDRESS                     an address is accessed, as pmux watch takes it
   exit:NAME, exit:PID, crash[:NAME] a process ends, or ends badly
   line:TEXT, line:/REGEX/           a line comes on the standard input
-  signal:NAME                       this process gets a signal, which ends nothing then; SIGUSR2 always takes a snapshot
-Behind it: `for TIME` (it must last), `every N`, `every TIME`, `once`.
+  signal:NAME                       this process gets a signal, which then does not end it
+Behind it: `for TIME` (it must last), `every N`, `every TIME`, `once`. SIGUSR2 always takes a snapshot.
 
 ACTIONS are these, with `;` between them:
   snapshot                          the default
   set NAME on|off [for TIME]        switch a set of events; also `set NAME on while it holds`
-  run COMMAND                       with the shell; `{}` is the path of the snapshot, which it waits for
+  run COMMAND                       with the shell, once the snapshot is written; `{}` is its path
   mark [TEXT]                       note the moment in the next snapshot
 
 A last snapshot is taken at the end if there is no --on and none was taken before.

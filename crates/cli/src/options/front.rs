@@ -16,20 +16,40 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// Writes `help`, `help COMMAND…` and `version` as the options of these names.
-pub(super) fn as_options(mut arguments: Vec<OsString>) -> Vec<OsString> {
+///
+/// # Errors
+/// A sentence: there is a word too many.
+pub(super) fn as_options(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
+    let too_many = |before: &str, word: &OsString| {
+        Err(format!("`pmux {before}` takes no further word: '{}'", word.to_string_lossy()))
+    };
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("help") => {
             arguments.remove(1);
-            // What stands behind a command that is measured would belong to that.
             arguments.truncate(
                 1 + arguments.iter().skip(1).take_while(|word| !word.as_encoded_bytes().starts_with(b"-")).count(),
             );
+            // What stands behind a command that is measured would be executed.
+            let words = arguments.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+            let (known, _) = super::find_command(words);
+            if let Some(word) = arguments.get(known + 1).filter(|_| known > 0) {
+                let names: Vec<_> = arguments[1..=known].iter().map(|name| name.to_string_lossy()).collect();
+                return too_many(&format!("help {}", names.join(" ")), word);
+            }
             arguments.push("--help".into());
         }
-        Some("version") if arguments.len() == 2 => arguments[1] = "--version".into(),
+        Some("version") => match arguments.get(2) {
+            Some(word) => return too_many("version", word),
+            None => arguments[1] = "--version".into(),
+        },
         _ => {}
     }
-    arguments
+    Ok(arguments)
+}
+
+/// Whether a help is asked for, or it may be.
+pub(super) fn is_help(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|word| word == "-h" || word == "--help")
 }
 
 /// Whether the front page may be shown.
@@ -70,7 +90,8 @@ mod tests {
 
     #[test]
     fn words_are_options() {
-        let written = |line: &str| as_options(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
+        let words = |line: &str| line.split(' ').map(OsString::from).collect();
+        let written = |line: &str| as_options(words(line)).unwrap().join(" ".as_ref());
         for (line, as_options) in [
             ("pmux help", "pmux --help"),
             ("pmux help stat", "pmux stat --help"),
@@ -80,6 +101,9 @@ mod tests {
             ("pmux", "pmux"),
         ] {
             assert_eq!(written(line), as_options);
+        }
+        for line in ["pmux help stat ls", "pmux help bench breakpoint exec x", "pmux version x"] {
+            assert!(as_options(words(line)).is_err_and(|why| why.contains("takes no further word: ")), "{line}");
         }
     }
 }

@@ -36,7 +36,12 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> String {
 /// The directory cannot be made, or a page cannot be written; the error names the path.
 pub(crate) fn write_manual(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let about = |path: &Path, error: &io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    std::fs::create_dir_all(directory).map_err(|error| about(directory, &error))?;
+    std::fs::create_dir_all(directory).map_err(|error| match error.kind() {
+        kind @ io::ErrorKind::AlreadyExists => {
+            io::Error::new(kind, format!("{} is a file: name a folder", directory.display()))
+        }
+        _ => about(directory, &error),
+    })?;
     let mut paths = Vec::new();
     for (name, page) in man::pages(Pmux::command(), timec::Timec::command())? {
         let path = directory.join(name);

@@ -24,7 +24,7 @@ pub(crate) struct ListOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct ExplainOptions {
     /// Event in any spelling that `pmux stat -e` takes
-    #[arg(value_name = "EVENT", allow_hyphen_values = true)]
+    #[arg(value_name = "EVENT", allow_negative_numbers = true)]
     pub(crate) event: String,
 
     /// Try it on these processes

@@ -32,15 +32,22 @@ const STAT: Examples = &[
     ("Writes of more than a page:", "pmux stat -e syscalls:sys_enter_write --filter 'count > 4096' -- make"),
 ];
 
-const TIMEC: Examples =
-    &[("Instructions, cache misses and branch misses of a listing:", "timec -e 1 -e 3 -e 5 ls -lR /usr/include")];
+const TIMEC: Examples = &[
+    ("Instructions, cache misses and branch misses of a listing:", "timec -e 1 -e 3 -e 5 ls -lR /usr/include"),
+    ("Page faults, by the name of the event:", "timec -e page-faults make"),
+    ("For programs:", "timec -j -e task-clock ls -lR /usr/include"),
+];
 
-const LIST: Examples =
-    &[("All events:", "pmux list"), ("Events of the scheduler, for programs:", "pmux list 'sched:*' -j")];
+const LIST: Examples = &[
+    ("All events:", "pmux list"),
+    ("Events of the scheduler, for programs:", "pmux list 'sched:*' -j"),
+    ("What has to do with faults?", "pmux list fault"),
+];
 
 const EXPLAIN: Examples = &[
     ("Why is there no cycle counter?", "pmux explain cycles"),
     ("May I count this process?", "pmux explain page-faults -p 1234"),
+    ("Does it work on every CPU, for programs?", "pmux explain cycles -a -j"),
 ];
 
 const PLAN: Examples = &[
@@ -52,11 +59,13 @@ const PLAN: Examples = &[
         "On every CPU of the machine of the lab, for programs:",
         "pmux plan --machine lab -a -j -e '{cycles,instructions}'",
     ),
+    ("Why can this group never be counted?", "pmux plan --counters 2 -e '{cycles,instructions,branches}'"),
 ];
 
 const SIM: Examples = &[
     ("What happens on a simulated machine, counter by counter:", "pmux sim scenarios/multiplex.scn"),
     ("All scenarios on this kernel:", "pmux sim --on kernel scenarios"),
+    ("The same story with other random numbers:", "pmux sim --seed 7 scenarios/multiplex.scn"),
 ];
 
 const RECORD: Examples = &[
@@ -143,8 +152,11 @@ const CONVERT: Examples = &[
     ),
 ];
 
-const VIEW: Examples =
-    &[("In a browser on this machine:", "pmux view"), ("The newest snapshot of a folder:", "pmux view -i snapshots")];
+const VIEW: Examples = &[
+    ("In a browser on this machine:", "pmux view"),
+    ("The newest snapshot of a folder:", "pmux view -i snapshots"),
+    ("One second of it:", "pmux view --from 1 --to 2"),
+];
 
 const DIFF: Examples = &[
     ("What did a change make slower?", "pmux diff before.data after.data"),
@@ -152,6 +164,7 @@ const DIFF: Examples = &[
         "The same with five runs of each, so that it is known how much runs differ:",
         "pmux diff before*.data -- after*.data",
     ),
+    ("Of one event and one program:", "pmux diff -e page-faults --comm server before.data after.data"),
 ];
 
 const TIMELINE: Examples = &[
@@ -160,6 +173,7 @@ const TIMELINE: Examples = &[
         "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html",
     ),
     ("The newest snapshot of a folder, with what has triggered it:", "pmux timeline -i snapshots -o timeline.html"),
+    ("What threads waited for, and who ended that?", "pmux record --off-cpu -g -- make && pmux timeline"),
 ];
 
 const TOP: Examples = &[
@@ -201,10 +215,17 @@ const STATUS_SERVICE: &[(&str, &str)] = &[
     ("125", "wrong options"),
 ];
 
-const COMPLETIONS: Examples =
-    &[("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux")];
+const COMPLETIONS: Examples = &[
+    ("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux"),
+    ("For zsh, in a folder that is in fpath:", "pmux completions zsh > ~/.zfunc/_pmux"),
+    ("For fish:", "pmux completions fish > ~/.config/fish/completions/pmux.fish"),
+];
 
-const MAN: Examples = &[("For the current user:", "pmux man ~/.local/share/man/man1")];
+const MAN: Examples = &[
+    ("For the current user:", "pmux man ~/.local/share/man/man1"),
+    ("For all users:", "pmux man /usr/local/share/man/man1"),
+    ("To look at one without installing it:", "pmux man /tmp/pages && man /tmp/pages/pmux-stat.1"),
+];
 
 const STATUS_MEASURING: &[(&str, &str)] = &[
     ("0-124", "the exit status of the measured command; 0 when there is none"),
@@ -262,7 +283,7 @@ const ENVIRONMENT_SHARING: &[(&str, &str)] = &[
 
 const SERVE_WORDS: &str = "Identical requests share one kernel counter, and each client gets exact numbers: pmux stat, pmux watch --count-only, \
      pmux record --shared=always and the library. What a client may count is decided by the kernel's rules for its user, and by the \
-     groups that the configuration names. No client sees what another one does. When the daemon stops or dies, clients keep what \
+     groups that the configuration names. Clients of other users are not shown to a user. When the daemon stops or dies, clients keep what \
      was counted; those that have the kernel's own files read on; all connect again, and say for how long nothing was counted. \
      pmux status shows which client counts what.";
 
@@ -368,7 +389,8 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
             terms(&mut roff, "SIGNALS", SERVE_SIGNALS);
             terms(&mut roff, "ENVIRONMENT", SERVE_ENVIRONMENT);
         }
-        "watch" | "record" => terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SHARING),
+        _ if asking => terms(&mut roff, "ENVIRONMENT", &ENVIRONMENT_SHARING[1..]),
+        "watch" | "record" | "run" | "top" | "timec" => terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SHARING),
         "status" => terms(&mut roff, "ENVIRONMENT", &ENVIRONMENT_SHARING[1..]),
         _ => {}
     }

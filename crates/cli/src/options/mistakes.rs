@@ -33,16 +33,65 @@ const OF_PERF: &[(&str, &[&str], &str)] = &[
     ("record", &["-k", "--clockid"], "the times of a recording are always those of CLOCK_MONOTONIC"),
     ("record", &["--all-kernel", "--all-user"], "write `:k` or `:u` after each event"),
     ("record", &["--overwrite", "--switch-output-event"], "`pmux flight` keeps the last seconds, and has triggers"),
+    (
+        "record",
+        &["-B", "-N", "--no-buildid", "--no-buildid-cache"],
+        "build ids are always recorded, and ~/.debug is never written",
+    ),
+    ("record", &["-R", "--raw-samples"], "tracepoints are always recorded with their fields"),
+    ("record", &["-P", "-T", "--sample-identifier"], "time and identifier are always recorded, and the period with -F"),
+    (
+        "record",
+        &["-v", "--verbose"],
+        "`pmux explain EVENT` says what an event is, `pmux report --header-only` what was recorded",
+    ),
+    ("record", &["--per-thread", "--sample-cpu"], "samples have the CPU with -a, -C and for tracepoints"),
+    ("record", &["--timestamp-filename"], "--switch-output puts a time into the name"),
+    ("record", &["--group"], "a group is written as -e '{A,B}:S'"),
     ("record", &["-r", "--realtime"], "chrt -f PRIORITY pmux record … gives it a priority"),
     ("report", &["-G", "--inverted"], "-g caller shows callers first"),
     ("report", &["--header"], "--header-only prints the header"),
+    ("report", &["--inline"], "inlined functions are shown; --no-inline leaves them out"),
+    ("report", &["--group"], "groups of a file are shown together; --no-group separates them"),
+    ("report", &["-v", "--verbose"], "`pmux script` prints each sample, --header-only what is known of the recording"),
+    ("report", &["-q", "--quiet"], "notes go to standard error: 2>/dev/null leaves them out"),
+    ("report", &["-f", "--force"], "it reads files of any owner"),
+    ("report", &["--stdio-color"], "--color auto, always or never says it"),
     ("report", &["-t", "--field-separator"], "-j prints JSON, for programs"),
     ("report", &["--gtk"], "it shows a view on a terminal, and a table elsewhere"),
     ("report", &["--time"], "--from TIME and --to TIME choose a part, after the first sample"),
     ("script", &["-G", "--hide-call-graph"], "-F -callchain leaves call chains out"),
     ("script", &["--header", "--header-only"], "pmux report --header-only prints the header"),
+    ("script", &["--inline"], "inlined functions are printed; --no-inline leaves them out"),
     ("script", &["--time"], "--from TIME and --to TIME choose a part, after the first sample"),
+    ("stat", &["--table"], "-j prints the time of each run, for programs"),
+    ("top", &["-g", "--children"], "callers are always recorded: Enter shows them"),
+    ("top", &["-z", "--zero"], "each interval is shown by itself"),
 ];
+
+/// Commands of perf that pmux does not have, and what to do instead.
+const COMMANDS_OF_PERF: &[(&str, &str)] = &[
+    ("annotate", "Enter in the view of `pmux report` shows the source of a function, `a` there its instructions"),
+    ("archive", "`--debuginfod` and `--symfs` of the commands that read find symbols on another machine"),
+    ("buildid-list", "`pmux report --header-only` prints build ids"),
+    ("c2c", "`pmux script -F data_src` prints what a recording of perf has"),
+    ("data", "`pmux convert` writes the formats of other viewers"),
+    ("evlist", "`pmux report --header-only` prints the events of a recording"),
+    ("ftrace", "`pmux record -e 'sched:*'` records tracepoints"),
+    ("kmem", "`pmux record -e 'kmem:*' -g` records them"),
+    ("lock", "`pmux record --off-cpu` and `pmux report --locks` tell who waited for which lock"),
+    ("mem", "`pmux script -F data_src` prints what a recording of perf has"),
+    ("probe", "`-e uprobe:FILE:FUNCTION` needs no probe beforehand"),
+    (
+        "sched",
+        "`pmux record --off-cpu` and `pmux report --runqueue` tell who waited for a CPU, `pmux timeline` draws it",
+    ),
+    ("timechart", "`pmux timeline` draws it"),
+    ("trace", "`pmux record -e 'syscalls:*'` and `pmux script` show system calls"),
+];
+
+/// So many letters of a long option or command at most may be wrong for another one to be offered.
+const NEAR: usize = 2;
 
 /// The same mistake with a better explanation, where there is one.
 pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
@@ -50,7 +99,8 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
         return error;
     }
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    let (name, command) = (words.get(1).copied().unwrap_or_default(), find_command(words.iter().skip(1).copied()));
+    let name = words.get(1).copied().unwrap_or_default();
+    let (_, command) = find_command(words.iter().skip(1).copied());
     let text = match error.kind() {
         ErrorKind::UnknownArgument => unknown(&error, name, &words, &command),
         ErrorKind::ValueValidation => one_dash(&words, &command).or_else(|| no_number(&error)),
@@ -59,19 +109,57 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
     if let Some(text) = text {
         return command.clone().error(error.kind(), text);
     }
-    if error.kind() == ErrorKind::InvalidSubcommand {
-        let list = "`pmux help` lists the commands".to_owned().into();
-        let mut tips = vec![list];
-        if let Some(ContextValue::StyledStrs(others)) = error.get(ContextKind::Suggested) {
-            tips.extend(others.iter().cloned());
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let typed = as_text(&error, ContextKind::InvalidSubcommand);
+            let above: Vec<&str> = words.iter().skip(1).copied().take_while(|word| *word != typed).collect();
+            let help = format!(
+                "`pmux help{}` lists the commands",
+                above.iter().map(|word| format!(" {word}")).collect::<String>()
+            );
+            let of_perf = COMMANDS_OF_PERF.iter().find(|(name, _)| *name == typed && above.is_empty());
+            let tips = match of_perf {
+                Some((_, advice)) => vec![(*advice).to_owned().into()],
+                None => vec![help.into()],
+            };
+            keep_near(&mut error, &typed, ContextKind::SuggestedSubcommand);
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
-    }
-    if error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::SuggestedArg).is_none() {
-        // It advises to write `--` before an option that is none: then it is taken for the command.
-        error.remove(ContextKind::Suggested);
+        ErrorKind::UnknownArgument => {
+            // It advises to write `--` before an option that is none: then it is taken for the command.
+            error.remove(ContextKind::Suggested);
+            let typed = as_text(&error, ContextKind::InvalidArg);
+            keep_near(&mut error, &typed, ContextKind::SuggestedArg);
+        }
+        _ => {}
     }
     error
+}
+
+fn as_text(error: &clap::Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned().unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+/// Offers only what is hardly another word than what was typed, or a longer one.
+fn keep_near(error: &mut clap::Error, typed: &str, kind: ContextKind) {
+    let typed = typed.split('=').next().unwrap_or(typed);
+    let most = (typed.trim_start_matches('-').len() / 3).min(NEAR);
+    let is_near = |offered: &String| pmux::event::distance(typed, offered) <= most || offered.starts_with(typed);
+    let offered = match error.remove(kind) {
+        Some(ContextValue::String(offered)) => vec![offered],
+        Some(ContextValue::Strings(offered)) => offered,
+        _ => return,
+    };
+    let mut near: Vec<String> = offered.into_iter().filter(is_near).collect();
+    match near.len() {
+        0 => {}
+        1 if kind == ContextKind::SuggestedArg => drop(error.insert(kind, ContextValue::String(near.remove(0)))),
+        _ => drop(error.insert(kind, ContextValue::Strings(near))),
+    }
 }
 
 fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -> Option<String> {
@@ -84,11 +172,12 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     if let Some(text) = one_dash(words, command) {
         return Some(text);
     }
-    let before = words.iter().position(|word| word == unknown).and_then(|at| words.get(at.checked_sub(1)?));
-    if let (true, Some(option)) = (unknown.parse::<f64>().is_ok(), before.filter(|word| word.starts_with('-'))) {
-        return Some(format!("'{unknown}' can't be the value of '{option}', which takes no negative number"));
-    }
-    None
+    // Of `-1s` the first letter is taken for an option.
+    let is_number =
+        unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+    let at = words.iter().position(|word| is_number && word.starts_with(unknown.as_str()))?;
+    let (value, option) = (words[at], words.get(at.checked_sub(1)?).filter(|word| word.starts_with('-'))?);
+    Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"))
 }
 
 /// A long option that was written with one dash, so that its letters were taken for options.

@@ -46,7 +46,9 @@ pub(crate) use pmux_ui::exit_status;
 use pmux_ui::sim_options::SimOptions;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::borrow::Cow;
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Measure what programs and machines do: exact event counts, process by process.
@@ -138,7 +140,11 @@ impl Shown {
     /// on a terminal, and returns the exit status that belongs to it.
     pub(crate) fn print(&self) -> u8 {
         // When the text cannot be written, no reader is left to tell.
-        let _ = self.error.print();
+        let _ = match pmux_ui::text::in_locale(&self.error.render().to_string()) {
+            Cow::Borrowed(_) => self.error.print(),
+            Cow::Owned(text) if self.error.use_stderr() => io::stderr().write_all(text.as_bytes()),
+            Cow::Owned(text) => io::stdout().write_all(text.as_bytes()),
+        };
         if self.error.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS }
     }
 }
@@ -166,10 +172,26 @@ fn with_levels(mut arguments: Vec<OsString>) -> Vec<OsString> {
 pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
     let is_timec = arguments.first().is_some_and(|name| Path::new(name).file_stem() == Some("timec".as_ref()));
     let result = if is_timec {
-        <timec::Timec as Parser>::try_parse_from(arguments).map(|timec| Invocation::Timec(timec.options))
+        let command = man::with_examples(timec::Timec::command(), None);
+        let matches = command.try_get_matches_from(arguments);
+        matches
+            .and_then(|matches| timec::Timec::from_arg_matches(&matches))
+            .map(|timec| Invocation::Timec(timec.options))
     } else {
-        let arguments = front::as_options(arguments);
-        let command = Pmux::command().mut_subcommands(|command| man::with_examples(command, None));
+        let arguments = match front::as_options(arguments) {
+            Ok(arguments) => arguments,
+            Err(text) => {
+                return Parsed::Show(Shown {
+                    error: Pmux::command().error(clap::error::ErrorKind::TooManyValues, text),
+                });
+            }
+        };
+        let mut command = Pmux::command();
+        if front::is_help(&arguments) {
+            // What the options of a command say of it is known when it is built only.
+            command.build();
+            command = command.mut_subcommands(|command| man::with_examples(command, None));
+        }
         let command = if front::is_asked_for(&arguments) { front::in_groups(command) } else { command };
         let matches = command.try_get_matches_from(with_levels(arguments.clone()));
         let read = matches.and_then(|matches| Pmux::from_arg_matches(&matches)).map(|pmux| pmux.command);
@@ -192,6 +214,7 @@ impl Invocation {
     fn check(&self) -> Result<(), (&'static str, String)> {
         let (command, checked) = match self {
             Self::Stat(options) => ("stat", options.check()),
+            Self::Timec(options) => ("timec", options.shared.check()),
             Self::Plan(options) => ("plan", options.check()),
             Self::Sim(options) => ("sim", options.check()),
             Self::Watch(options) => ("watch", options.check()),
@@ -220,18 +243,20 @@ fn refuse_first(rules: &[(bool, &str)]) -> Result<(), String> {
 /// Makes a complaint that looks like clap's own, with the usage line of the command: its name, and those of commands
 /// above it.
 fn usage_error(command: &str, message: &str) -> clap::Error {
-    find_command(command.split_whitespace()).error(clap::error::ErrorKind::ArgumentConflict, message)
+    find_command(command.split_whitespace()).1.error(clap::error::ErrorKind::ArgumentConflict, message)
 }
 
-/// The definition of a command, by its words, as far as there are such.
-fn find_command<'w>(words: impl IntoIterator<Item = &'w str>) -> clap::Command {
+/// The definition of a command, by its words, as far as there are such, and how many those are.
+fn find_command<'w>(words: impl IntoIterator<Item = &'w str>) -> (usize, clap::Command) {
     let mut found = Pmux::command();
     found.build();
+    let mut known = 0;
     for name in words {
         match found.find_subcommand(name).cloned() {
             Some(inner) => found = inner,
             None => break,
         }
+        known += 1;
     }
-    found
+    (known, found)
 }

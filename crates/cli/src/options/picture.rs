@@ -4,7 +4,6 @@
 
 use super::symbols::SymbolOptions;
 use clap::Args;
-use pmux::units::span;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -38,11 +37,11 @@ pub(crate) struct PartOptions {
     #[arg(short, long = "event", value_name = "EVENT,…", value_delimiter = ',')]
     pub(crate) events: Vec<String>,
 
-    /// Only from so long after the first sample: seconds, or with ms, us or ns
+    /// Only from TIME after the first sample on: seconds, or 100ms, 2s, 1m
     #[arg(long = "from", value_name = "TIME", value_parser = time_ns)]
     pub(crate) from_ns: Option<u64>,
 
-    /// Only until so long after the first sample
+    /// Only until TIME after the first sample
     #[arg(long = "to", value_name = "TIME", value_parser = time_ns)]
     pub(crate) to_ns: Option<u64>,
 
@@ -124,9 +123,8 @@ impl PartOptions {
 
 /// `1.5`, `1.5s`, `200ms`, `2m`, in ns.
 pub(crate) fn time_ns(text: &str) -> Result<u64, String> {
-    let time = if text.ends_with(|c: char| c.is_ascii_digit()) { span(&format!("{text}s")) } else { span(text) };
-    let ns = time.ok().and_then(|time| u64::try_from(time.as_nanos()).ok());
-    ns.ok_or_else(|| format!("'{text}' is no time: take a number of seconds, or one with ns, us, ms, s, m or h"))
+    let time = pmux::units::seconds(text)?;
+    u64::try_from(time.as_nanos()).map_err(|_| "it is too large".to_owned())
 }
 
 #[cfg(test)]

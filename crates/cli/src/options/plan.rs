@@ -59,8 +59,8 @@ impl PlanOptions {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.events.is_empty() {
             return Err(
-                "give the events with -e, such as -e cycles,instructions. pmux list tells which there are on this \
-                        machine, pmux explain EVENT who counts one"
+                "give the events with -e, such as -e cycles,instructions. `pmux list` shows which there are on this \
+                        machine, `pmux explain EVENT` shows which PMU counts it"
                     .to_owned(),
             );
         }

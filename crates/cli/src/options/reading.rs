@@ -264,6 +264,6 @@ pub(crate) struct ScriptOptions {
     pub(crate) ns: bool,
 
     /// Print one JSON object a line
-    #[arg(short = 'j', long)]
+    #[arg(short = 'j', long, visible_alias = "json")]
     pub(crate) json_lines: bool,
 }

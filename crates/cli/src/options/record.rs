@@ -45,19 +45,19 @@ pub(crate) struct RecordOptions {
     #[arg(long, help_heading = "What to record")]
     pub(crate) regions: bool,
 
-    /// Begin MS milliseconds after the command; -1: when --control says so
+    /// Begin TIME (milliseconds, or 100ms, 2s, 1m) after the command; -1: when --control says so
     #[arg(
         short = 'D',
         long = "delay",
-        value_name = "MS",
+        value_name = "TIME",
         value_parser = delay,
         allow_negative_numbers = true,
         help_heading = "When to record"
     )]
     pub(crate) delay: Option<Delay>,
 
-    /// Do what comes in lines from COMMANDS (enable, disable, ping, snapshot, stop), and say `ack` to ANSWERS:
-    /// fifo:COMMANDS[,ANSWERS], or fd: with numbers of descriptors. A snapshot goes on in another file, with --switch-output
+    /// Read commands (enable, disable, ping, stop, snapshot) from COMMANDS, one a line; write `ack` to ANSWERS:
+    /// fifo:COMMANDS[,ANSWERS], or fd: with numbers of descriptors. After `snapshot` recording goes on in another file (--switch-output)
     #[arg(long, value_name = "WHERE", value_parser = control_place, help_heading = "When to record")]
     pub(crate) control: Option<ControlPlace>,
 
@@ -65,11 +65,11 @@ pub(crate) struct RecordOptions {
     #[arg(short, long, value_name = "FILE", help_heading = "How to write")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Make each CPU's ring so large: a number of pages, or with B, K, M or G of bytes; the next power of two is taken
+    /// Size of each CPU's ring buffer: pages, or bytes with B, K, M, G; rounded up to a power of two
     #[arg(short = 'm', long = "mmap-pages", value_name = "SIZE", value_parser = ring_bytes, help_heading = "How to write")]
     pub(crate) ring_bytes: Option<u64>,
 
-    /// Compress with zstd. A LEVEL from 1 to 22 may follow at once (-z3), as with perf; all compress at the fastest. -z0: not
+    /// Compress with zstd. A LEVEL from 1 to 22 may follow at once (-z3), as with perf; all compress at the fastest. -z0 does not compress
     #[arg(
         short = 'z',
         long = "compression-level",
@@ -108,7 +108,7 @@ pub(crate) struct RecordOptions {
     #[command(flatten)]
     pub(crate) shared: SharedOptions,
 
-    /// Say less: nothing but what is wrong
+    /// Print warnings and errors only
     #[arg(short, long, help_heading = "How to write")]
     pub(crate) quiet: bool,
 
@@ -141,14 +141,13 @@ pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
 }
 
 fn switch(text: &str) -> Result<SwitchWhen, String> {
-    const SECONDS: [(char, u64); 3] = [('S', 1), ('M', 60), ('H', 3600)];
     let wrong = || "expected signal, a size such as 100M, or a time such as 30s, 5m, 1h".to_owned();
     if text == "signal" {
         return Ok(SwitchWhen::Signal);
     }
     let found = match text.chars().last() {
         // As with perf, minutes are lower case.
-        Some('s' | 'm' | 'h') => scaled(text, &SECONDS).map(|seconds| SwitchWhen::Time(Duration::from_secs(seconds))),
+        Some('s' | 'm' | 'h') => span(text).ok().map(SwitchWhen::Time),
         _ => scaled(text, &BYTE_UNITS).map(SwitchWhen::Bytes),
     };
     found.filter(|when| !matches!(when, SwitchWhen::Bytes(0) | SwitchWhen::Time(Duration::ZERO))).ok_or_else(wrong)
@@ -184,9 +183,10 @@ be read up to what was written last: that is at most a second ago. An older FILE
 
 CPUs that come back are recorded again. What found no room in the rings is counted, and told at the end.
 
-With --shared=auto or always, -a, -C, -p and -t record through `pmux serve`: identical recordings share one kernel event, and
-each gets every sample from its beginning on. -m is then the size of the one ring into which the service writes. A recording that is too slow loses its own samples only. Where the service goes away, the recording waits until it
-is back, and says for how long nothing was recorded. A command, cgroups (-G), groups of events and -s are not shared.
+With --shared=auto or always, -a, -C, -p and -t record through `pmux serve`: identical recordings share one kernel event, and each \
+gets every sample from its beginning on. -m is then the size of the one ring into which the service writes. A recording that is too \
+slow loses its own samples only. Where the service goes away, the recording waits until it is back, and says for how long nothing \
+was recorded. A command, cgroups (-G), groups of events and -s are not shared.
 
 Exit status: that of the command, as with pmux stat.";
 

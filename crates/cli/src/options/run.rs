@@ -41,7 +41,7 @@ pub(crate) struct RunOptions {
     pub(crate) shared: SharedOptions,
 
     /// Command to run, with its own options
-    #[arg(value_name = "COMMAND", required_unless_present = "container", trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", help_heading = None, required_unless_present = "container", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 

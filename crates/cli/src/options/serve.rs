@@ -6,6 +6,7 @@ use crate::style::ColorChoice;
 use clap::Args;
 use pmux_daemon::config::Listen;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The budget of a user: keys of `[limits]`, and of what each is the most.
 pub(super) const BUDGETS: &[(&str, &str)] = &[
@@ -69,10 +70,9 @@ pub(crate) struct StatusOptions {
     #[arg(long)]
     pub(crate) others: bool,
 
-    /// Print it again and again, every second or every so many seconds
-    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub(crate) watch: Option<u32>,
+    /// Print it again and again, every second or every TIME: seconds, or 100ms, 2s, 1m
+    #[arg(short, long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1", value_parser = interval)]
+    pub(crate) watch: Option<Duration>,
 
     /// Ask the service at this socket [env: PMUX_SOCKET]
     #[arg(long, value_name = "PATH")]
@@ -81,4 +81,13 @@ pub(crate) struct StatusOptions {
     /// Use colour
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
     pub(crate) color: ColorChoice,
+}
+
+/// How long one look is from the next.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    match pmux::units::seconds(text)? {
+        time if range.contains(&time) => Ok(time),
+        _ => Err("it must be from 100ms to 1h".to_owned()),
+    }
 }

@@ -10,11 +10,12 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Sharing")]
 pub(crate) struct SharedOptions {
-    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says; recordings are not shared)
+    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says; of `record`: never)
     #[arg(long, value_name = "WHEN", value_enum)]
     pub(crate) shared: Option<SharedWhen>,
 
-    /// Share them through the service at this socket; alone, it means --shared=always [env: PMUX_SOCKET]
+    /// Share them through the service at this socket; without --shared, this option means --shared=always. PMUX_SOCKET names a socket,
+    /// too, and leaves --shared as it is
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -46,7 +47,7 @@ pub(crate) enum SharedWhen {
     Auto,
     /// Through `pmux serve`, and an error where there is none; a command that is started here is counted directly all the same
     Always,
-    /// Not
+    /// Open events directly
     Never,
 }
 

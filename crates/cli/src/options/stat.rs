@@ -32,8 +32,8 @@ pub(crate) struct StatOptions {
     #[command(flatten)]
     pub(crate) filters: EventFilters,
 
-    /// Events to count, separated by commas; may be given again. {A,B} are counted at the
-    /// same times, {A,B}:W each by itself where that can't be. See `pmux list`
+    /// Events to count, separated by commas; may be given again. {A,B} is a group, counted at
+    /// the same time; {A,B}:W falls back to single events. See `pmux list`
     #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to count")]
     pub(crate) events: Vec<String>,
 
@@ -78,33 +78,33 @@ pub(crate) struct StatOptions {
     #[arg(short, long, value_name = "N", help_heading = "When to count")]
     pub(crate) repeat: Option<u32>,
 
-    /// Print counts every MS milliseconds, or every so long: 100ms, 2s, 1m
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = milliseconds, help_heading = "When to count")]
+    /// Print counts every TIME: milliseconds, or 100ms, 2s, 1m
+    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = milliseconds, help_heading = "When to count")]
     pub(crate) interval_ms: Option<u64>,
 
     /// Print N intervals only; without COMMAND, that is the end
     #[arg(long, value_name = "N", help_heading = "When to count")]
     pub(crate) interval_count: Option<u64>,
 
-    /// Start counting MS milliseconds after the command; times are shown from then on. -1: when --control says so, with
+    /// Start counting TIME (milliseconds, or 100ms, 2s, 1m) after the command; times are shown from then on. -1: when --control says so, with
     /// times from the beginning
     #[arg(
         short = 'D',
         long = "delay",
-        value_name = "MS",
+        value_name = "TIME",
         value_parser = delay,
         allow_negative_numbers = true,
         help_heading = "When to count"
     )]
     pub(crate) delay: Option<Delay>,
 
-    /// Do what comes in lines from COMMANDS (enable, disable, ping, stop), and say `ack` to ANSWERS: fifo:COMMANDS[,ANSWERS],
+    /// Read commands (enable, disable, ping, stop) from COMMANDS, one a line; write `ack` to ANSWERS: fifo:COMMANDS[,ANSWERS],
     /// or fd: with numbers of descriptors
     #[arg(long, value_name = "WHERE", value_parser = control_place, help_heading = "When to count")]
     pub(crate) control: Option<ControlPlace>,
 
-    /// End the command with SIGTERM after MS milliseconds (at least 10), and print
-    #[arg(long = "timeout", value_name = "MS", value_parser = milliseconds, help_heading = "When to count")]
+    /// End the command with SIGTERM after TIME (milliseconds, or 100ms, 2s, 1m; at least 10ms), and print
+    #[arg(long = "timeout", value_name = "TIME", value_parser = milliseconds, help_heading = "When to count")]
     pub(crate) timeout_ms: Option<u64>,
 
     /// Flush file systems to disk before each run
@@ -115,8 +115,8 @@ pub(crate) struct StatOptions {
     #[arg(long, value_name = "WHO", value_enum, default_value_t, help_heading = "When to count")]
     pub(crate) mux: MuxChoice,
 
-    /// Length of a turn with --mux=engine, in milliseconds (default 4)
-    #[arg(long = "mux-interval", value_name = "MS", value_parser = short_ms, help_heading = "When to count")]
+    /// Length of a turn with --mux=engine: milliseconds, or 2ms, 1s (default 4ms)
+    #[arg(long = "mux-interval", value_name = "TIME", value_parser = short_ms, help_heading = "When to count")]
     pub(crate) mux_interval_ms: Option<u32>,
 
     /// Through which service.
@@ -127,7 +127,7 @@ pub(crate) struct StatOptions {
     #[arg(long, help_heading = "What to print")]
     pub(crate) tree: bool,
 
-    /// Show also what the regions have cost that the command marks with `pmux::region`, by name
+    /// Show also what each region costs that the command marks with `pmux::region`
     #[arg(long, help_heading = "What to print")]
     pub(crate) regions: bool,
 
@@ -194,7 +194,7 @@ pub(crate) struct StatOptions {
     pub(crate) color: ColorChoice,
 
     /// Command to measure, with its own options
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", help_heading = None, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -136,7 +136,7 @@ impl StatOptions {
             (repeat && self.command.is_empty(), "-r repeats a command: give a COMMAND"),
             (
                 repeat && self.interval_ms.is_some(),
-                "-r and -I cannot be combined: a mean over runs has no single moment",
+                "-r and -I cannot be combined: runs are averaged, intervals are not",
             ),
             (runs != 1 && self.metric_only, "--metric-only cannot be combined with -r"),
         ])

@@ -135,7 +135,7 @@ fn times_are_checked() {
     bad("--timeout 9 true", "at least 10 ms");
     bad("--timeout 100 -I 10 true", "--interval-count");
     bad("-D -1 true", "give --control");
-    bad("-D -5 true", "a number of milliseconds");
+    bad("-D -5 true", "it must be -1, or a time");
     assert_eq!(good("-D -1 --control fd:3 true").delay, Some(Delay::UntilEnabled));
     let warnings = good("-I 9 true").warnings();
     assert_eq!(warnings, [Warning::ShortInterval(9)]);

@@ -3,6 +3,7 @@
 //! **Invariant:** takes what the first `timec` took: events by number or name, and a
 //! command.
 
+use super::shared::SharedOptions;
 use clap::{Args, Parser};
 use std::ffi::OsString;
 
@@ -27,7 +28,11 @@ pub(crate) struct TimecOptions {
     #[arg(short, long = "json-output", visible_alias = "json")]
     pub(crate) json: bool,
 
+    /// Through which service.
+    #[command(flatten)]
+    pub(crate) shared: SharedOptions,
+
     /// Command to measure, with its own options
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", help_heading = None, required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }

@@ -18,6 +18,10 @@ pub(crate) struct TimelineOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Replace a file that is there, whatever it is
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Leave out functions that were inlined: faster where there is much debugging information
     #[arg(long)]
     pub(crate) no_inline: bool,

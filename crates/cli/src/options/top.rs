@@ -55,8 +55,8 @@ pub(crate) struct TopOptions {
     #[arg(short, long, value_name = "KEY", value_enum, default_value_t = TopKey::Symbol, help_heading = "How to show")]
     pub(crate) sort: TopKey,
 
-    /// Show what the last so many SECONDS had, and again after as long
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds, default_value = "2", help_heading = "How to show")]
+    /// Show what the last TIME had, and again after as long: seconds, or 100ms, 2s, 1m
+    #[arg(short, long, value_name = "TIME", value_parser = seconds, default_value = "2", help_heading = "How to show")]
     pub(crate) delay: Seconds,
 
     /// Leave out the functions of the kernel
@@ -121,11 +121,7 @@ impl Default for Seconds {
 }
 
 fn seconds(text: &str) -> Result<Seconds, String> {
-    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
-    let seconds = seconds.filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds
-        .map(|seconds| Seconds(Duration::from_secs_f64(seconds)))
-        .ok_or_else(|| "expected seconds from 0.1 to 3600".to_owned())
+    super::serve::interval(text).map(Seconds)
 }
 
 impl TopOptions {
@@ -164,7 +160,7 @@ and programs, ? explains all of them, q quits.
 CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; with other events, Share says \
 which part of all their occurrences it was. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
 
-Where `pmux serve` runs, samples come through it, and several that watch the same share one event (--shared=never: not).
+Where `pmux serve` runs, samples come through it, and several that watch the same share one event (--shared=never opens events directly).
 
 Exit status: 0, also when it is ended by a key or the watched processes end.";
 

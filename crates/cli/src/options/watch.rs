@@ -72,8 +72,8 @@ pub(crate) struct WatchOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Which hits")]
     pub(crate) stop: Option<u64>,
 
-    /// End after MS milliseconds: the command gets SIGTERM
-    #[arg(long = "timeout", value_name = "MS", value_parser = timeout_ms, help_heading = "Which hits")]
+    /// End after TIME (milliseconds, or 100ms, 2s, 1m): the command gets SIGTERM
+    #[arg(long = "timeout", value_name = "TIME", value_parser = timeout_ms, help_heading = "Which hits")]
     pub(crate) timeout_ms: Option<u64>,
 
     /// Only count: no places, no call chains; a hit costs no more than any counted event
@@ -85,8 +85,8 @@ pub(crate) struct WatchOptions {
     #[arg(long, help_heading = "How to watch")]
     pub(crate) share_time: bool,
 
-    /// Length of a turn with --share-time, in milliseconds (default 4)
-    #[arg(long = "slice", value_name = "MS", value_parser = slice_ms, requires = "share_time", help_heading = "How to watch")]
+    /// Length of a turn with --share-time: milliseconds, or 2ms, 1s (default 4ms)
+    #[arg(long = "slice", value_name = "TIME", value_parser = slice_ms, requires = "share_time", help_heading = "How to watch")]
     pub(crate) slice_ms: Option<u32>,
 
     /// Length of call chains, in frames; 0 for none (default 8)
@@ -123,7 +123,7 @@ pub(crate) struct WatchOptions {
     pub(crate) color: ColorChoice,
 
     /// Command to watch from its first instruction on, with all that it starts; with -p, -t, -a or -C: how long to watch
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", help_heading = None)]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -167,7 +167,7 @@ fn draw<S: Kept>(
 pub(crate) fn begin(profile: &Profile, wanted: &SampleFilter, first_ns: Option<u64>, any: bool) -> Result<u64, String> {
     has_event(profile, wanted)?;
     let first_ns = first_ns.ok_or("there is no sample in it: the recorder saw nothing, or all of it was lost")?;
-    if any { Ok(first_ns) } else { Err(format!("no sample in it is wanted: leave out {}", asked(wanted).join(" or "))) }
+    if any { Ok(first_ns) } else { Err(format!("no sample matches: leave out {}", asked(wanted).join(" or "))) }
 }
 
 /// The options that leave samples out, as far as they are given.

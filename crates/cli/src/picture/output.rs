@@ -13,16 +13,16 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// So many bytes tell what a file is.
-const LOOKED_AT: u64 = 1 << 16;
+/// In so many bytes at most the mark of a file is looked for: a pprof profile has it at its end.
+const LOOKED_AT: u64 = 1 << 26;
 
 /// What is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     /// Its name, with an article.
     pub(crate) name: &'static str,
-    /// Whether a file that begins like this is of this kind.
-    pub(crate) is: fn(&[u8]) -> bool,
+    /// What only files that pmux wrote have in them; `None` where the format has no place for it.
+    pub(crate) mark: Option<&'static str>,
     pub(crate) packing: Packing,
     /// What a user does with it.
     pub(crate) opens: &'static str,
@@ -40,20 +40,20 @@ pub(crate) enum Packing {
 /// Where to write: what was typed, or standard output; on a terminal, a file of this name.
 ///
 /// # Errors
-/// A file of another kind is there.
-pub(crate) fn place(typed: Option<&Path>, name: &str, kind: Kind) -> Result<PathBuf, Failure> {
+/// A file is there that pmux has not written, unless it `may_replace` it.
+pub(crate) fn place(typed: Option<&Path>, name: &str, kind: Kind, may_replace: bool) -> Result<PathBuf, Failure> {
     let to = match typed {
         Some(path) => path.to_owned(),
         None if io::stdout().is_terminal() => name.into(),
         None => "-".into(),
     };
-    if to != Path::new("-") {
+    if to != Path::new("-") && !may_replace {
         check(&to, kind)?;
     }
     Ok(to)
 }
 
-/// Refuses to replace a file that is of another kind: it was not written by this command.
+/// Refuses to replace a file without the mark of this command.
 ///
 /// # Errors
 /// There is such a file.
@@ -69,11 +69,16 @@ fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
         begins = unpacked;
     }
     // An empty file was made for it.
-    if begins.is_empty() || (kind.is)(&begins) {
+    let has = |mark: &str| begins.windows(mark.len()).any(|part| part == mark.as_bytes());
+    if begins.is_empty() || kind.mark.is_some_and(has) {
         return Ok(());
     }
-    let (to, name) = (to.display(), kind.name);
-    Err(failed(format!("{to} is there and is not {name}: it is not replaced. Remove it, or name another file with -o")))
+    let why = match kind.mark {
+        Some(_) => format!("is not {} that pmux wrote", kind.name),
+        None => "could be of another program".to_owned(),
+    };
+    let to = to.display();
+    Err(failed(format!("{to} is there and {why}: it is not replaced. --force replaces it, -o names another file")))
 }
 
 /// Writes to a [`place`]. On a terminal the user is told what was written, and how to open it.

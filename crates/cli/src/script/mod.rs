@@ -33,12 +33,14 @@ const WRITTEN_BYTES: usize = 1 << 17;
 /// Text on its way to standard output.
 struct Out {
     text: String,
+    /// Whether there was any.
+    has_written: bool,
     error: Option<io::Error>,
 }
 
 impl Out {
     fn new() -> Self {
-        Self { text: String::with_capacity(WRITTEN_BYTES + (1 << 12)), error: None }
+        Self { text: String::with_capacity(WRITTEN_BYTES + (1 << 12)), has_written: false, error: None }
     }
 
     /// Writes if there is enough.
@@ -47,6 +49,7 @@ impl Out {
     }
 
     fn write(&mut self) -> ControlFlow<()> {
+        self.has_written |= !self.text.is_empty();
         let written = io::stdout().lock().write_all(self.text.as_bytes());
         self.text.clear();
         match written {
@@ -86,12 +89,14 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let wrong = |error: ProfileError| input::about(&name, &error);
     let input = input::progress::on_stderr_beside_output(input);
     let wanted = options.part.wanted();
-    let (profile, mut out, known) = if options.json_lines {
+    let (profile, first_ns, mut out, known) = if options.json_lines {
         let mut lines = Chosen::new(wanted.clone(), JsonLines::new(options));
-        (profile::read(input, &mut lines).map_err(wrong)?, lines.sink.out, lines.sink.known)
+        let profile = profile::read(input, &mut lines).map_err(wrong)?;
+        (profile, lines.first_ns, lines.sink.out, lines.sink.known)
     } else {
         let mut lines = Chosen::new(wanted.clone(), Lines::new(options, asked));
-        (profile::read(input, &mut lines).map_err(wrong)?, lines.sink.out, lines.sink.known)
+        let profile = profile::read(input, &mut lines).map_err(wrong)?;
+        (profile, lines.first_ns, lines.sink.out, lines.sink.known)
     };
     if out.error.is_none() {
         let _ = out.write();
@@ -102,7 +107,13 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
         Some(error) => return Err(failed(format!("the lines can't be written: {error}"))),
         None => {}
     }
-    picture::has_event(&profile, &wanted).map_err(|text| input::about(&name, &text))?;
+    // A recording without samples has no lines; a part of one without any is a mistake.
+    let matches = if wanted.is_part() && !out.has_written {
+        picture::begin(&profile, &wanted, first_ns, false).map(drop)
+    } else {
+        picture::has_event(&profile, &wanted)
+    };
+    matches.map_err(|text| input::about(&name, &text))?;
     let missing = missing::notes(&profile, known.as_ref().map_or(&[], |known| known.symbols.notes()));
     for note in notes.into_iter().chain(missing) {
         write_stderr(&format!("pmux: {note}"));

@@ -26,7 +26,7 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
             ServerExit::Stopped => exit_status::SUCCESS,
             ServerExit::Failed => exit_status::NO_SERVICE,
         },
-        Err(error) => report_error(&format!("there is no service: {error}"), exit_status::NO_SERVICE),
+        Err(error) => report_error(&format!("the service can't start: {error}"), exit_status::NO_SERVICE),
     }
 }
 

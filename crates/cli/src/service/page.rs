@@ -132,7 +132,7 @@ impl StatusPage {
         }
         let events = &status["events"];
         let (asked, kernel) = (number(&events["asked"]), number(&events["kernel"]));
-        self.line("events", &format!("{asked} asked for, {kernel} open in the kernel"));
+        self.line("events", &format!("{asked} requested, {kernel} open in the kernel"));
         let saved = &status["saved"];
         let (files, bytes) = (number(&saved["files"]), number(&saved["kernel_bytes"]));
         self.line(
@@ -201,13 +201,13 @@ impl StatusPage {
     fn questions(&mut self, status: &Value) {
         let questions = &status["questions"];
         let (masters, views) = (number(&questions["masters"]), number(&questions["views"]));
-        self.title(&format!("questions: {masters}, asked {}", several(views, "time")));
+        self.title(&format!("shared counters: {masters}, for {}", several(views, "request")));
         // Those that differ in their CPU are one line.
         let mut places: Places<QuestionUse> = Places::default();
         for question in list(&questions["list"]) {
             let events: Vec<_> = list(&question["events"]).iter().map(|event| words(&event["event"])).collect();
             let ran = list(&question["events"]).iter().filter_map(|event| event["ran"].as_f64());
-            let asked = places.of(question, events.join(", "), words(&question["for"]));
+            let asked = places.of(question, events.join(", "), words(&question["for"]).replace("everybody", "all"));
             asked.ran = ran.chain(asked.ran).reduce(f64::min);
             asked.times = asked.times.max(number(&question["views"]));
         }
@@ -491,7 +491,7 @@ mod tests {
         }
         let text = screen(&status, Style { color: Color::Off, width: Some(80), grouping: Grouping::None }, 24);
         assert!(
-            text.contains("since start") && text.contains("questions: 90") && text.contains(" more (all"),
+            text.contains("since start") && text.contains("shared counters: 90") && text.contains(" more (all"),
             "{text}"
         );
         assert!(text.starts_with("\u{1b}[H") && text.ends_with("\u{1b}[J") && !text.contains("[2J"), "{text}");
@@ -538,12 +538,12 @@ mod tests {
         for part in [
             "process 7, up 1:01:01, /run/pmux/pmux.sock",
             "metrics  http://127.0.0.1:9464/metrics; cgroups are counted by a program",
-            "8 asked for, 2 open in the kernel",
+            "8 requested, 2 open in the kernel",
             "6 files, 15.8 KiB of kernel memory (8 less 2)",
             "ag\\u{1b}ent",
             "cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1\n",
             "and 1 of other users",
-            "questions: 4, asked 4 times",
+            "shared counters: 4, for 4 requests",
             "cycles, r1: too few counters\n",
             "agent (process 42, client 3) holds mem:0x10/4:w of task 9 (2 times)\n",
             "1 of 4 registers for data in use, on CPU 1",
@@ -555,9 +555,9 @@ mod tests {
         }
         for line in [
             "3 1000 42 ag\\u{1b}ent 8 cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1",
-            "cycles CPUs 0,2 4 40 % everybody",
+            "cycles CPUs 0,2 4 40 % all",
             "cycles CPU 2 3 - user 7",
-            "r1 cgroup /a on CPU 0 1 - everybody",
+            "r1 cgroup /a on CPU 0 1 - all",
             "cpu CPU 0 5 4 0 1",
             "3 cpu-clock all CPUs 8 KiB 70 5",
         ] {
@@ -589,7 +589,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_left_out() {
         let text = page(&json!({}), Style { color: Color::Off, width: Some(40), grouping: Grouping::None });
-        assert!(text.contains("clients: 0") && text.contains("questions: 0"), "{text}");
+        assert!(text.contains("clients: 0") && text.contains("shared counters: 0"), "{text}");
         let long = json!({ "questions": { "list": [{ "events": [{ "event": "e".repeat(99) }], "of": "x" }] } });
         let narrow = page(&long, Style { color: Color::Off, width: Some(40), grouping: Grouping::None });
         assert!(narrow.lines().any(|line| line.ends_with('…') && line.chars().count() == 40), "{narrow}");

@@ -58,7 +58,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         Ok(status)
     };
     let style = Style::of_stdout(options.color);
-    let Some(seconds) = options.watch else { return Ok(print(&text(options, &look()?, style))) };
+    let Some(interval) = options.watch else { return Ok(print(&text(options, &look()?, style))) };
     end_by_signals().map_err(|error| format!("signals can't be received: {error}"))?;
     let mut next = Instant::now();
     loop {
@@ -81,7 +81,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
                 Err(error.to_string())
             };
         }
-        next += Duration::from_secs(seconds.into());
+        next += interval;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }

@@ -189,7 +189,7 @@ impl Live {
             }
         }
         StatReport {
-            remedies: if run.options.verbose > 0 { Remedies::All } else { Remedies::First },
+            remedies: if run.options.verbose > 0 { Remedies::All } else { Remedies::OnRequest },
             measured: run.plan.measured.clone(),
             period: ReportPeriod::Whole,
             events,

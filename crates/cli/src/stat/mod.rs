@@ -32,7 +32,7 @@ use crate::stderr::{report_error, write_stderr};
 use mean::Mean;
 use output::{StatOutput, State};
 use plan::{Plan, error_text};
-use pmux::{Backend, Session};
+use pmux::Backend;
 pub(crate) use remarks::{EXEC_HELP, ended_by_exec, gaps, service_was_away};
 use report::{Note, StatReport};
 pub(crate) use run::backend_line;
@@ -138,11 +138,11 @@ fn several(runs: u32, run: &StatRun<'_>, output: &mut StatOutput, measure: &mut 
 
 /// Runs `pmux timec` and returns the exit status.
 pub(crate) fn timec(options: &TimecOptions) -> u8 {
-    let TimecOptions { events, json, command } = options.clone();
-    let options = StatOptions { events, json, command, ..Default::default() };
+    let TimecOptions { events, json, shared, command } = options.clone();
+    let options = StatOptions { events, json, shared, command, ..Default::default() };
     let measured = || {
         let failed = |text: String| (text, exit_status::FAILED);
-        let session = Session::new().map_err(|error| failed(error_text(&error)))?;
+        let session = crate::session::open(&options.shared, None).map_err(|error| failed(error_text(&error)))?;
         let plan = Plan::new(&session, &options).map_err(failed)?;
         let mut output = StatOutput::open(&options).map_err(failed)?;
         backend_line(&session).filter(|_| options.json).into_iter().for_each(|line| output.announce(line));

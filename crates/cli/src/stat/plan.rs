@@ -248,7 +248,7 @@ pub(crate) fn error_text(error: &Error) -> String {
                 }
                 text
             };
-            refusals.iter().map(text).collect::<Vec<_>>().join("\n")
+            refusals.iter().map(text).collect::<Vec<_>>().join("\nand: ")
         }
         other => other.to_string(),
     }

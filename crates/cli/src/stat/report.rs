@@ -308,8 +308,8 @@ pub(crate) struct Note {
 /// Which of the ways that a note has to choose from are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedies {
-    /// The first.
-    First,
+    /// None; that there are some is said.
+    OnRequest,
     /// All of them (`-v`).
     All,
 }

@@ -28,7 +28,7 @@ const SCRIPTS: [&str; 4] = [
 
 const KIND: Kind = Kind {
     name: "a page of pmux timeline",
-    is: |begins| begins.starts_with(b"<!DOCTYPE html>"),
+    mark: Some("pmux timeline</title>"),
     packing: Packing::ByName,
     opens: "Open it in a web browser; it needs no network",
 };
@@ -42,7 +42,7 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 }
 
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
-    let to = output::place(options.output.as_deref(), "timeline.html", KIND)?;
+    let to = output::place(options.output.as_deref(), "timeline.html", KIND, options.force)?;
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     let (drawn, waits) = picture::whole_with_waits(&input::spec(&options.input)?, &options.part.wanted(), look)?;
     let data = data::of(&drawn, &waits);

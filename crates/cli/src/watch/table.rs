@@ -9,7 +9,7 @@ use crate::stderr::visible;
 use crate::style::{Grouping, Ink, Style};
 use pmux::units::number_text;
 use pmux::{Estimate, Nanos};
-use pmux_ui::text::cut;
+use pmux_ui::text::{cut, wrap};
 
 /// Names of threads are cut at this width.
 const WIDEST_NAME: usize = 32;
@@ -29,12 +29,10 @@ pub(super) fn compose(report: &WatchReport, style: Style) -> String {
         out.push('\n');
     }
     for note in &report.notes {
-        style.paint(
-            &mut out,
-            Ink::Faint,
-            &format!(" # {}", note.lines().map(visible).collect::<Vec<_>>().join("\n # ")),
-        );
-        out.push('\n');
+        let width = style.width.map_or(usize::MAX, |width| width.saturating_sub(3).max(LEAST_PLACE));
+        for line in note.lines().map(|line| wrap(&visible(line), width, "  ")) {
+            line.lines().for_each(|line| style.paint(&mut out, Ink::Faint, &format!(" # {line}\n")));
+        }
     }
     out
 }
@@ -52,12 +50,19 @@ fn hits(value: u64, style: Style) -> String {
 }
 
 fn head(out: &mut String, report: &WatchReport, target: &TargetReport, style: Style) {
+    /// What follows a name takes so many columns at least.
+    const COUNT: usize = 24;
     out.push(' ');
-    style.paint(out, Ink::Strong, &visible(&target.name));
-    if !target.about.is_empty() {
-        style.paint(out, Ink::Faint, &format!(" ({})", visible(&target.about)));
+    let name = visible(&target.name);
+    let about = if target.about.is_empty() { String::new() } else { format!(" ({})", visible(&target.about)) };
+    let columns = name.chars().count() + about.chars().count();
+    style.paint(out, Ink::Strong, &name);
+    if style.width.is_some_and(|width| columns + 2 > width) {
+        out.push_str("\n  ");
     }
-    out.push_str(": ");
+    style.paint(out, Ink::Faint, &about);
+    let fits = style.width.is_none_or(|width| columns + 3 + COUNT <= width);
+    out.push_str(if fits { ": " } else { ":\n   " });
     match target.count.estimate() {
         _ if target.about.is_empty() => style.paint(out, Ink::Notice, "never found"),
         // A hit takes far longer while it is watched than while it is not: time does not tell how many were missed.
@@ -162,11 +167,10 @@ fn rows(out: &mut String, report: &WatchReport, target: &TargetReport, style: St
 
 fn place(out: &mut String, row: &HitRow, indent: usize, columns: usize, style: Style) {
     let place = visible(&row.place.to_string());
+    let value = row.value.map_or_else(String::new, |value| format!("  (then {})", number(value)));
     let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(LEAST_PLACE));
-    style.paint(out, Ink::OneOf(0), &cut(&place, room));
-    if let Some(value) = row.value {
-        style.paint(out, Ink::Faint, &format!("  (then {})", number(value)));
-    }
+    style.paint(out, Ink::OneOf(0), &cut(&place, room.saturating_sub(value.len())));
+    style.paint(out, Ink::Faint, &value);
     out.push('\n');
     let mut line = String::new();
     let ways = match row.that_way {
@@ -176,6 +180,7 @@ fn place(out: &mut String, row: &HitRow, indent: usize, columns: usize, style: S
     };
     for caller in row.callers.iter().map(|caller| short(caller)).chain(ways) {
         let link = if caller.starts_with('(') { caller } else { format!("\u{2190} {}", visible(&caller)) };
+        let link = cut(&link, room);
         // Broken between frames; a frame that is longer than the line stands alone.
         let fits = indent + line.chars().count() + link.chars().count() < columns.max(indent + 24);
         if !line.is_empty() && !fits {
@@ -187,7 +192,8 @@ fn place(out: &mut String, row: &HitRow, indent: usize, columns: usize, style: S
     flush(out, &mut line, indent, style);
 }
 
-fn flush(out: &mut String, line: &mut String, indent: usize, style: Style) {
+/// Ends a line of callers.
+pub(super) fn flush(out: &mut String, line: &mut String, indent: usize, style: Style) {
     if !line.is_empty() {
         out.push_str(&" ".repeat(indent));
         style.paint(out, Ink::Faint, line.trim_end());

@@ -8,6 +8,7 @@ use crate::style::{Ink, Style};
 use pmux::Nanos;
 use pmux::symbol::ResolvedAddress;
 use pmux::watch::{Hit, HitSide, HitValue};
+use pmux_ui::text::cut;
 use std::sync::Arc;
 
 const SECOND: u64 = 1_000_000_000;
@@ -102,12 +103,39 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     if hit.side == HitSide::Kernel {
         style.paint(&mut out, Ink::Faint, "kernel ");
     }
-    out.push_str(&visible(&place.to_string()));
-    for caller in *callers {
-        style.paint(&mut out, Ink::Faint, &format!(" \u{2190} {}", visible(&short(caller))));
+    let place = visible(&place.to_string());
+    // A narrow terminal has room for it below.
+    if let Some(width) = style.width.filter(|width| columns_of(&out) + place.chars().count() > *width) {
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push_str(&format!("\n{INDENT}{}", cut(&place, width.saturating_sub(INDENT.len()))));
+    } else {
+        out.push_str(&place);
+    }
+    let callers: Vec<String> = callers.iter().map(|caller| format!("\u{2190} {}", visible(&short(caller)))).collect();
+    let callers = callers.join(" ");
+    let taken = columns_of(&out) + 1 + callers.chars().count();
+    match style.width {
+        Some(width) if taken > width && !callers.is_empty() => {
+            style.paint(
+                &mut out,
+                Ink::Faint,
+                &format!("\n{INDENT}{}", cut(&callers, width.saturating_sub(INDENT.len()))),
+            );
+        }
+        _ if callers.is_empty() => {}
+        _ => style.paint(&mut out, Ink::Faint, &format!(" {callers}")),
     }
     out.push('\n');
     out
+}
+
+/// What stands in front of callers below a hit.
+const INDENT: &str = "             ";
+
+/// How many columns a text takes that may be painted.
+fn columns_of(text: &str) -> usize {
+    let painted = text.split('\u{1b}').skip(1).filter_map(|part| part.split_once('m'));
+    text.chars().count() - painted.map(|(code, _)| code.chars().count() + 2).sum::<usize>()
 }
 
 fn change(out: &mut String, value: &HitValue, verbose: bool, style: Style) {

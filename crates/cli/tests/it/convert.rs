@@ -326,7 +326,9 @@ fn trace_events_nest_and_stand_in_their_threads() {
 fn what_can_not_be_converted_is_said() {
     let sync_dir = SyncDir::new();
     pmux(["convert", "-f", "firefix"]).run().bad(125, &["'firefox'", "a similar value exists"]);
-    pmux(["convert", "--to", "firefix"]).run().bad(125, &["'firefix' is no time", "no format either: firefox, pprof"]);
+    pmux(["convert", "--to", "firefix"])
+        .run()
+        .bad(125, &["'firefix'", "expected a number of seconds", "no format either: firefox, pprof"]);
     pmux(["convert"]).run().bad(125, &["say what to make with --format: firefox, pprof"]);
     pmux(["convert", "--to", "folded", "--since", "2", "--until", "1"])
         .run()

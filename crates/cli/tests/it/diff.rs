@@ -50,8 +50,5 @@ fn the_table_says_what_is_known() {
     let none = sync_dir.path("none");
     pmux(["diff"]).args([&before, &none]).run().bad(125, &["there is no such file"]);
     pmux(["diff"]).args([&before]).run().bad(125, &["name two recordings"]);
-    pmux(["diff", "-e", "cycles"])
-        .args([&before, &after])
-        .run()
-        .bad(125, &["there is no sample in it that could be compared"]);
+    pmux(["diff", "-e", "cycles"]).args([&before, &after]).run().bad(125, &["there is no event cycles in it; it has"]);
 }

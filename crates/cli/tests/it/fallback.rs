@@ -129,6 +129,8 @@ fn what_only_events_can_tell_is_not_supported() {
 #[test]
 fn what_would_help_is_said() {
     let ran = refused(Errno::EPERM, &["-e", "cycles,page-faults", "true"]).good();
+    ran.says(&["cycles: not supported: it needs the kernel's performance events", " (-v: more)\n"]);
+    let ran = refused(Errno::EPERM, &["-v", "-e", "cycles,page-faults", "true"]).good();
     ran.says(&["cycles: not supported: it needs the kernel's performance events", "\n   what helps: "]);
     // Where nothing is to be counted, nothing is missing.
     refused(Errno::EPERM, &["-n", "true"]).good().never_says(&["no performance events"]);

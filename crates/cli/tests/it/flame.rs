@@ -102,8 +102,10 @@ fn part_of_a_recording_is_drawn() {
     let few = pmux(["flame", "--no-inline", "-i", name, "--percent-limit", "60"]).run().good().text();
     assert!(titles(&few).len() < titles(&pmux(["flame", "--no-inline", "-i", name]).run().good().text()).len());
     assert_eq!(all(&few), whole);
-    pmux(["flame", "--no-inline", "-i", name, "--from", "1day"]).run().bad(125, &["'1day' is no time"]);
-    pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["no sample in it is wanted"]);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1day"])
+        .run()
+        .bad(125, &["'1day'", "expected a number of seconds"]);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["no sample matches"]);
     pmux(["flame", "--no-inline", "-i", name, "-e", "cycles"])
         .run()
         .bad(125, &["there is no event cycles in it; it has page-faults:u"]);
@@ -128,12 +130,24 @@ fn files_of_another_kind_are_not_replaced() {
         .chain([&["convert", "--to", "chrome"][..]])
     {
         let write = |to: &Path| pmux(words).args([&file]).args(["-o"]).args([to]).run();
-        write(&notes).bad(125, &["notes.txt is there and is not ", "it is not replaced", "-o"]);
-        assert_eq!(std::fs::read(&notes).unwrap(), b"of mine\n");
+        for mine in [
+            "of mine\n",
+            "<?xml version=\"1.0\"?><svg>",
+            "<!DOCTYPE html><p>",
+            "{\"traceEvents\":[]}",
+            "\n\u{4}\u{8}",
+            "a;b 3\n",
+        ] {
+            std::fs::write(&notes, mine).unwrap();
+            write(&notes).bad(125, &["notes.txt is there and ", "it is not replaced", "--force", "-o"]);
+            assert_eq!(std::fs::read_to_string(&notes).unwrap(), mine);
+        }
         let (plain, packed) = (sync_dir.path(&words.join("")), sync_dir.path(&format!("{}.gz", words.join(""))));
         std::fs::write(&plain, "").unwrap();
+        // Folded stacks have no place for a mark.
+        let force: &[&str] = if words.contains(&"folded") { &["--force"] } else { &[] };
         for to in [&plain, &plain, &packed, &packed] {
-            write(to).good();
+            pmux(words).args(force).args([&file]).args(["-o"]).args([to]).run().good();
         }
     }
 }

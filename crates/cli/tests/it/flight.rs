@@ -269,7 +269,7 @@ fn every_dump_request_gets_a_snapshot() {
 fn a_missing_recorder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |words: &[&str]| pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", folder.path()).run();
-    ask(&["dump", "--to", "1"]).bad(125, &["process 1 is no recorder that you may ask"]);
+    ask(&["dump", "--to", "1"]).bad(125, &["process 1 is not a recorder of yours"]);
     ask(&["dump", "--to", "/no/such/folder"]).bad(125, &["no recorder writes into /no/such/folder"]);
     ask(&["dump", "--recorder", "unknown"]).bad(125, &["there is no recorder `unknown`"]);
     ask(&["dump", "--recorder", "x", "--to", "1"]).bad(125, &["cannot be used with"]);
@@ -474,7 +474,7 @@ fn a_killed_recorder_leaves_nothing_in_the_way() {
     assert!(socket.exists());
     recorder.child.kill().unwrap();
     recorder.child.wait().unwrap();
-    recorder.ask(["dump", "--to", &pid]).run().bad(125, &["is no recorder"]);
+    recorder.ask(["dump", "--to", &pid]).run().bad(125, &["is not a recorder of yours"]);
     assert!(!recorder.ask(["list"]).run().good().text().lines().any(|line| line.starts_with(&pid)));
     // The next one sweeps.
     let words = busy(&[]);

@@ -151,7 +151,7 @@ fn filters_leave_what_perf_told_of_it() {
     assert!(folded(&[]).lines().any(|line| line.starts_with("sh")));
     for command in [&["report"][..], &["flame", "-o", "-"], &["convert", "--to", "pprof"]] {
         let ran = pmux(command).args(["--comm", "nothing", "-i"]).args([&file]).run();
-        ran.bad(125, &["no sample in it is wanted: leave out --comm"]);
+        ran.bad(125, &["no sample matches: leave out --comm"]);
     }
 }
 

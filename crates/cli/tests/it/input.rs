@@ -340,7 +340,7 @@ fn what_the_threads_of_perf_wrote_is_one_recording() {
             }
             start.run().good();
         }
-        pmux(["convert", "--to", "folded", "-i"])
+        pmux(["convert", "--to", "folded", "--force", "-i"])
             .args([&folder])
             .args(["-o"])
             .args([sync_dir.path("folded")])

@@ -174,6 +174,12 @@ fn manual_pages_can_be_read() {
     pmux(["man", &folder]).run().good();
 }
 
+/// That a help ends with three examples.
+fn has_examples(help: &str) {
+    let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{help}"));
+    assert!(examples.matches("\n    ").count() >= 3 && !examples.contains("\n\n"), "{help}");
+}
+
 #[test]
 fn help_is_there_for_everything() {
     let all = pmux(["--help"]).run().good().text();
@@ -187,6 +193,13 @@ fn help_is_there_for_everything() {
     for (command, help) in commands.iter().flat_map(|command| [(command, "--help"), (command, "-h")]) {
         let text = pmux([command, help]).run().good().text();
         assert!(text.contains("Usage: pmux "), "{command} {help}: {text}");
+        has_examples(&text);
+    }
+    for below in ["bench breakpoint", "bench breakpoint thread", "flight list", "flight dump", "flight status"] {
+        has_examples(&pmux(["help"].into_iter().chain(below.split(' '))).run().good().text());
+    }
+    for words in [&["help", "stat", "ls"][..], &["version", "x"]] {
+        pmux(words).run().bad(125, &["takes no further word"]);
     }
     assert!(pmux(["--version"]).run().good().text().starts_with("pmux "));
 }

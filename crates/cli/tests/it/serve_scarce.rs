@@ -86,7 +86,7 @@ fn where_there_is_no_room_for_a_socket_it_says_so() {
     assert_eq!(status, "1\n");
     let log = service.log();
     assert!(
-        log.contains("there is no service") && log.contains("p.sock") && log.contains("no space or slot left"),
+        log.contains("the service can't start") && log.contains("p.sock") && log.contains("no space or slot left"),
         "{log}"
     );
 }

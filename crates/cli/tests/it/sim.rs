@@ -16,7 +16,10 @@ fn the_simulator_is_the_one_beside_the_command_or_that_of_the_path() {
     let command = own.path("pmux");
     copy_of(PMUX, &command);
     let run = || start(&command, ["sim", "--on", "kernel", "a b.scn"]).env("PATH", path.path("")).run();
-    run().bad(125, &["pmux: the simulator is a program of its own, pmux-sim", "cargo install pmux-sim-cli"]);
+    run().bad(
+        125,
+        &["pmux: the simulator is a program of its own, pmux-sim", "cargo install --locked --path crates/sim-cli"],
+    );
     fake(&path.path("pmux-sim"), "of the path");
     let ran = run().bad(7, &[]);
     assert_eq!(ran.text(), "of the path: --on kernel a b.scn\n");

@@ -237,9 +237,15 @@ fn what_is_not_counted_is_no_zero_and_has_a_reason() {
     }
     stat(["-e", "cycles,page-faults:u", "true"]).run().good().says(&[
         "   <not supported>      cycles\n",
-        " cycles: not supported: this machine has no hardware PMU",
-        "\n   what helps: ",
+        "\n cycles: not supported: this machine has no hardware PMU (-v: more)\n",
     ]);
+    // A line for each cause.
+    let ran = stat(["true"]).run().good();
+    ran.says(&["\n cycles and 3 more: not supported: this machine has no hardware PMU (-v: more)\n"]);
+    stat(["-v", "true"])
+        .run()
+        .good()
+        .says(&["cycles, instructions, branches, branch-misses: not ", "\n   what helps: "]);
     let ran = stat(["-j", "-e", "cycles", "true"]).run().good();
     assert_eq!(ran.json()[0]["counter-value"], "<not supported>");
     assert_eq!(ran.err.lines().count(), 1, "reasons are not for programs: {}", ran.err);

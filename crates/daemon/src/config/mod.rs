@@ -28,7 +28,7 @@ pub struct Config {
     pub socket: SocketConfig,
     /// Who may ask for what.
     pub rights: RightsConfig,
-    /// How much anybody may ask for.
+    /// How much a client and a user may ask for.
     pub limits: LimitsConfig,
     /// How counts are kept.
     pub counting: CountingConfig,
@@ -100,7 +100,7 @@ pub enum Files {
     Never,
 }
 
-/// How much anybody may ask for.
+/// How much a client and a user may ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct LimitsConfig {
@@ -300,7 +300,7 @@ pub enum Level {
     Error,
     /// A client is cut off, or something is not as it should be.
     Warning,
-    /// Clients when they go, and what was refused.
+    /// Clients when they go, with what they were refused last.
     #[default]
     Info,
     /// Every request.

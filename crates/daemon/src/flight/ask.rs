@@ -70,7 +70,7 @@ impl fmt::Display for AskError {
         match self {
             Self::NoSocket => f.write_str("there is no such recorder"),
             Self::NotListening => f.write_str("the recorder has ended"),
-            Self::NotPermitted => f.write_str("the recorder is another user's: only he and root may ask it"),
+            Self::NotPermitted => f.write_str("the recorder is another user's: only that user and root may ask it"),
             Self::TimedOut => f.write_str("the recorder does not answer in time"),
             Self::Ended => f.write_str("the recorder ended before it answered"),
             Self::BadAnswer => f.write_str("the recorder's answer makes no sense"),

@@ -195,7 +195,7 @@ impl Control {
     fn read_request(&mut self, client: &ControlClient, asked: &mut Vec<ControlRequest>) -> bool {
         match client.channel.receive(&mut self.buffer, 0) {
             Ok(Received::Nothing) => true,
-            // He says more than one thing.
+            // The client sends a second request.
             Ok(Received::Packet(..)) if client.until.is_none() => false,
             Ok(Received::Packet(bytes, _)) => match ControlCommand::decode(self.buffer.bytes(bytes)) {
                 Ok(command) => {

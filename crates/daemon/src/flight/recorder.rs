@@ -230,7 +230,7 @@ impl FlightRecorder {
             Step::Ended => self.triggers.miss(),
             Step::Mapped(stop) => {
                 if let Err(why) = self.triggers.look_into(stop) {
-                    // It has done nothing yet that anybody would miss.
+                    // It has done nothing yet that would be missed.
                     let _ = followed.kill().wait(self.flight.session());
                     return Err(RecorderError::Address(why));
                 }

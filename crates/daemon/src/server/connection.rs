@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub(super) opened: u64,
     /// How many of its requests were refused.
     pub(super) refused: u64,
+    /// The last of these, in words.
+    pub(super) last_refusal: Option<Note>,
     pub(super) label: String,
 }
 
@@ -94,6 +96,7 @@ impl Connection {
             parked: None,
             opened: 0,
             refused: 0,
+            last_refusal: None,
             label: label(number, peer),
         }
     }

@@ -5,8 +5,8 @@
 //! Read first: [`Server::run`], then `turn` (what one client may do at a time).
 //!
 //! **Invariant:** nothing here waits for a client. Each has its turn, of a few requests; a client that sends too much, reads too
-//! little or says nothing understandable is dealt with alone. Records have a turn like a client: however many there are, everybody
-//! else is heard in between.
+//! little or says nothing understandable is dealt with alone. Records have a turn like a client: however many there are, all
+//! clients are heard in between.
 
 mod accept;
 mod connection;
@@ -371,7 +371,7 @@ impl Server {
         }
         if now >= self.next_pass_ns {
             let until = pmux::server_api::now_ns() + PASS_NS;
-            // What is left goes on as soon as everybody else has had a turn.
+            // What is left goes on as soon as all else has had a turn.
             self.next_pass_ns = match self.counters.pass_on_while(|| pmux::server_api::now_ns() < until) {
                 RoundRemainder::Nothing => u64::MAX,
                 RoundRemainder::Some => 0,
@@ -493,7 +493,7 @@ impl Server {
         self.log.write(Level::Info, "the configuration was read anew");
     }
 
-    /// Gives everybody what was counted so far, tells them, and gives them a moment to hear it.
+    /// Gives all clients what was counted so far, tells them, and gives them a moment to read it.
     ///
     /// Nothing is taken from them: the kernel closes with the process what only the service has open. A counter that was closed here
     /// would be stopped first, also for those who hold its file and read on until the next service is there.
@@ -517,7 +517,7 @@ impl Server {
             }
         }
         self.recorders.stop();
-        self.log.write(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
+        self.log.write(Level::Info, format_args!("stopped; {} clients were told", ids.len()));
         self.counters.session().leave_to_child();
         std::mem::forget((self.service, self.counters));
     }

@@ -121,8 +121,8 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return ConnectionState::Open };
         let (log, log_limiter) = (&self.log, &mut self.log_limiter);
         connection.carry_out(effects, now, |connection, note| {
-            let level = level(connection, note);
-            log_for_user(log, log_limiter, connection.user, level, format_args!("{} {note}", connection.label));
+            count(connection, note);
+            log_for_user(log, log_limiter, connection.user, Level::Debug, format_args!("{} {note}", connection.label));
         })
     }
 
@@ -276,8 +276,9 @@ impl Server {
         let events = self.service.gone(id);
         let (opened, refused) = (connection.opened, connection.refused);
         let level = if opened + refused > 0 { Level::Info } else { Level::Debug };
+        let last = connection.last_refusal.as_ref().map_or_else(String::new, |last| format!("; the last one {last}"));
         let text = format_args!(
-            "{} has gone: opened {opened} events, of which {events} were open; {refused} of its requests were refused",
+            "{} has gone: opened {opened} events, of which {events} were open; {refused} of its requests were refused{last}",
             connection.label
         );
         log_for_user(&self.log, &mut self.log_limiter, connection.user, level, text);
@@ -326,12 +327,14 @@ const fn needs_rights(request: &Request) -> bool {
     )
 }
 
-/// Counts what a client has done, for the line when it goes; says how much a note matters.
-fn level(connection: &mut Connection, note: &Note) -> Level {
+/// Counts what a client has done, for the line when it goes.
+fn count(connection: &mut Connection, note: &Note) {
     match note {
         Note::Opened(_, names, _) | Note::Subscribed(_, names, _) => connection.opened += names.len() as u64,
-        Note::Refused(_) => connection.refused += 1,
+        Note::Refused(_) => {
+            connection.refused += 1;
+            connection.last_refusal = Some(note.clone());
+        }
         Note::Welcomed | Note::Closed(_) => {}
     }
-    if matches!(note, Note::Refused(_)) { Level::Info } else { Level::Debug }
 }

@@ -7,7 +7,7 @@ use crate::config::{Files, LimitsConfig};
 /// What the configuration says about requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// How much anybody may ask for.
+    /// How much a client and a user may ask for.
     pub limits: LimitsConfig,
     /// Who is given the kernel's files.
     pub files: Files,

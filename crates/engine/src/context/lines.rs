@@ -1,4 +1,4 @@
-//! Who is on, and who would be, along the paths of cgroups.
+//! Which groups are on, and which would be, along the paths of cgroups.
 //!
 //! What it is: for a PMU whose counters are handed out below ([`crate::pmu::Delegated::PLACEMENT`]), what the mask of used slots is
 //! for others: whether a group finds room beside those that can be on at the same moment.

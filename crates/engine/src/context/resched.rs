@@ -26,7 +26,7 @@ use core::mem;
 /// Who is left out when slots are handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Skip {
-    /// Everybody is tried.
+    /// Every group is tried.
     None,
     /// Not the groups that the bank has just refused: it would refuse them again, without end.
     Refused,
@@ -118,7 +118,7 @@ impl CpuContext {
         }
     }
 
-    /// It is the next ones' turn: what a CPU's timer calls for. Returns whether anybody waits for a counter.
+    /// It is the next ones' turn: what a CPU's timer calls for. Returns whether a group waits for a counter.
     pub fn rotate(&mut self, step: Step<'_>) -> bool {
         let mut waits = false;
         let mut next = self.scarce_after(None);
@@ -203,7 +203,7 @@ impl CpuContext {
         }
     }
 
-    /// The turn of that number, for cores that go in step. Returns whether anybody waits for a counter.
+    /// The turn of that number, for cores that go in step. Returns whether a group waits for a counter.
     pub fn take_turn(&mut self, number: u64, step: Step<'_>) -> bool {
         let Some(own) = self.own.as_mut().filter(|own| own.flexible.iter().any(|queue| queue.left_out)) else {
             return false;

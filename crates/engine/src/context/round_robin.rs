@@ -7,7 +7,7 @@
 //! stands behind a gap is first for longer.
 //! Read first: [`order`].
 //!
-//! So on the longest path everybody is first as often, and on the others those who are on no longer path share evenly what is
+//! So on the longest path each group is first as often, and on the others those that are on no longer path share evenly what is
 //! left.
 //!
 //! **Invariant:** the order is a pure function of the groups, where they stand, and the number.

@@ -304,7 +304,7 @@ impl<H: Host> ContextCell<H> {
     }
 
     /// Takes a step with the seat at the banks: `f`, then what that has ordered and what comes of it, until nothing is left
-    /// to be done; then, before anybody else can take a step, `last`. One visit to the lock for each.
+    /// to be done; then, before another caller can take a step, `last`. One visit to the lock for each.
     pub(super) fn drive<R, S>(
         &self,
         host: &H,

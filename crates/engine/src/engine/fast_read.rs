@@ -71,7 +71,7 @@ impl<H: Host> FastRead<H> {
         self.facts.lease(seat.steps, self.changes())
     }
 
-    /// Notes what must be known to read it without asking anybody else. Returns whether that is possible at all.
+    /// Notes what must be known to read it without asking another CPU. Returns whether that is possible at all.
     fn note(&self) -> bool {
         self.cell.seat.with(|seat| {
             let look = |place: &mut CtxState<H>| {
@@ -188,7 +188,7 @@ const fn lease_of([slot, generation]: [u64; 2]) -> Lease {
 /// A slot, its reading, and when it was read.
 type Shown = (Lease, SlotReading, Nanos);
 
-/// The last reading of a slot that was taken past its context, and when: written with the seat, read by anybody.
+/// The last reading of a slot that was taken past its context, and when: written with the seat, read without it.
 pub(super) struct LastReading([AtomicU64; 7]);
 
 impl Default for LastReading {

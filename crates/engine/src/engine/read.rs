@@ -94,7 +94,7 @@ impl<H: Host> Engine<H> {
 
     /// Reads an event *from memory*: the count of the last exact reading, without children, and when that was.
     ///
-    /// Of an event that shares it is the last exact reading of anybody who shares it, with the children as they were read last.
+    /// Of an event that shares it is the last exact reading of any event that shares it, with the children as they were read last.
     ///
     /// # Errors
     /// [`ReadError::Closed`].

@@ -240,7 +240,7 @@ impl Trigger {
         match spec.lasting {
             Lasting::Level => {}
             Lasting::Window(lasts) => {
-                // What lasts no time at all would be over before anybody has looked.
+                // What lasts no time at all would be over before the rule is evaluated.
                 self.with_term(term, spec, place, |state| state.happen(lasts.max(Nanos(1)), now));
                 self.look_where(spec, place, None, out);
             }

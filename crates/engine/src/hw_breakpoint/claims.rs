@@ -19,7 +19,7 @@ const FEW: usize = 4;
 #[repr(C)]
 pub(super) struct Claims {
     len: usize,
-    #[allow(clippy::box_collection)] // hardly anybody has it: its place must be small
+    #[allow(clippy::box_collection)] // hardly any task has it: its place must be small
     more: Option<Box<Vec<TaskClaim>>>,
     few: [Option<TaskClaim>; FEW],
 }

@@ -1,6 +1,6 @@
 //! What must be known before anything is granted: how much CPUs hold themselves, and how much tasks need, at most.
 //!
-//! What it is: two figures for each sort of registers, in one word that everybody reads and hardly anybody writes. So claims of
+//! What it is: two figures for each sort of registers, in one word that every claim reads and hardly any writes. So claims of
 //! many tasks at once write to lines of the cache of their own only.
 //!
 //! The tasks' books stand on *shelves*, and each shelf has a word of its own: at least what that task on it needs that needs most. So a

@@ -3,8 +3,8 @@
 //! What it is: the two modes of a ring, each a type, so that a writer is compiled for one of them and never asks. Read first:
 //! [`Overwrite`]. Letters name the orderings of the head of [`super`].
 //!
-//! **Invariant:** the tail only moves forward, onto the beginning of a record, not beyond `done`; and it is shown before anybody
-//! writes where it was.
+//! **Invariant:** the tail only moves forward, onto the beginning of a record, not beyond `done`; and it is shown before a
+//! writer writes where it was.
 //!
 //! Linux: `perf_output_begin_forward`, `perf_output_begin_backward` (kernel/events/ring_buffer.c).
 

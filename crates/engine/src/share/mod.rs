@@ -1,4 +1,4 @@
-//! Sharing: one counter for everyone who asks the same question.
+//! Sharing: one counter for identical requests.
 //!
 //! What it is: the account of one share. A *master*, an ordinary group, counts; a group that asked for it has a *view* of it: when
 //! that group began to count, and what the master had counted by then. A view costs no counter, whatever it does touches no other

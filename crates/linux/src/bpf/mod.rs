@@ -4,7 +4,7 @@
 //! kernel, which verifies them; [`Map`]s are what they share with us; [`Program::attach`] runs one at each overflow of an event.
 //! No compiler and no library is needed for it. Read first: [`Assembler`].
 //!
-//! It needs a right that not everybody has and a kernel that was built for it: [`why_not`] says what is missing, and everything
+//! It needs a right that few users have and a kernel that was built for it: [`why_not`] says what is missing, and everything
 //! that is done with a program has another way that is taken then.
 //!
 //! **Invariant:** a map outlives the code that names it. What a program does is decided by the code that assembles it.

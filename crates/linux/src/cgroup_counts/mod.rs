@@ -33,7 +33,7 @@ use sums::Sums;
 pub use find::{FoundCgroup, FoundCgroups, Pattern, PatternError, all, find};
 pub use sums::Sum;
 
-/// More events at once than anybody has counters for; the verifier's patience has an end.
+/// More events at once than any machine has counters for; the verifier has a limit.
 pub const MOST_EVENTS: usize = 32;
 /// Where counts go for which there is no room: no cgroup has this number.
 const NO_CGROUP: u64 = 0;

@@ -152,6 +152,10 @@ pub struct Facts {
     pub effective_uid: u32,
     /// The effective capabilities, a bit for each.
     pub capabilities: u64,
+    /// Those that the caller's programs may be given, a bit for each.
+    pub bounding: u64,
+    /// The path of this program.
+    pub program: Option<String>,
     /// The user namespace.
     pub namespace: UserNamespace,
     /// Whether system calls are filtered.

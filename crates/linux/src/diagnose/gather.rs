@@ -68,6 +68,10 @@ impl Facts {
                 .map(|_| opens_least()),
             effective_uid: status.effective_uid,
             capabilities: status.effective_capabilities,
+            bounding: status.bounding_capabilities,
+            program: std::fs::read_link(roots.proc.join("self/exe"))
+                .ok()
+                .and_then(|path| path.to_str().map(str::to_owned)),
             namespace: namespace(&roots.proc.join("self/uid_map")),
             seccomp: status.seccomp,
             container: container(&roots.files),

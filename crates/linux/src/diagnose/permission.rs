@@ -9,7 +9,7 @@ use super::{Reason, ReasonKind, RefusedRequest, TargetKind, Whose};
 use crate::procfs::SeccompMode;
 use crate::selinux::PerfPermission;
 
-/// Something that a request needs and that not everyone has.
+/// Something that a request needs and that few callers have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     /// To count what happens in the kernel: level 1.
@@ -173,9 +173,10 @@ fn lacking(refusal: &RefusedRequest<'_>, need: Need, unmet: &[Need]) -> Reason {
         .help_if(another.then(|| "the task must belong to the same user as well, or the capability is needed".into()));
     let hardware = matches!(attr.kind, EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW);
     let reason = reason.help_if(warning.map(Into::into));
-    reason.help_if((hardware && facts.lacks_core_pmu()).then(|| {
-        "that alone is not enough: this machine shows no hardware PMU, so only software events can be counted".into()
-    }))
+    reason.help_if(
+        (hardware && facts.lacks_core_pmu())
+            .then(|| "that opens software events only, such as cpu-clock: this machine shows no hardware PMU".into()),
+    )
 }
 
 /// What comes of an event that is restricted to user mode, in a sentence.
@@ -216,13 +217,19 @@ fn capability_name(facts: &Facts) -> &'static str {
 /// How to get the capability.
 fn grant(facts: &Facts) -> String {
     let name = capability_name(facts).to_lowercase();
-    format!("run as root, or once as root: `setcap {name}=ep \"$(command -v pmux)\"`")
+    let is_plain = |path: &&String| path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let program = facts.program.as_ref().filter(is_plain).map_or("\"$(command -v pmux)\"", String::as_str);
+    format!("run as root, or once as root: `setcap {name}=ep {program}`")
 }
 
 /// In a container root may lack the capability too.
 fn grant_container(facts: &Facts) -> Option<String> {
     let container = facts.container.as_ref()?;
     let name = capability_name(facts).trim_start_matches("CAP_");
+    let needed = if name == "PERFMON" { Capability::Perfmon } else { Capability::SysAdmin };
+    if facts.bounding & (1 << needed as u32) != 0 {
+        return None;
+    }
     Some(format!("this looks like a container ({container}): it may have to be started with `--cap-add {name}`"))
 }
 

@@ -110,7 +110,7 @@ fn no_core_pmu(facts: &Facts) -> Reason {
     };
     let reason = Reason::new(
         ReasonKind::NotSupported,
-        format!("this machine has no hardware PMU: there is no {expected} under /sys/bus/event_source/devices"),
+        format!("this machine has no hardware PMU (there is no {expected} under /sys/bus/event_source/devices)"),
     );
     let reason = match facts.machine {
         MachineKind::Virtual => reason.help(

@@ -85,7 +85,7 @@ fn check(reason: &Reason, kind: ReasonKind, summary: &str, help: &str) {
 fn a_machine_without_counters_says_so() {
     for attr in [event(0, 0), event(3, 0x1_0000), event(4, 0x3c)] {
         let reason = why(&root(), OWN, ENOENT, &attr);
-        check(&reason, NotSupported, "no hardware PMU: there is no `cpu`", "-cpu host,pmu=on");
+        check(&reason, NotSupported, "no hardware PMU (there is no `cpu`", "-cpu host,pmu=on");
         check(&reason, NotSupported, "", "software events and tracepoints work");
     }
     let arm = Facts { architecture: "aarch64".into(), ..root() };
@@ -190,7 +190,7 @@ fn each_permission_names_its_level() {
     let whole = why(&facts, TargetKind::Cpu(0), EACCES, &event(1, 0));
     assert!(!whole.to_string().contains(":u"), "user mode alone does not help a whole CPU:\n{whole}");
     let hardware = why(&facts, OWN, EACCES, &event(0, 0));
-    check(&hardware, NotPermitted, "counting in the kernel", "that alone is not enough");
+    check(&hardware, NotPermitted, "counting in the kernel", "opens software events only");
 }
 
 #[test]

@@ -69,6 +69,8 @@ pub struct Status {
     pub permitted_capabilities: u64,
     /// The effective capabilities, a bit for each.
     pub effective_capabilities: u64,
+    /// Those that an exec may give, a bit for each.
+    pub bounding_capabilities: u64,
     /// The seccomp mode.
     pub seccomp: SeccompMode,
     /// How many PID namespaces it is in, counted from the one that the file system was mounted for: 1 where its numbers are those of
@@ -113,6 +115,7 @@ impl Status {
                 }
                 "CapPrm" => status.permitted_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "CapEff" => status.effective_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
+                "CapBnd" => status.bounding_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "Seccomp" => {
                     status.seccomp = match number() {
                         Some(1) => SeccompMode::Strict,

@@ -195,7 +195,7 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, usage_write
         let _ = set_soft_file_limit(limits);
     }
     if plan.output_to_error {
-        // SAFETY: (1) Both are numbers; where one isn't open, nothing is changed that anybody uses.
+        // SAFETY: (1) Both are numbers; where one isn't open, nothing is changed that is in use.
         unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
     }
     if let Some(file) = &plan.inherited {

@@ -14,7 +14,7 @@ use super::{Errno, check};
 const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 /// What keeps the size as it is.
 const SIZE_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-/// What keeps everybody else from writing, and from changing the seals.
+/// What keeps all other processes from writing, and from changing the seals.
 const ALL_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 /// What keeps the size as it is, for ever; every process with the file writes.
 const SHARED_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_SEAL;

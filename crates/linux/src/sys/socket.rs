@@ -263,7 +263,7 @@ pub(crate) fn shut_down_reading(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RD) }).map(drop)
 }
 
-/// Makes the room for what was sent and not received yet as large as the system lets anybody have it.
+/// Makes the room for what was sent and not received yet as large as the system allows without privileges.
 pub(crate) fn enlarge_send_buffer(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     // The kernel takes the most that it allows, and doubles it.
     let most: libc::c_int = 1 << 20;

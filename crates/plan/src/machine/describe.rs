@@ -263,7 +263,7 @@ pub enum DescriptionError {
     Width(String, u8),
     /// An event of a PMU is to go on a counter that this does not have; it has so many.
     Mask(String, u8),
-    /// So much of a kind happens that a PMU's counters wrap twice before anybody can know.
+    /// So much of a kind happens that a PMU's counters wrap twice before they can be read.
     TooFast(String, Kind),
 }
 

@@ -35,7 +35,7 @@ impl Counters {
         tasks.chain(sets).filter(is_scarce).collect()
     }
 
-    /// Sees to it that turns are taken, if anybody waits for a counter.
+    /// Sees to it that turns are taken, if an event waits for a counter.
     pub(super) fn begin_turns(&self) -> Result<(), Error> {
         let engine = self.session.engine();
         let waits = |&(_, event): &(usize, EventId)| engine.state(event) == Ok(EventState::Inactive);

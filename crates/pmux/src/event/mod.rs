@@ -27,6 +27,8 @@ mod tests;
 
 use std::sync::OnceLock;
 
+#[doc(hidden)]
+pub use nearest::distance;
 use pmux_abi::attr::{Attr, EventType, Sampling};
 pub use pmux_linux::catalog::{AliasExtent, AliasKind, Catalog, CatalogError, PmuCpus};
 

@@ -9,7 +9,7 @@ const LONGEST: usize = 100;
 /// The number of letters to add, drop, change or swap with a neighbour to get from one text to the other.
 ///
 /// This is the restricted Damerau-Levenshtein distance: no part is changed twice. Upper and lower case are the same.
-pub(super) fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().map(|c| c.to_ascii_lowercase()).collect();
     let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
     let mut before: Vec<usize> = vec![0; b.len() + 1];

@@ -125,7 +125,7 @@ impl ExactGroup {
         Ok(self.own.read(index)?)
     }
 
-    /// What an event had counted when it was read last, and when that was; where events share, when anybody read it last. No
+    /// What an event had counted when it was read last, and when that was; where events share, when it was last read for any of them. No
     /// call is made for it.
     ///
     /// # Errors

@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Finds out how many events run at once of the PMUs that these need, once for each PMU, so that it can be told. Takes some
-    /// milliseconds, and counters from others meanwhile: so before anybody counts there.
+    /// milliseconds, and counters from others meanwhile: so before anything is counted there.
     pub(crate) fn learn_capacities(&self, attrs: &[Attr]) {
         for attr in attrs {
             let Some(kind) = self.counters_of_attr(attr) else { continue };

@@ -182,7 +182,7 @@ pub struct ServedGroup {
     question: ServeRequest,
     /// Keeps the rights registered that its counters are opened with, also later.
     acting: Acting,
-    /// Turns are taken as long as anybody needs them.
+    /// Turns are taken as long as an event needs them.
     _turning: Option<Arc<Turning>>,
 }
 

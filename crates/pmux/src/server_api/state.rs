@@ -194,8 +194,8 @@ impl Session {
         if ledger.registers().compete(Kind::Execute, Kind::Data) { vec![other] } else { vec![one, other] }
     }
 
-    /// Finds out how many counters the cores have, in some milliseconds, in which it takes them from others: so before anybody
-    /// counts. Of other PMUs that is found out when something is asked of them.
+    /// Finds out how many counters the cores have, in some milliseconds, in which it takes them from others: so before a
+    /// client counts. Of other PMUs that is found out when something is asked of them.
     pub fn learn_counters(&self) {
         self.learn_capacities(&[Attr { kind: EventType::HARDWARE, ..Attr::default() }]);
     }

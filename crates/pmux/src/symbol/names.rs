@@ -10,7 +10,7 @@ use cpp_demangle::DemangleOptions;
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// A longer name is no name that anybody types: it isn't taken apart. A short one can stand for a very long one.
+/// A longer name is none that a user types: it isn't taken apart. A short one can stand for a very long one.
 const LONGEST: usize = 4096;
 /// From this length on the types of generics are left out where a function is shown.
 const LONG: usize = 60;

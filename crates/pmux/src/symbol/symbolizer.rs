@@ -89,7 +89,7 @@ impl Symbolizer {
     }
 
     /// Takes in a mapping that was made in a process, as a record of the kernel told: so the places of processes are
-    /// known that have ended before anybody could look.
+    /// known that have ended before they could be looked at.
     ///
     /// A process of which nothing is remembered begins with what is mapped now, or with nothing if it has ended.
     pub fn note(&mut self, pid: i32, mapping: Mapping) {

@@ -142,7 +142,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A number with as many digits as anybody reads.
+/// A number with as many digits as a reader needs.
 struct Rounded(f64);
 
 impl fmt::Display for Rounded {

@@ -442,7 +442,7 @@ impl Watch {
         }
     }
 
-    /// Takes turns from now on, if anybody has to wait.
+    /// Takes turns from now on, if a target has to wait.
     fn begin_turns(&mut self) -> Result<(), Error> {
         if let (RegisterSharing::InTurns(slice), None) = (self.options.sharing, &self.turning)
             && self.registers != Registers::Kept

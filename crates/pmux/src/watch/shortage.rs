@@ -72,7 +72,7 @@ impl Shortage {
             RegisterTarget::Cpu(cpu) => (None, Some(cpu)),
         };
         let tracers = holders::tracers();
-        // Of a thread's own registers, only its own debugger can hold some; CPUs are short by everybody's.
+        // Of a thread's own registers, only its own debugger can hold some; CPUs are short by those of all debuggers.
         let traces = tracers.into_iter().filter(|tracer| tid.is_none_or(|tid| tracer.traces.contains(&tid)));
         let events = holders::holders().into_iter().map(Holding::Events);
         let holdings = traces.map(Holding::Traces).chain(events).collect();

@@ -356,8 +356,8 @@ impl Watch {
         }
     }
 
-    /// Whether anybody wants to know what a process does. Events of tasks tell of those that they are on only; those of programs tell of
-    /// everybody.
+    /// Whether what a process does is of interest. Events of tasks tell of those that they are on only; those of programs tell of
+    /// all processes.
     fn concerns(&self, pid: i32, at: Nanos) -> bool {
         let since = || self.followed.get(&pid).map(|followed| followed.since);
         self.probe.is_none() || since().is_some_and(|since| since <= at) || self.watches_cpus()

@@ -26,7 +26,7 @@ fn rounds(tasks: impl Iterator<Item = (CpuId, TaskId)>) -> Vec<Vec<(CpuId, TaskI
 }
 
 impl World {
-    /// Heals the machine, lets everybody run, and checks that all is well again.
+    /// Heals the machine, lets all tasks run, and checks that all is well again.
     ///
     /// It enables what is on already once more, as a user would whose event is in error. Time passes: some ticks for each
     /// task, of at most 64 tasks, those with the oldest numbers.

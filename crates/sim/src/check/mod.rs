@@ -33,7 +33,7 @@ pub enum Checker {
     Counts,
     /// running <= enabled <= now - opened, and each as long as it really was.
     Times,
-    /// A parent is its own, its live children and those who retired; everybody who should be in a family is.
+    /// A parent is its own, its live children and those that retired; every event that should be in a family is.
     Families,
     /// A slot has one lease at most, an event one slot, on which it may be; no stale lease is used.
     Leases,

@@ -107,7 +107,7 @@ enum TaskPresence {
     Away,
 }
 
-/// The counters of one CPU, and everybody who wants them.
+/// The counters of one CPU, and all groups that want them.
 #[derive(Clone, Debug)]
 pub struct Core {
     count: u8,

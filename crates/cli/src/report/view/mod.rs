@@ -56,7 +56,7 @@ enum ViewEvent {
     /// The terminal is gone.
     NoTerminal,
     Reader(ReaderMessage),
-    /// The reader has ended, which it doesn't while anybody asks.
+    /// The reader has ended, which it doesn't while requests come.
     NoReader,
     Signal(i32),
 }

@@ -69,7 +69,7 @@ impl Metrics {
             return none;
         };
         if event.is_peak() {
-            // So many bytes a second is nothing that anybody did.
+            // So many bytes a second is no rate of anything that happened.
             return none;
         }
         let value = raw * event.scale;

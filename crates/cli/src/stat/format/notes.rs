@@ -19,6 +19,7 @@ const WIDTH_MIN: usize = 30;
 pub(super) struct Sentence<'r> {
     /// The events that it is about, in words; empty where it is about the measurement.
     names: String,
+    events: Vec<usize>,
     /// What became of those events, with a colon; may be empty.
     state: &'static str,
     note: &'r Note,
@@ -63,17 +64,23 @@ pub(super) fn sentences(report: &StatReport) -> Vec<Sentence<'_>> {
     merged
         .into_iter()
         .map(|(note, events)| Sentence {
-            names: names(report, &events),
+            names: names(report, &events, NAMES_LISTED),
             state: if events.is_empty() { "" } else { state(report, &events) },
+            events,
             note,
         })
         .collect()
 }
 
-/// Appends the notes of a report, in lines as wide as the terminal: what has one cause together.
+/// Appends the notes of a report, in lines as wide as the terminal: what has one cause together. What helps, and what became of each
+/// event, is for those who ask for it (-v).
 pub(super) fn append(out: &mut String, report: &StatReport, style: Style) {
     let width = style.width.unwrap_or(WIDTH).max(WIDTH_MIN);
     for (cause, same) in by_cause(report) {
+        if report.remedies == Remedies::OnRequest {
+            push_brief(out, report, (cause, &same), width, style);
+            continue;
+        }
         let parts: Vec<_> = same.iter().flat_map(|one| [one.names.clone(), one.before(cause)]).collect();
         let parts: Vec<_> = parts.iter().map(|part| text::visible(part)).collect();
         let cause = text::visible(cause);
@@ -89,15 +96,43 @@ pub(super) fn append(out: &mut String, report: &StatReport, style: Style) {
         pieces.extend([(Ink::Plain, if pieces.is_empty() { "" } else { ": " }), (Ink::Plain, &*cause)]);
         push_wrapped(out, &pieces, (1, 3), width, style);
         let help = same.iter().map(Sentence::help).max_by_key(|help| help.len()).unwrap_or_default();
-        let shown = if report.remedies == Remedies::All { help.len() } else { 1 };
-        let more = help.len().saturating_sub(shown);
-        let more = if more > 0 { format!(" (-v: {more} more)") } else { String::new() };
-        for (at, one) in help.iter().take(shown).enumerate() {
+        for (at, one) in help.iter().enumerate() {
             let label = if at == 0 { "what helps: " } else { "or: " };
-            let pieces = [(Ink::Faint, label), (Ink::Plain, &*text::visible(one)), (Ink::Faint, &*more)];
+            let pieces = [(Ink::Faint, label), (Ink::Plain, &*text::visible(one))];
             push_wrapped(out, &pieces, (3, 5), width, style);
         }
     }
+}
+
+/// One line for a cause, where it has room in one.
+fn push_brief(
+    out: &mut String,
+    report: &StatReport,
+    (cause, same): (&str, &[Sentence<'_>]),
+    width: usize,
+    style: Style,
+) {
+    let mut events: Vec<usize> = Vec::new();
+    same.iter().flat_map(|one| &one.events).for_each(|event| {
+        if !events.contains(event) {
+            events.push(*event);
+        }
+    });
+    // What is in brackets at its end tells how it is known.
+    let brief = cause.strip_suffix(')').and_then(|text| text.rsplit_once(" (")).map_or(cause, |(brief, _)| brief);
+    let is_cut = brief.len() < cause.len() || same.len() > 1;
+    let before = if same.len() > 1 { String::new() } else { same.iter().map(|one| one.before(cause)).collect() };
+    let gap = |text: &str| if text.is_empty() { "" } else { ": " };
+    let text = text::visible(&format!("{before}{}{brief}", gap(&before)));
+    let has_more = is_cut || same.iter().any(|one| !one.help().is_empty());
+    let more = if has_more { " (-v: more)" } else { "" };
+    let named = |most: usize| {
+        let names = names(report, &events, most);
+        format!("{}{}", text::visible(&names), gap(&names))
+    };
+    let fits = |names: &String| 1 + text::columns(names) + text::columns(&text) + text::columns(more) <= width;
+    let names = (1..=NAMES_LISTED).rev().map(named).find(fits).unwrap_or_else(|| named(1));
+    push_wrapped(out, &[(Ink::Strong, &names), (Ink::Plain, &text), (Ink::Faint, more)], (1, 3), width, style);
 }
 
 /// The sentences by their causes.
@@ -190,7 +225,8 @@ fn state(report: &StatReport, events: &[usize]) -> &'static str {
     }
 }
 
-fn names(report: &StatReport, events: &[usize]) -> String {
+/// Their names, of which so many are listed.
+fn names(report: &StatReport, events: &[usize], most: usize) -> String {
     let mut names: Vec<&str> = Vec::new();
     for &event in events {
         let name = report.events.get(event).map_or("?", |e| e.name.as_str());
@@ -198,12 +234,12 @@ fn names(report: &StatReport, events: &[usize]) -> String {
             names.push(name);
         }
     }
-    let more = names.len().saturating_sub(NAMES_LISTED);
+    let more = names.len().saturating_sub(most);
     // "and 1 more" would be longer than the name it hides.
-    if more < 2 {
+    if more == 0 || (most > 1 && more == 1) {
         return names.join(", ");
     }
-    let listed = names.iter().take(NAMES_LISTED).copied();
+    let listed = names.iter().take(most).copied();
     let listed: Vec<&str> = listed.collect();
     format!("{} and {more} more", listed.join(", "))
 }

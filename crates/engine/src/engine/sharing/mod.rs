@@ -71,7 +71,7 @@ pub(super) enum Life<H: Host> {
     Gone,
 }
 
-/// The group that counts for everybody.
+/// The group that counts for all views.
 pub(super) struct Master<H: Host> {
     opened: Opened,
     cell: Arc<ContextCell<H>>,
@@ -389,7 +389,7 @@ pub struct SlotView {
     pub lease: Option<(ContextKey, Lease)>,
     /// The last reading of the slot.
     pub raw: SlotReading,
-    /// When that was taken, by anybody.
+    /// When that was taken, for any view.
     pub at: Nanos,
     /// What the event had counted at that moment.
     pub count: crate::Count,

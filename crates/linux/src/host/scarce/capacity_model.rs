@@ -24,7 +24,7 @@ const PATIENCE: Nanos = Nanos(1_000_000_000);
 const LONGEST_PATIENCE: Nanos = Nanos(64_000_000_000);
 /// How often the limit is lowered before that is given up.
 const MOST_STEPS: u8 = 2;
-/// The share of a slot's time, as a divisor, that it may be late without anybody being in the way: starting takes a
+/// The share of a slot's time, as a divisor, that it may be late without another event being in the way: starting takes a
 /// moment, and a task that is moved to another CPU starts again.
 const NOISE: u64 = 50;
 

@@ -1,6 +1,6 @@
 //! Files of the kernel that the service passed, and what of their counts is ours.
 //!
-//! What it is: a file counts for everybody who asks the same question; the page says what to take off for one of them.
+//! What it is: a file counts for identical requests; the page says what to take off for one of them.
 //! Read first: [`PassedFiles::read`].
 //!
 //! What the page said is kept with the place of each value: one look at the entry's number after the read says whether it was

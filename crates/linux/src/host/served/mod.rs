@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Who is asked for what can be shared, if anybody.
+/// The service that is asked for what can be shared, if there is one.
 #[derive(Default)]
 pub(super) struct Sharing {
     /// What came of looking for the service.

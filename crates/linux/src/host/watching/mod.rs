@@ -97,7 +97,7 @@ static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = caps_by_slots(PmuCaps {
 pub(super) struct WatchPmu {
     /// Whether it is taken, and how it hands out registers.
     registers: Mutex<Option<Registers>>,
-    /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
+    /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to a caller.
     slots: AtomicU8,
     ring_owners: Mutex<RingOwners>,
     /// What is opened now on this task is meant for all of these threads.

@@ -99,7 +99,7 @@ impl AskError {
         match self {
             Self::Away => true,
             Self::Refused(refusal) => match refusal.kind() {
-                // What the kernel says to the service it says to everybody, but for what depends on rights and limits.
+                // What the kernel says to the service it says to every process, but for what depends on rights and limits.
                 RefusalKind::Kernel => {
                     matches!(refusal.errno, libc::EPERM | libc::EACCES | libc::EMFILE | libc::ENFILE)
                 }

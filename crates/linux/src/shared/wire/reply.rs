@@ -127,7 +127,7 @@ pub struct Opened {
 
 /// A file of the kernel beside a reply.
 ///
-/// What a read of it brings is the service's own count, for everybody who asks the same. What of it belongs to an event is in
+/// What a read of it brings is the service's own count, for identical requests. What of it belongs to an event is in
 /// the entry of the page ([`crate::shared::page::Base`]), as long as that has the same number for the file.
 ///
 /// A file without places tells of nothing that another one doesn't tell: it is the file of an event that is read with its
@@ -198,7 +198,7 @@ pub enum RefusalKind {
     Rights = 3,
     /// The client has as much as it may, or the service has.
     Limit = 4,
-    /// The service doesn't do this for anybody: the client should do it itself.
+    /// The service does this for no client: the client should do it itself.
     NotShared = 5,
     /// The kernel refused it to the service.
     Kernel = 6,

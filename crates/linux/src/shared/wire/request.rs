@@ -44,7 +44,7 @@ pub enum Request {
         /// How much of it.
         detail: Detail,
     },
-    /// Asks whether anybody is there. Answer: [`super::Reply::Done`].
+    /// Asks whether the service answers. Answer: [`super::Reply::Done`].
     Ping,
     /// Asks for so many times as many turns. Clients of the versions 2 to 4 may send it, and its place in this list is taken. Answer:
     /// [`super::Reply::Refused`].

@@ -1,8 +1,8 @@
 //! Records for all clients that ask: one event of the kernel, any number of readers.
 //!
 //! What it is: [`Streams`] opens what is asked for through the engine, where equal questions have one event on each CPU (a
-//! *source*); it empties the kernel's ring of each source once, and writes what was in it into the ring of everybody who is on.
-//! Read first: [`Streams::open`], then `pass` (from the kernel's rings to everybody's).
+//! *source*); it empties the kernel's ring of each source once, and writes what was in it into the ring of each subscriber.
+//! Read first: [`Streams::open`], then `pass` (from the kernel's rings to those of the subscribers).
 //!
 //! A round mark (`PERF_RECORD_FINISHED_ROUND`, as it stands in `perf.data`) ends what one pass has written into a ring: what comes
 //! behind the next mark is no older than what came before this one.

@@ -1,4 +1,4 @@
-//! From the kernel's rings to everybody's.
+//! From the kernel's rings to those of the subscribers.
 //!
 //! What it is: *rounds* ([`Round`]). One takes out of each kernel ring what was there when the round began, in turns that end when
 //! the caller says so ([`Streams::pass_while`]): however much the kernel writes meanwhile, and however many readers there are, a turn

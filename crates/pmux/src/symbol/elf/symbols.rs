@@ -38,7 +38,7 @@ pub(crate) struct Symbol {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Reach {
-    /// Everybody.
+    /// All source files.
     Global,
     /// Its own source file only.
     Local,

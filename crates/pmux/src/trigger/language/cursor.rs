@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Words that end a part of a trigger, where they stand alone and outside of quotes.
 const KEYWORDS: [&str; 5] = ["and", "for", "per", "every", "once"];
-/// More than that is no time that anybody waits.
+/// A rule with a longer time would never fire in practice.
 const LONGEST_S: f64 = 366.0 * 86400.0;
 
 impl<'t> Cursor<'t> {

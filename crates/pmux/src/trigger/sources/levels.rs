@@ -1,6 +1,6 @@
 //! Numbers that are read now and then: rates and ratios.
 //!
-//! What it is: one [`Counters`] with all events that anybody asks for, read at even intervals; what was counted between two readings is
+//! What it is: one [`Counters`] with all events that a rule names, read at even intervals; what was counted between two readings is
 //! compared with the limits. The events are opened through the session, so that they are shared with clients that ask the same.
 //!
 //! What was not counted gives no number. A task or a cgroup that did not run has counted 0; a CPU that was not there has not counted.

@@ -100,7 +100,7 @@ pub(super) struct WatchProbe {
     /// Of the program that is attached to what is opened now.
     tag: u32,
     /// The events that programs write with: one on each CPU, also on those that come. They also tell of forks, names and mappings, of
-    /// everybody: what programs are attached to may have no ring.
+    /// all processes: what programs are attached to may have no ring.
     set: SetId,
     connected: Vec<(CpuId, EventId)>,
     ids: HashSet<u64>,

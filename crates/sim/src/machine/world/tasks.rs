@@ -68,7 +68,7 @@ impl World {
     /// A task goes on at other rates.
     ///
     /// # Errors
-    /// In this order: no such task lives; counters would wrap twice before anybody can know.
+    /// In this order: no such task lives; counters would wrap twice before they can be read.
     pub fn set_rates(&mut self, task: TaskId, rates: &Rates) -> Result<(), TaskError> {
         if !self.lives(task) {
             return Err(TaskError::NoSuchTask(task));

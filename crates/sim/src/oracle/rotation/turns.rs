@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// The turn of that number, for cores that go in step: where anybody waits, it is the turn of the flexible group
+    /// The turn of that number, for cores that go in step: where a group waits, it is the turn of the flexible group
     /// with that number, counted round among those that want counters.
     ///
     /// Where more compete for the same few slots than there are, and others want more, then in the turns of those who

@@ -35,7 +35,7 @@ pub(super) enum RecordState {
     Closed(Option<Box<EventFigures>>),
 }
 
-/// Everybody who has a name.
+/// All that has a name.
 #[derive(Default)]
 pub(super) struct Names {
     tasks: HashMap<String, TaskId>,
