@@ -72,7 +72,8 @@ fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     if matches!(format, Format::Folded | Format::Pprof) {
         let apart = Apart { threads: format == Format::Pprof, ..Apart::default() };
-        let drawn = picture::sums(input, &wanted, apart, Weighing::Recorded, look)?;
+        let weighing = if options.wall { Weighing::WallTime } else { Weighing::Recorded };
+        let drawn = picture::sums(input, &wanted, apart, weighing, look)?;
         return match format {
             Format::Folded => output::write(&to, kind, |out| folded::write(&drawn, out)),
             _ => output::write(&to, kind, |out| pprof::write(&drawn, out)),

@@ -28,16 +28,20 @@ pub(crate) struct ConvertOptions {
     #[arg(short, long = "event", value_name = "EVENT,…", value_delimiter = ',')]
     pub(crate) events: Vec<String>,
 
-    /// Only from so long after the first sample: seconds, or with ms, us or ns
+    /// Only from TIME after the first sample on: seconds, or 100ms, 2s, 1m
     #[arg(long = "from", alias = "since", value_name = "TIME", value_parser = time_ns)]
     pub(crate) from_ns: Option<u64>,
 
-    /// Only until so long after the first sample. The name of a format is understood as --format
+    /// Only until TIME after the first sample. The name of a format is understood as --format
     #[arg(long, alias = "until", value_name = "TIME", value_parser = to, action = ArgAction::Append)]
     pub(crate) to: Vec<To>,
 
     #[command(flatten)]
     pub(crate) filter: FilterOptions,
+
+    /// With folded and pprof: wall time, what ran and what waited, by what was waited for (`pmux record --off-cpu`)
+    #[arg(long)]
+    pub(crate) wall: bool,
 
     /// Leave out functions that were inlined, and lines of source: faster where there is much debugging information
     #[arg(long)]
@@ -83,6 +87,11 @@ impl ConvertOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.format().is_none() {
             return Err(format!("say what to make with --format: {}", names()));
+        }
+        if self.wall && !matches!(self.format(), Some(Format::Folded | Format::Pprof)) {
+            return Err(
+                "--wall goes with -f folded and -f pprof: `pmux timeline` and `pmux flame --wall` draw it".to_owned()
+            );
         }
         self.part().check()
     }

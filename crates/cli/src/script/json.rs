@@ -100,6 +100,7 @@ impl Sink for JsonLines {
         let stack: Vec<Json> = match (sample.addresses, sample.fields.ip, profile.stacks.innermost(sample.stack)) {
             ([], Some(ip), Some(met)) => vec![frame(&self.options, profile, &mut known, (ip, met))],
             (addresses, ..) => {
+                known.count_chain(sample.event, sample.stack);
                 addresses.iter().map(|&place| frame(&self.options, profile, &mut known, place)).collect()
             }
         };

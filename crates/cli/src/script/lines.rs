@@ -301,6 +301,7 @@ impl Sink for Lines {
             calls.resize(profile.stacks.frames().len(), None);
         }
         if has_chain {
+            known.count_chain(sample.event, sample.stack);
             out.push('\n');
             for &(address, frame) in sample.addresses {
                 if let Some(line) = &calls[frame.index()] {

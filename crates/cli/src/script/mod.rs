@@ -23,9 +23,9 @@ use fields::FieldSelection;
 use json::JsonLines;
 use lines::Lines;
 use pmux::profile::formats::Formats;
-use pmux::profile::{self, Chosen, Profile, ProfileError, Symbols};
+use pmux::profile::{self, BrokenChains, Chosen, Profile, ProfileError, StackId, Symbols};
 use std::io::{self, Write};
-use std::ops::ControlFlow;
+use std::ops::{AddAssign as _, ControlFlow};
 
 /// So much text is written at once.
 const WRITTEN_BYTES: usize = 1 << 17;
@@ -66,12 +66,38 @@ impl Out {
 struct Resolvers {
     symbols: Symbols,
     formats: Formats,
+    /// By event and by stack: how many call chains were printed.
+    chains: Vec<Vec<u64>>,
 }
 
 impl Resolvers {
     fn of(profile: &Profile) -> Self {
-        Self { symbols: Symbols::new(profile), formats: Formats::parse(&profile.tracing) }
+        Self { symbols: Symbols::new(profile), formats: Formats::parse(&profile.tracing), chains: Vec::new() }
     }
+
+    /// A call chain is printed.
+    fn count_chain(&mut self, event: usize, stack: StackId) {
+        for_place(for_place(&mut self.chains, event), stack.index()).add_assign(1);
+    }
+
+    /// What is said of chains that break off.
+    fn broken_chains(&self, profile: &Profile) -> Option<String> {
+        let of_event = |(event, stacks): (usize, &'_ Vec<u64>)| {
+            let stacks =
+                profile.stacks.nodes().filter_map(|(stack, ..)| Some((event, stack, *stacks.get(stack.index())?)));
+            stacks.filter(|(.., count)| *count > 0).collect::<Vec<_>>()
+        };
+        let chains: Vec<_> = self.chains.iter().enumerate().flat_map(of_event).collect();
+        missing::broken_chains(profile, &BrokenChains::of(profile, &self.symbols, &mut chains.into_iter()))
+    }
+}
+
+/// A place in a list, which is made longer for it.
+fn for_place<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if list.len() <= place {
+        list.resize_with(place + 1, T::default);
+    }
+    &mut list[place]
 }
 
 /// Runs `pmux script` and returns the exit status.
@@ -115,7 +141,8 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     };
     matches.map_err(|text| input::about(&name, &text))?;
     let missing = missing::notes(&profile, known.as_ref().map_or(&[], |known| known.symbols.notes()));
-    for note in notes.into_iter().chain(missing) {
+    let broken = known.as_ref().and_then(|known| known.broken_chains(&profile));
+    for note in notes.into_iter().chain(missing).chain(broken) {
         write_stderr(&format!("pmux: {note}"));
     }
     Ok(())

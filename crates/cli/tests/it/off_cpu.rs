@@ -373,6 +373,10 @@ fn a_picture_of_wall_time() {
     for name in ["[sleep]", "[lock]", "burn", "wall-clock", "holder"] {
         assert!(picture.contains(name), "{name}");
     }
+    let folded = pmux(["convert", "-f", "folded", "--wall", "-i"]).args([&file]).run().good().text();
+    let line = |function: &str, kind: &str| folded.lines().any(|line| line.contains(function) && line.contains(kind));
+    assert!(line("waits;", ";[lock] ") && line("holder;", ";[sleep] ") && line(";burn;", " "), "{folded}");
+    pmux(["convert", "-f", "chrome", "--wall", "-i"]).args([&file]).run().bad(125, &["-f folded and -f pprof"]);
     let seen = &waits(&file)["waits"];
     assert!(seen["[sleep]"] > 0 && seen["[lock]"] > 0, "{seen:?}");
     assert!(seen.values().sum::<u64>() >= 480_000_000, "{seen:?}");

@@ -408,6 +408,13 @@ fn call_chains_that_break_off_are_said() {
     let said = read("report", &file, &["--stdio"]).err;
     let line = said.lines().find(|line| line.contains("call chains break off in")).unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("without (") && line.contains("--call-graph dwarf"), "{line}");
+    // `script` says so of what it prints.
+    for words in [&[][..], &["-j"]] {
+        let said = read("script", &file, words).err;
+        assert!(said.lines().any(|other| other == line), "{said}");
+    }
+    let said = read("script", &file, &["-F", "comm"]).err;
+    assert!(!said.contains("break off"), "{said}");
     let told: serde_json::Value = serde_json::from_str(&read("report", &file, &["-j"]).text()).unwrap();
     let broken = &told["broken_chains"];
     // The first page has other variables as well, and the last one may be shared.
