@@ -8,7 +8,7 @@
  *     pmux record --off-cpu -- ./waits
  *     pmux report --wall --no-children -g none
  *     pmux flame --wall
- *     pmux record --off-cpu -p $(pidof waits) sleep 1     (where it hangs)
+ *     pmux record --off-cpu -p $(pidof waits) sleep 1     (what it waits for)
  *
  * At its end each thread prints a line: its name, how long it took and how long it had a CPU, in ns, as it measured itself, and how often
  * it left its CPU. What is between the two times it has waited.

@@ -24,8 +24,8 @@ const POINTER: u32 = 2;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
-const FUNCTION: u32 = 13;
-const NAMED_FUNCTION: u32 = 12;
+const PROTOTYPE: u32 = 13;
+const FUNCTION: u32 = 12;
 /// Members without a name are structures or unions within a structure: seldom more than a few.
 const MOST_DEPTH: usize = 8;
 
@@ -76,7 +76,7 @@ impl Btf {
         let is_it = |&at: &usize| self.kind(at) == Some(TYPEDEF) && self.name(at) == Some(name.as_bytes());
         let index = self.types.iter().position(is_it)?;
         let pointer = self.target(*self.types.get(index)?, POINTER)?;
-        let function = self.target(pointer, FUNCTION)?;
+        let function = self.target(pointer, PROTOTYPE)?;
         let arguments = word(&self.bytes, function + 4)? as usize & 0xffff;
         // The first one is the kernel's own.
         Some((u32::try_from(index + 1).ok()?, arguments.checked_sub(1)?))
@@ -84,7 +84,7 @@ impl Btf {
 
     /// The number of a function.
     pub(crate) fn function(&self, name: &str) -> Option<u32> {
-        let is_it = |&at: &usize| self.kind(at) == Some(NAMED_FUNCTION) && self.name(at) == Some(name.as_bytes());
+        let is_it = |&at: &usize| self.kind(at) == Some(FUNCTION) && self.name(at) == Some(name.as_bytes());
         u32::try_from(self.types.iter().position(is_it)? + 1).ok()
     }
 

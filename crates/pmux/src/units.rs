@@ -142,6 +142,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn seconds_may_have_a_unit() {
+        for (text, ms) in [("1.5", 1_500), ("0", 0), ("100ms", 100), ("2m", 120_000), ("1h", 3_600_000), (".5", 500)] {
+            assert_eq!(seconds(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for (text, why) in [("", "a number of seconds"), (".", "a number of seconds"), ("-1", "a number of seconds")] {
+            assert!(seconds(text).is_err_and(|text| text.contains(why)), "{text}");
+        }
+        assert_eq!(seconds("99999999999h"), Err("it is too large".to_owned()));
+    }
+
+    #[test]
     fn numbers_for_people() {
         assert_eq!(bytes_text(1 << 20), "1 MiB");
         assert_eq!(bytes_text(1_500), "1.5 KiB");

@@ -51,7 +51,12 @@ impl Events<'_> {
 pub(crate) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()> {
     let profile = &drawn.profile;
     let begin_ns = drawn.kept.span_ns().map_or(drawn.first_ns, |(first, _)| first);
-    out.write_all(b"{\"traceEvents\": [")?;
+    let about = &profile.about;
+    let other = json!({
+        "recorded by": about.command_line.join(" "), "host": about.host, "kernel": about.kernel,
+        "file": drawn.name, "written by": concat!("pmux ", env!("CARGO_PKG_VERSION")),
+    });
+    write!(out, "{{\"otherData\": {other}, \"displayTimeUnit\": \"ns\", \"traceEvents\": [")?;
     let mut events = Events { out, begin_ns, count: 0 };
     name_all(drawn, &mut events)?;
     slices(drawn, &mut events)?;
@@ -73,12 +78,7 @@ pub(crate) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
             "ph": "i", "s": "t", "name": name, "cat": "happening", "pid": pid, "tid": tid, "ts": ts,
         }))?;
     }
-    let about = &profile.about;
-    let other = json!({
-        "recorded by": about.command_line.join(" "), "host": about.host, "kernel": about.kernel,
-        "file": drawn.name, "written by": concat!("pmux ", env!("CARGO_PKG_VERSION")),
-    });
-    write!(events.out, "\n], \"displayTimeUnit\": \"ns\", \"otherData\": {other}}}")
+    events.out.write_all(b"\n]}")
 }
 
 fn ids(drawn: &Drawn<Whole>, id: ThreadId) -> (i64, i64) {

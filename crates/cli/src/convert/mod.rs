@@ -43,24 +43,33 @@ fn file_name(format: Format) -> &'static str {
 
 /// What a file of a format is.
 fn kind(format: Format) -> Kind {
-    let (name, mark, opens) = match format {
+    let (name, begins, mark, opens) = match format {
         Format::Firefox => (
             "a profile for Firefox Profiler",
+            "{\"meta\":{",
             Some("\"product\":\"pmux: "),
             "Load it at https://profiler.firefox.com, or use pmux view",
         ),
-        Format::Pprof => ("a pprof profile", Some(pprof::WRITTEN_BY), "`go tool pprof -http=: FILE` shows it"),
-        Format::Speedscope => {
-            ("a speedscope profile", Some("\"exporter\":\"pmux "), "Drop it on https://www.speedscope.app")
+        Format::Pprof => {
+            ("a pprof profile", "\n\u{4}\u{8}", Some(pprof::WRITTEN_BY), "`go tool pprof -http=: FILE` shows it")
         }
-        Format::Folded => ("folded stacks", None, "flamegraph.pl and inferno-flamegraph read them"),
-        Format::Perfetto => ("a Perfetto trace", Some(perfetto::SESSION), "Load it at https://ui.perfetto.dev"),
-        Format::Chrome => {
-            ("a Chrome trace", Some("\"written by\":\"pmux "), "Load it at chrome://tracing or https://ui.perfetto.dev")
-        }
+        Format::Speedscope => (
+            "a speedscope profile",
+            "{\"$schema\":",
+            Some("\"exporter\":\"pmux "),
+            "Drop it on https://www.speedscope.app",
+        ),
+        Format::Folded => ("folded stacks", "", None, "flamegraph.pl and inferno-flamegraph read them"),
+        Format::Perfetto => ("a Perfetto trace", "\n", Some(perfetto::SESSION), "Load it at https://ui.perfetto.dev"),
+        Format::Chrome => (
+            "a Chrome trace",
+            "{\"otherData\":",
+            Some("\"written by\":\"pmux "),
+            "Load it at chrome://tracing or https://ui.perfetto.dev",
+        ),
     };
     let packing = if format == Format::Pprof { Packing::Always } else { Packing::ByName };
-    Kind { name, mark, packing, opens }
+    Kind { name, begins, mark, packing, opens }
 }
 
 fn run(options: &ConvertOptions) -> Result<(), Failure> {

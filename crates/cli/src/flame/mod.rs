@@ -26,6 +26,7 @@ const MARK: &str = "NOTES: written by pmux flame";
 
 const KIND: Kind = Kind {
     name: "a flame graph",
+    begins: "<?xml",
     mark: Some(MARK),
     packing: Packing::ByName,
     opens: "Open it in a web browser: a click on a function shows it alone, Ctrl-F searches",

@@ -202,7 +202,7 @@ fn one(
 fn folders(socket: Option<&Path>) -> Result<Vec<SocketDir>, Failure> {
     if let Some(path) = socket.filter(|path| !session::is_socket(path)) {
         return Err(failed(format!(
-            "--socket {}: there is no such socket: `pmux serve --socket` makes it",
+            "--socket {}: there is no socket that can be looked at: `pmux serve --socket PATH` makes one",
             path.display()
         )));
     }

@@ -20,7 +20,7 @@ pub(crate) struct ConvertOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Replace a file that is there, whatever it is
+    /// Replace a file that is there, whatever it is; folded stacks can't be told from those of others, and need it
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -47,11 +47,6 @@ pub(super) fn as_options(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, 
     Ok(arguments)
 }
 
-/// Whether a help is asked for, or it may be.
-pub(super) fn is_help(arguments: &[OsString]) -> bool {
-    arguments.iter().any(|word| word == "-h" || word == "--help")
-}
-
 /// Whether the front page may be shown.
 pub(super) fn is_asked_for(arguments: &[OsString]) -> bool {
     arguments.get(1).is_none_or(|word| word == "-h" || word == "--help")

@@ -100,7 +100,7 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
     }
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let name = words.get(1).copied().unwrap_or_default();
-    let (_, command) = find_command(words.iter().skip(1).copied());
+    let (known, command) = find_command(words.iter().skip(1).copied());
     let text = match error.kind() {
         ErrorKind::UnknownArgument => unknown(&error, name, &words, &command),
         ErrorKind::ValueValidation => one_dash(&words, &command).or_else(|| no_number(&error)),
@@ -112,7 +112,7 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let typed = as_text(&error, ContextKind::InvalidSubcommand);
-            let above: Vec<&str> = words.iter().skip(1).copied().take_while(|word| *word != typed).collect();
+            let above = words.get(1..=known).unwrap_or_default();
             let help = format!(
                 "`pmux help{}` lists the commands",
                 above.iter().map(|word| format!(" {word}")).collect::<String>()
@@ -175,8 +175,17 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     // Of `-1s` the first letter is taken for an option.
     let is_number =
         unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
-    let at = words.iter().position(|word| is_number && word.starts_with(unknown.as_str()))?;
-    let (value, option) = (words[at], words.get(at.checked_sub(1)?).filter(|word| word.starts_with('-'))?);
+    let takes_it = |option: &str| {
+        let takes = command.get_arguments().filter(|argument| argument.is_allow_negative_numbers_set());
+        takes.into_iter().any(|argument| {
+            let (short, long) = (argument.get_short(), argument.get_long());
+            option.strip_prefix("--").is_some_and(|name| long == Some(name))
+                || option.strip_prefix('-').is_some_and(|name| short.is_some_and(|short| name == short.to_string()))
+        })
+    };
+    let pairs =
+        words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-') && !takes_it(option));
+    let (option, value) = pairs.into_iter().find(|(_, word)| is_number && word.starts_with(unknown.as_str()))?;
     Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"))
 }
 

@@ -186,14 +186,16 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
                 });
             }
         };
-        let mut command = Pmux::command();
-        if front::is_help(&arguments) {
-            // What the options of a command say of it is known when it is built only.
-            command.build();
-            command = command.mut_subcommands(|command| man::with_examples(command, None));
-        }
+        let command = Pmux::command();
         let command = if front::is_asked_for(&arguments) { front::in_groups(command) } else { command };
-        let matches = command.try_get_matches_from(with_levels(arguments.clone()));
+        let mut matches = command.try_get_matches_from(with_levels(arguments.clone()));
+        if matches.as_ref().is_err_and(is_help) && !front::is_asked_for(&arguments) {
+            // Once more, with examples: what the options of a command say of it is known when it is built only.
+            let mut command = Pmux::command();
+            command.build();
+            let command = command.mut_subcommands(|command| man::with_examples(command, None));
+            matches = command.try_get_matches_from(&arguments);
+        }
         let read = matches.and_then(|matches| Pmux::from_arg_matches(&matches)).map(|pmux| pmux.command);
         read.map_err(|error| mistakes::explained(error, &arguments))
     };
@@ -205,6 +207,11 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Ok(invocation) => Parsed::Run(invocation),
         Err(error) => Parsed::Show(Shown { error }),
     }
+}
+
+fn is_help(error: &clap::Error) -> bool {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
+    matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
 impl Invocation {

@@ -141,13 +141,14 @@ pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
 }
 
 fn switch(text: &str) -> Result<SwitchWhen, String> {
-    let wrong = || "expected signal, a size such as 100M, or a time such as 30s, 5m, 1h".to_owned();
+    const LEAST: Duration = Duration::from_millis(100);
+    let wrong = || "expected signal, a size such as 100M, or a time of 100ms or more, such as 30s, 5m, 1h".to_owned();
     if text == "signal" {
         return Ok(SwitchWhen::Signal);
     }
     let found = match text.chars().last() {
         // As with perf, minutes are lower case.
-        Some('s' | 'm' | 'h') => span(text).ok().map(SwitchWhen::Time),
+        Some('s' | 'm' | 'h') => span(text).ok().filter(|time| *time >= LEAST).map(SwitchWhen::Time),
         _ => scaled(text, &BYTE_UNITS).map(SwitchWhen::Bytes),
     };
     found.filter(|when| !matches!(when, SwitchWhen::Bytes(0) | SwitchWhen::Time(Duration::ZERO))).ok_or_else(wrong)
@@ -208,7 +209,8 @@ mod tests {
         assert_eq!(switch("signal"), Ok(SwitchWhen::Signal));
         assert_eq!(switch("5m"), Ok(SwitchWhen::Time(Duration::from_secs(300))));
         assert_eq!(switch("5M"), Ok(SwitchWhen::Bytes(5 << 20)));
-        assert!(switch("0s").is_err() && switch("soon").is_err());
+        assert_eq!(switch("100ms"), Ok(SwitchWhen::Time(Duration::from_millis(100))));
+        assert!(["0s", "soon", "1ns", "99ms", "-1s"].map(switch).iter().all(Result::is_err));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where a picture goes: a file, compressed if its name says so, or standard output.
 //!
-//! **Invariant:** a file that could not be written whole is complained about and taken away; a file of another kind is left as it is; a
+//! **Invariant:** a file that could not be written whole is complained about and taken away; a file that pmux did not write is left as it is, unless the user says
+//! otherwise; a
 //! reader that has enough is no error.
 
 use crate::failure::{Failure, failed};
@@ -21,6 +22,8 @@ const LOOKED_AT: u64 = 1 << 26;
 pub(crate) struct Kind {
     /// Its name, with an article.
     pub(crate) name: &'static str,
+    /// What files of this kind begin with.
+    pub(crate) begins: &'static str,
     /// What only files that pmux wrote have in them; `None` where the format has no place for it.
     pub(crate) mark: Option<&'static str>,
     pub(crate) packing: Packing,
@@ -58,19 +61,19 @@ pub(crate) fn place(typed: Option<&Path>, name: &str, kind: Kind, may_replace: b
 /// # Errors
 /// There is such a file.
 fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
-    let mut begins = Vec::new();
+    let mut text = Vec::new();
     let is_file = std::fs::metadata(to).is_ok_and(|it| it.is_file());
     let (true, Ok(file)) = (is_file, File::open(to)) else { return Ok(()) };
     // What can't be read is judged by what there is of it.
-    let _ = file.take(LOOKED_AT).read_to_end(&mut begins);
-    if begins.starts_with(&[0x1f, 0x8b]) {
+    let _ = file.take(LOOKED_AT).read_to_end(&mut text);
+    if text.starts_with(&[0x1f, 0x8b]) {
         let mut unpacked = Vec::new();
-        let _ = GzDecoder::new(&begins[..]).take(LOOKED_AT).read_to_end(&mut unpacked);
-        begins = unpacked;
+        let _ = GzDecoder::new(&text[..]).take(LOOKED_AT).read_to_end(&mut unpacked);
+        text = unpacked;
     }
     // An empty file was made for it.
-    let has = |mark: &str| begins.windows(mark.len()).any(|part| part == mark.as_bytes());
-    if begins.is_empty() || kind.mark.is_some_and(has) {
+    let has = |mark: &str| text.windows(mark.len()).any(|part| part == mark.as_bytes());
+    if text.is_empty() || (text.starts_with(kind.begins.as_bytes()) && kind.mark.is_some_and(has)) {
         return Ok(());
     }
     let why = match kind.mark {

@@ -28,6 +28,7 @@ const SCRIPTS: [&str; 4] = [
 
 const KIND: Kind = Kind {
     name: "a page of pmux timeline",
+    begins: "<!DOCTYPE html>",
     mark: Some("pmux timeline</title>"),
     packing: Packing::ByName,
     opens: "Open it in a web browser; it needs no network",

@@ -31,7 +31,10 @@ pub(super) fn compose(report: &WatchReport, style: Style) -> String {
     for note in &report.notes {
         let width = style.width.map_or(usize::MAX, |width| width.saturating_sub(3).max(LEAST_PLACE));
         for line in note.lines().map(|line| wrap(&visible(line), width, "  ")) {
-            line.lines().for_each(|line| style.paint(&mut out, Ink::Faint, &format!(" # {line}\n")));
+            for line in line.split('\n') {
+                style.paint(&mut out, Ink::Faint, &format!(" # {line}"));
+                out.push('\n');
+            }
         }
     }
     out
@@ -57,7 +60,7 @@ fn head(out: &mut String, report: &WatchReport, target: &TargetReport, style: St
     let about = if target.about.is_empty() { String::new() } else { format!(" ({})", visible(&target.about)) };
     let columns = name.chars().count() + about.chars().count();
     style.paint(out, Ink::Strong, &name);
-    if style.width.is_some_and(|width| columns + 2 > width) {
+    if style.width.is_some_and(|width| columns + 2 > width) && !about.is_empty() {
         out.push_str("\n  ");
     }
     style.paint(out, Ink::Faint, &about);
@@ -169,7 +172,7 @@ fn place(out: &mut String, row: &HitRow, indent: usize, columns: usize, style: S
     let place = visible(&row.place.to_string());
     let value = row.value.map_or_else(String::new, |value| format!("  (then {})", number(value)));
     let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(LEAST_PLACE));
-    style.paint(out, Ink::OneOf(0), &cut(&place, room.saturating_sub(value.len())));
+    style.paint(out, Ink::OneOf(0), &cut(&place, room.saturating_sub(value.len()).max(LEAST_PLACE)));
     style.paint(out, Ink::Faint, &value);
     out.push('\n');
     let mut line = String::new();
@@ -192,8 +195,7 @@ fn place(out: &mut String, row: &HitRow, indent: usize, columns: usize, style: S
     flush(out, &mut line, indent, style);
 }
 
-/// Ends a line of callers.
-pub(super) fn flush(out: &mut String, line: &mut String, indent: usize, style: Style) {
+fn flush(out: &mut String, line: &mut String, indent: usize, style: Style) {
     if !line.is_empty() {
         out.push_str(&" ".repeat(indent));
         style.paint(out, Ink::Faint, line.trim_end());

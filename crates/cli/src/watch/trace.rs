@@ -116,10 +116,11 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     let taken = columns_of(&out) + 1 + callers.chars().count();
     match style.width {
         Some(width) if taken > width && !callers.is_empty() => {
+            out.push('\n');
             style.paint(
                 &mut out,
                 Ink::Faint,
-                &format!("\n{INDENT}{}", cut(&callers, width.saturating_sub(INDENT.len()))),
+                &format!("{INDENT}{}", cut(&callers, width.saturating_sub(INDENT.len()))),
             );
         }
         _ if callers.is_empty() => {}

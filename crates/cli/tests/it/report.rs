@@ -264,7 +264,9 @@ fn parts_of_a_recording_add_up() {
         pmux([command, "-e", "no-such", "-i"]).args([&file]).run().bad(125, &["no event no-such", "cpu-clock:u"]);
         pmux([command, "--from", "2", "--to", "1", "-i"]).args([&file]).run().bad(125, &["--to must be later"]);
     }
-    pmux(["report", "--from", "1000", "-i"]).args([&file]).run().bad(125, &["no sample matches", "--from"]);
+    for command in ["report", "script"] {
+        pmux([command, "--from", "1000", "-i"]).args([&file]).run().bad(125, &["no sample matches", "--from"]);
+    }
 }
 
 /// Builds a program that spends its time in this function.

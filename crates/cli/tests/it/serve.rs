@@ -364,7 +364,7 @@ fn it_stops_when_it_is_told_to() {
     assert_eq!(service.stop(), 0);
     assert!(matches!(client.until_the_end()[..], [Reply::Notice(Notice::Bye { .. })]));
     assert!(!service.socket().exists(), "its socket went with it");
-    assert!(service.log().contains("stopped; 1 clients were told"), "{}", service.log());
+    assert!(service.log().contains("clients that were told: 1"), "{}", service.log());
 }
 
 #[test]

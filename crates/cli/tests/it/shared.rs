@@ -233,6 +233,17 @@ fn without_a_service_auto_says_nothing_and_always_says_why() {
     let words = ["-x,", "-e", "page-faults:u", "-p", &pid, "true"];
     stat(["--shared=auto"]).args(words).env("PMUX_SOCKET", &nowhere).run().good().never_says(&["service"]);
     stat(["--shared=never"]).args(words).env("PMUX_SOCKET", &nowhere).run().good().never_says(&["service"]);
+    // What is there and is none was meant to be a socket.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let note = format!("PMUX_SOCKET={file} is not a socket: events are opened directly");
+    stat(["--shared=auto"]).args(words).env("PMUX_SOCKET", file).run().good().says(&[&note]);
+    stat(["--shared=never"]).args(words).env("PMUX_SOCKET", file).run().good().never_says(&["socket"]);
+    for command in ["list", "status"] {
+        common::pmux(["flight", command, "--socket", file])
+            .run()
+            .bad(125, &["there is no socket that can be looked at"]);
+    }
+    common::pmux(["timec", "--socket", file, "true"]).run().bad(125, &["is not a socket"]);
     let bad = stat(["--shared=always"]).args(words).env("PMUX_SOCKET", &nowhere).run();
     bad.bad(125, &["no sharing service", "nowhere.sock", "pmux serve"]);
     let bad = stat(words).env("PMUX_SHARED", "sometimes").run();

@@ -6,7 +6,7 @@ use super::status::StatusJob;
 use crate::service::{Effect, Note};
 use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::poll::{Interest, Ready};
-use pmux::server_api::shared::wire::{Notice, Reply, Request, encode_reply};
+use pmux::server_api::shared::wire::{Notice, Refusal, Reply, Request, encode_reply};
 use pmux::server_api::shared::{Flushed, Outbox, OutboxError};
 use pmux::server_api::{Peer, PeerCred};
 use std::os::fd::{AsFd, OwnedFd};
@@ -58,8 +58,8 @@ pub(super) struct Connection {
     pub(super) opened: u64,
     /// How many of its requests were refused.
     pub(super) refused: u64,
-    /// The last of these, in words.
-    pub(super) last_refusal: Option<Note>,
+    /// Why the last of them was.
+    pub(super) last_refusal: Option<Refusal>,
     pub(super) label: String,
 }
 
@@ -73,6 +73,13 @@ pub(super) enum ConnectionState {
 }
 
 impl Connection {
+    /// What it has done, in words.
+    pub(super) fn done(&self) -> String {
+        let why = |last: &Refusal| format!(", the last one: {} (errno {})", last.text, last.errno);
+        let last = self.last_refusal.as_ref().map(why).unwrap_or_default();
+        format!("opened {} events; {} of its requests were refused{last}", self.opened, self.refused)
+    }
+
     pub(super) fn new(
         (channel, process): (Channel, Option<OwnedFd>),
         (peer, payer): (&Peer, u32),

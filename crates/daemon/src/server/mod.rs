@@ -517,7 +517,11 @@ impl Server {
             }
         }
         self.recorders.stop();
-        self.log.write(Level::Info, format_args!("stopped; {} clients were told", ids.len()));
+        for connection in self.connections.values().filter(|connection| connection.refused > 0) {
+            let text = format_args!("{} is left: {}", connection.label, connection.done());
+            log_for_user(&self.log, &mut self.log_limiter, connection.user, Level::Info, text);
+        }
+        self.log.write(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
         self.counters.session().leave_to_child();
         std::mem::forget((self.service, self.counters));
     }

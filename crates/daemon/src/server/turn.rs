@@ -276,11 +276,7 @@ impl Server {
         let events = self.service.gone(id);
         let (opened, refused) = (connection.opened, connection.refused);
         let level = if opened + refused > 0 { Level::Info } else { Level::Debug };
-        let last = connection.last_refusal.as_ref().map_or_else(String::new, |last| format!("; the last one {last}"));
-        let text = format_args!(
-            "{} has gone: opened {opened} events, of which {events} were open; {refused} of its requests were refused{last}",
-            connection.label
-        );
+        let text = format_args!("{} has gone: {events} events were open, {}", connection.label, connection.done());
         log_for_user(&self.log, &mut self.log_limiter, connection.user, level, text);
         if connection.waits == WaitsFor::Turn {
             self.paused.retain(|&(_, of)| of != id);
@@ -331,9 +327,9 @@ const fn needs_rights(request: &Request) -> bool {
 fn count(connection: &mut Connection, note: &Note) {
     match note {
         Note::Opened(_, names, _) | Note::Subscribed(_, names, _) => connection.opened += names.len() as u64,
-        Note::Refused(_) => {
+        Note::Refused(refusal) => {
             connection.refused += 1;
-            connection.last_refusal = Some(note.clone());
+            connection.last_refusal = Some(refusal.clone());
         }
         Note::Welcomed | Note::Closed(_) => {}
     }

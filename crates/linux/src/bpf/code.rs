@@ -161,8 +161,6 @@ pub enum Helper {
     GetCurrentTaskBtf,
     /// `(sequence, *data, bytes)`: 0, or an error; adds to what an iterator writes.
     SeqWrite,
-    /// `(*into, bytes, address, task, flags)`: 0, or an error; from the memory of a task, where the program may sleep. Since Linux 5.18.
-    CopyFromUserTask,
     /// `(task)`: the registers that it had when it entered the kernel, as the verifier knows them. Since Linux 5.15.
     TaskPtRegs,
 }
@@ -189,7 +187,6 @@ impl Helper {
             Self::GetTaskStack => 141,
             Self::GetCurrentTaskBtf => 158,
             Self::TaskPtRegs => 175,
-            Self::CopyFromUserTask => 191,
         }
     }
 }

@@ -19,7 +19,7 @@ pub use crate::sys::bpf::{MapKind, Update};
 pub use assembler::{Assembler, Bytecode, Label};
 pub use code::{Alu, Compare, Helper, Operand, Reg, Size};
 pub use map::{Map, MapEntries, Values};
-pub use program::{Attached, EventContext, LoadError, Program, ProgramKind, Sleep};
+pub use program::{Attached, EventContext, LoadError, Program, ProgramKind};
 pub use support::why_not;
 
 #[cfg(test)]

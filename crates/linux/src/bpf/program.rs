@@ -30,35 +30,23 @@ pub enum ProgramKind {
     TypedTracepoint(u32),
     /// Runs once for each task, where [`Program::iterate`] says so; its context points to what is written with
     /// [`super::Helper::SeqWrite`] first, then to the task. The number is that of `bpf_iter_task` among the kernel's types. Since Linux 5.8.
-    TaskIterator(u32, Sleep),
-}
-
-/// Whether a program may wait for memory that has to be read in first. Since Linux 5.18.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sleep {
-    /// It may.
-    May,
-    /// It never does.
-    Never,
+    TaskIterator(u32),
 }
 
 /// `BPF_TRACE_ITER`.
 const ITERATOR: u32 = 28;
-/// `BPF_F_SLEEPABLE`.
-const MAY_SLEEP: u32 = 1 << 4;
 
 impl ProgramKind {
     const fn number(self) -> ProgramType {
-        let (kind, attach_type, attach_id, flags) = match self {
-            Self::Tracepoint => (5, 0, 0, 0),
-            Self::PerfEvent => (7, 0, 0, 0),
-            Self::RawTracepoint => (17, 0, 0, 0),
+        let (kind, attach_type, attach_id) = match self {
+            Self::Tracepoint => (5, 0, 0),
+            Self::PerfEvent => (7, 0, 0),
+            Self::RawTracepoint => (17, 0, 0),
             // `BPF_PROG_TYPE_TRACING`, `BPF_TRACE_RAW_TP`.
-            Self::TypedTracepoint(id) => (26, 23, id, 0),
-            Self::TaskIterator(id, Sleep::May) => (26, ITERATOR, id, MAY_SLEEP),
-            Self::TaskIterator(id, Sleep::Never) => (26, ITERATOR, id, 0),
+            Self::TypedTracepoint(id) => (26, 23, id),
+            Self::TaskIterator(id) => (26, ITERATOR, id),
         };
-        ProgramType { kind, attach_type, attach_id, flags }
+        ProgramType { kind, attach_type, attach_id }
     }
 }
 

@@ -230,6 +230,11 @@ fn sandboxes_and_containers() {
     );
     let inside = Facts { container: Some("Docker".into()), ..unprivileged() };
     check(&why(&inside, OWN, EACCES, &event(1, 1)), NotPermitted, "counting in the kernel", "`--cap-add PERFMON`");
+    // A container that withholds nothing has no part in it. The program that runs is the one to be given the capability.
+    let (bounding, program) = (ALL_CAPABILITIES, Some("/opt/bin/pmux".to_owned()));
+    let free = why(&Facts { bounding, program, ..inside }, OWN, EACCES, &event(1, 1));
+    let help = free.help.join("\n");
+    assert!(!help.contains("--cap-add") && help.contains("`setcap cap_perfmon=ep /opt/bin/pmux`"), "{help}");
     let rootless = Facts { namespace: UserNamespace::Nested, ..root() };
     check(&why(&rootless, OWN, EACCES, &event(1, 1)), NotPermitted, "counting in the kernel", "do not count");
     let modules = Facts { security_modules: vec!["capability".into(), "selinux".into()], ..root() };

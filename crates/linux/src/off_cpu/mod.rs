@@ -12,14 +12,11 @@
 mod program;
 mod under_way;
 
-use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Sleep, Update};
+use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Update};
 use crate::btf::Btf;
 use crate::procfs::Proc;
 use crate::sys::{self, Errno};
 use program::{Layout, Programs};
-use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::time::Duration;
 
 /// Where the record of a wait has what, in bytes from its beginning. It is also what is kept of a task.
 struct Place;
@@ -67,8 +64,6 @@ const MOST_TARGETS: u32 = 64 << 10;
 const USUAL_TASKS: u32 = 16 << 10;
 /// How many tasks are followed at most: 430 MB.
 const MOST_TASKS: u32 = 256 << 10;
-/// So long at most it is waited for the stacks of what waits when recording begins.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Which tasks are followed. The kernel's own never are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -236,7 +231,7 @@ pub struct OffCpuProbe {
     maps: Maps,
     /// Dropping them detaches the programs.
     attached: Vec<Attached>,
-    /// What looks at each task; `None` where the kernel runs no such programs (before 5.18).
+    /// What looks at each task; `None` where the kernel runs no such programs (before 5.12).
     each_task: Option<EachTask>,
     made_for: MadeFor,
 }
@@ -246,8 +241,6 @@ pub struct OffCpuProbe {
 struct EachTask {
     /// Marks what has a CPU.
     mark: Program,
-    /// The same, and takes the stacks of what waits. Not for all tasks of a machine.
-    take_stacks: Option<Arc<Program>>,
     under_way: Program,
 }
 
@@ -308,13 +301,10 @@ impl OffCpuProbe {
     }
 
     fn each_task(&self, iterator: u32) -> Result<EachTask, String> {
-        let of = |sleep| ProgramKind::TaskIterator(iterator, sleep);
-        let take_stacks = self.load("pmux_stacks", of(Sleep::May), &|programs| programs.begin(Sleep::May));
-        let take_stacks = take_stacks.ok().filter(|_| self.made_for.target != OffCpuTarget::All);
+        let kind = ProgramKind::TaskIterator(iterator);
         Ok(EachTask {
-            mark: self.load("pmux_mark", of(Sleep::Never), &|programs| programs.begin(Sleep::Never))?,
-            take_stacks: take_stacks.map(Arc::new),
-            under_way: self.load("pmux_under_way", of(Sleep::Never), &|programs| programs.under_way())?,
+            mark: self.load("pmux_mark", kind, &|programs| programs.mark())?,
+            under_way: self.load("pmux_under_way", kind, &|programs| programs.under_way())?,
         })
     }
 
@@ -375,40 +365,43 @@ impl OffCpuProbe {
                 Err(errno) => return Err(errno),
             }
         }
-        self.switch(crate::now_ns())?;
-        let Some(EachTask { mark, take_stacks, .. }) = &self.each_task else { return Ok(()) };
-        mark.iterate()?;
-        // Unless it is still at it: see [`PATIENCE`].
-        if let Some(take_stacks) = take_stacks.as_ref().filter(|program| Arc::strong_count(program) == 1).cloned() {
-            let (sender, taken) = channel();
-            let take = move || drop(sender.send(take_stacks.iterate()));
-            // Where it takes longer (see `under_way`), stacks that it has not come to are missing.
-            if std::thread::Builder::new().name("stacks".to_owned()).spawn(take).is_ok() {
-                let _ = taken.recv_timeout(PATIENCE);
-            }
-        }
-        Ok(())
+        self.switch(crate::now_ns())
     }
 
-    /// Records no more. What waits then is answered, as if its wait had ended now; on Linux before 5.18 nothing is.
+    /// Looks at what has a CPU, of which nothing may be seen until recording ends. Behind [`OffCpuProbe::enable`], and when everything
+    /// else is switched on: it takes some ms. Where it can't be done, what runs all the time is taken to wait.
+    pub fn mark_running(&self) {
+        if let Some(EachTask { mark, .. }) = &self.each_task {
+            // What leaves its CPU just now is there a little longer.
+            sys::bpf::wait_for_programs();
+            let _ = mark.iterate();
+        }
+    }
+
+    /// Records no more. Answers since when it did, ns of the monotonic clock, and now; `None` where it did not.
     ///
     /// # Errors
     /// None that is known.
-    pub fn disable(&self) -> Result<UnderWay, Errno> {
+    pub fn disable(&self) -> Result<Option<(u64, u64)>, Errno> {
         let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
         let since_ns = words(&control).next().unwrap_or(0);
-        let until_ns = crate::now_ns();
+        let recorded = (since_ns, crate::now_ns());
         self.switch(0)?;
-        match &self.each_task {
-            Some(EachTask { under_way, .. }) if since_ns != 0 => {
-                // A program that runs on another CPU may still record a wait that would be answered, too.
-                sys::bpf::wait_for_programs();
-                let mut under_way = UnderWay { records: under_way.iterate()? };
-                under_way.end((since_ns, until_ns));
-                Ok(under_way)
-            }
-            _ => Ok(UnderWay::default()),
-        }
+        Ok(Some(recorded).filter(|_| since_ns != 0))
+    }
+
+    /// What waited when recording ended, as if its wait had ended then: between what [`OffCpuProbe::disable`] has answered. Where the
+    /// kernel runs no programs for each task, that is nothing.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM` and others: these waits are missing.
+    pub fn under_way(&self, recorded: (u64, u64)) -> Result<UnderWay, Errno> {
+        let Some(EachTask { under_way, .. }) = &self.each_task else { return Ok(UnderWay::default()) };
+        // A program that runs on another CPU may still record a wait that would be answered, too.
+        sys::bpf::wait_for_programs();
+        let mut under_way = UnderWay { records: under_way.iterate()? };
+        under_way.end(recorded);
+        Ok(under_way)
     }
 
     fn switch(&self, since_ns: u64) -> Result<(), Errno> {
@@ -510,7 +503,7 @@ impl Maps {
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
             sums: Map::new(MapKind::Hash, 8, 32, MOST_SUMS, "pmux_sums")?,
             wake: Map::new(MapKind::PerCpuArray, 4, TASK_BYTES, 1, "pmux_wake")?,
-            scratch: Map::new(MapKind::Array, 4, TASK_BYTES, 2, "pmux_scratch")?,
+            scratch: Map::new(MapKind::Array, 4, TASK_BYTES, 1, "pmux_scratch")?,
             outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,
         };
         maps.sums.set(&[0; 8], &[0; 32], Update::Set)?;

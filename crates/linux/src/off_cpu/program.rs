@@ -30,13 +30,13 @@ pub(super) struct Layout {
     state: Option<i16>,
     /// How it sleeps, and whether it has a CPU, as they are when they are looked at.
     pub(super) state_now: i16,
-    pub(super) on_cpu: i16,
-    pub(super) registers: Option<Registers>,
+    pub(super) on_cpu: Option<i16>,
+    registers: Option<Registers>,
 }
 
 /// Where the instruction pointer, the stack pointer and the frame pointer stand among the registers of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Registers {
+struct Registers {
     ip: i16,
     sp: i16,
     fp: i16,
@@ -95,7 +95,7 @@ impl Layout {
             start_time: member("start_time")?,
             state,
             state_now,
-            on_cpu: member("on_cpu")?,
+            on_cpu: member("on_cpu"),
             registers: Registers::new(btf),
         })
     }
@@ -359,7 +359,7 @@ impl<'m> Programs<'m> {
     fn stack_of_program(&self, asm: &mut Assembler<'m>) {
         asm.store(Size::Double, Reg::R9, Place::OTHER, 0);
         match self.layout.registers {
-            Some(registers) => walk_stack(asm, registers, Memory::Own),
+            Some(registers) => walk_stack(asm, registers),
             None => {
                 let whole = asm.label();
                 asm.set(Reg::R1, Reg::R6).set(Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
@@ -409,7 +409,7 @@ impl<'m> Programs<'m> {
         asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
         asm.jump_if(Reg::R1, Compare::LessOrEqual, Reg::R2, older).set(Reg::R2, Reg::R1).place(older);
         asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R2);
-        self.lock_of_next(asm);
+        self.registers_of_next(asm);
         asm.load(Size::Double, Reg::R3, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R3, Compare::Equal, 0, runnable);
         asm.set(Reg::R3, 1).place(runnable).store(Size::Word, Reg::R9, Place::STATE, Reg::R3);
         // Unless there was no room for it when it left.
@@ -433,11 +433,13 @@ impl<'m> Programs<'m> {
         asm.jump(done);
     }
 
-    /// Finds the lock that the task in `R7` has waited for, which was not seen to leave.
-    fn lock_of_next(&self, asm: &mut Assembler<'m>) {
+    /// Finds where the task in `R7` has waited, or waits, and for which lock, which was not seen to leave: without a look into its memory.
+    pub(super) fn registers_of_next(&self, asm: &mut Assembler<'m>) {
         let Some(registers) = self.layout.registers else { return };
         let no_lock = asm.label();
         asm.store(Size::Double, Reg::R9, Place::OTHER, 0).set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs);
+        asm.load(Size::Double, Reg::R1, Reg::R0, registers.ip).store(Size::Double, Reg::R9, Place::STACKS, Reg::R1);
+        asm.store(Size::Word, Reg::R9, Place::USER_BYTES, 8);
         registers.unless_narrow(asm, no_lock);
         registers.lock(asm, no_lock);
         asm.place(no_lock);
@@ -520,19 +522,10 @@ enum Whose {
     Current,
 }
 
-/// Whose memory a stack is read from.
-#[derive(Clone, Copy)]
-pub(super) enum Memory {
-    /// That of the task which runs the program.
-    Own,
-    /// That of the task which stands there on the stack: the program may sleep.
-    OfTask(i16),
-}
-
-/// Walks the stack of the program whose task is `R7` and leaves, or waits, by frame pointers, into the value that is `R9`. Twice as fast as the
+/// Walks the stack of the program whose task is `R7` and leaves, by frame pointers, into the value that is `R9`. Twice as fast as the
 /// kernel does it: in a program without frame pointers the register holds anything, and reading there costs a fault. So only what can
 /// be a frame is read: it lies above the one before, and not far.
-pub(super) fn walk_stack(asm: &mut Assembler<'_>, registers: Registers, memory: Memory) {
+fn walk_stack(asm: &mut Assembler<'_>, registers: Registers) {
     let (end, no_lock) = (asm.label(), asm.label());
     asm.store(Size::Double, Reg::R10, CONTEXT, Reg::R6).store(Size::Double, Reg::R10, NOW, Reg::R8);
     asm.set(Reg::R1, Reg::R7).call(Helper::TaskPtRegs).set(Reg::R8, 8);
@@ -546,13 +539,7 @@ pub(super) fn walk_stack(asm: &mut Assembler<'_>, registers: Registers, memory: 
         asm.jump_if(Reg::R7, Compare::Less, Reg::R6, end).set(Reg::R1, Reg::R7).alu(Alu::Sub, Reg::R1, Reg::R6);
         asm.jump_if(Reg::R1, Compare::Greater, LARGEST_FRAME, end);
         asm.set(Reg::R1, Reg::R10).alu(Alu::Add, Reg::R1, i32::from(FRAME)).set(Reg::R2, 16).set(Reg::R3, Reg::R7);
-        match memory {
-            Memory::Own => asm.call(Helper::ProbeReadUser),
-            Memory::OfTask(at) => {
-                asm.load(Size::Double, Reg::R4, Reg::R10, at).set(Reg::R5, 0).call(Helper::CopyFromUserTask)
-            }
-        };
-        asm.jump_if(Reg::R0, Compare::Unequal, 0, end);
+        asm.call(Helper::ProbeReadUser).jump_if(Reg::R0, Compare::Unequal, 0, end);
         asm.load(Size::Double, Reg::R1, Reg::R10, FRAME + 8).jump_if(Reg::R1, Compare::Equal, 0, end);
         asm.store(Size::Double, Reg::R9, Place::STACKS + at, Reg::R1).set(Reg::R8, i32::from(at) + 8);
         asm.set(Reg::R6, Reg::R7).alu(Alu::Add, Reg::R6, 8).load(Size::Double, Reg::R7, Reg::R10, FRAME);

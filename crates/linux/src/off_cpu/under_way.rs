@@ -1,51 +1,31 @@
 //! The programs that look at each task: when recording begins, and when it ends.
 //!
-//! Most of what hangs leaves no CPU while it is recorded. So what waits is looked at when recording begins, for its stack, and what still
-//! waits is written when it ends.
+//! What hangs leaves no CPU while it is recorded, and neither does what runs all the time. So what has a CPU is marked when recording begins,
+//! and what waits is written when it ends.
 //!
-//! The memory of another task is read by a program that may sleep: what is not there is read in, which may take as long as the file
-//! system that it comes from likes. So nothing waits for that program for long, and it is not run for all tasks of a machine.
+//! The memory of a task that waits is not read: what is not there would have to be read in, from a file system that may never answer, and all
+//! programs of this kind in the kernel would be held up as long. What its registers say is enough for the function in which it waits.
 //!
-//! **Invariant:** what a task that came or left meanwhile has is not touched.
+//! **Invariant:** nothing is written into what is kept of a task, but that it has a CPU, and that only where it has not come or left since.
 
-use super::program::{DEAD, HAS_CPU, Memory, Programs, ZERO, look_up, walk_stack};
-use super::{Place, TASK_BYTES};
-use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size, Sleep};
+use super::program::{DEAD, HAS_CPU, Programs, ZERO, look_up};
+use super::{Control, Place, TASK_BYTES};
+use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
 
-// What stands where on the stack, below R10, and below what stands there in `program`: where to write, the value of the task, and the
-// task while its stack is walked.
+// What stands where on the stack, below R10, and below what stands there in `program`: where to write, and the value of the task.
 const SEQUENCE: i16 = -104;
 const VALUE: i16 = -112;
-const WALKED: i16 = -120;
 
 impl<'m> Programs<'m> {
-    /// Runs for each task when recording has begun: what has a CPU is marked as such, and of what waits the stack of its program is taken
-    /// where the program may `read` it.
-    pub(super) fn begin(&self, read: Sleep) -> Option<Bytecode<'m>> {
+    /// Runs for each task when recording has begun: what has a CPU is marked as such.
+    pub(super) fn mark(&self) -> Option<Bytecode<'m>> {
         let mut code = Assembler::new();
         let asm = &mut code;
-        let (end, waits) = (asm.label(), asm.label());
+        let end = asm.label();
         self.each_task(asm, end);
-        // It has come or gone since.
-        asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Unequal, 0, end);
-        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.on_cpu).jump_if(Reg::R1, Compare::Equal, 0, waits);
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.on_cpu?).jump_if(Reg::R1, Compare::Equal, 0, end);
+        // Unless it has come or gone since.
         asm.set(Reg::R0, 0).set(Reg::R1, HAS_CPU).compare_exchange(Reg::R9, Place::LEFT_AT, Reg::R1);
-        asm.jump(end).place(waits);
-        if let (Some(registers), Sleep::May) = (self.layout.registers, read) {
-            // Not in its place: it may come and leave meanwhile.
-            asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
-            self.scratch(asm, 0, end);
-            asm.store(Size::Double, Reg::R9, Place::OTHER, 0).store(Size::Double, Reg::R10, WALKED, Reg::R7);
-            walk_stack(asm, registers, Memory::OfTask(WALKED));
-            asm.set(Reg::R8, Reg::R9).load(Size::Double, Reg::R9, Reg::R10, VALUE);
-            asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Unequal, 0, end);
-            let stack = i32::from(Place::STACKS);
-            asm.set(Reg::R1, Reg::R9).alu(Alu::Add, Reg::R1, stack).set(Reg::R2, Place::USER_BYTES_MOST);
-            asm.set(Reg::R3, Reg::R8).alu(Alu::Add, Reg::R3, stack).call(Helper::ProbeReadKernel);
-            asm.load(Size::Double, Reg::R1, Reg::R8, Place::OTHER).store(Size::Double, Reg::R9, Place::OTHER, Reg::R1);
-            asm.load(Size::Word, Reg::R1, Reg::R8, Place::USER_BYTES);
-            asm.store(Size::Word, Reg::R9, Place::USER_BYTES, Reg::R1);
-        }
         asm.place(end).set(Reg::R0, 0).exit();
         code.finish()
     }
@@ -56,26 +36,37 @@ impl<'m> Programs<'m> {
         let mut code = Assembler::new();
         let asm = &mut code;
         let (end, seen, no_kernel, known) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let (asleep, on_cpu) = (asm.label(), self.layout.on_cpu?);
         self.each_task(asm, end);
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).jump_if(Reg::R1, Compare::Equal, HAS_CPU, end);
         asm.store(Size::Double, Reg::R10, VALUE, Reg::R9);
-        self.scratch(asm, 1, end);
+        self.scratch(asm, end);
         asm.set(Reg::R1, Reg::R9).set(Reg::R2, TASK_BYTES.cast_signed()).load(Size::Double, Reg::R3, Reg::R10, VALUE);
         asm.call(Helper::ProbeReadKernel).load(Size::Double, Reg::R2, Reg::R10, VALUE);
         // It may have come, and left again, meanwhile.
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT).load(Size::Double, Reg::R2, Reg::R2, Place::LEFT_AT);
         asm.jump_if(Reg::R1, Compare::Unequal, Reg::R2, end).jump_if(Reg::R1, Compare::Unequal, 0, seen);
         // It was away when recording began, and is so still, unless it had a CPU all the time.
-        asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.on_cpu).jump_if(Reg::R2, Compare::Unequal, 0, end);
+        asm.load(Size::Word, Reg::R2, Reg::R7, on_cpu).jump_if(Reg::R2, Compare::Unequal, 0, end);
         asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.state_now).jump_if(Reg::R2, Compare::Common, DEAD, end);
-        asm.store(Size::Word, Reg::R9, Place::STATE, Reg::R2).place(seen);
+        asm.store(Size::Word, Reg::R9, Place::STATE, Reg::R2);
+        // Or there was no room for it when it came.
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
+        look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);
+        asm.load(Size::Double, Reg::R1, Reg::R0, Control::NO_ROOM).jump_if(Reg::R1, Compare::Unequal, 0, end);
+        self.registers_of_next(asm);
+        asm.jump(asleep).place(seen);
+        // Of what was woken before it had left, and sleeps, the mark is an old one.
+        asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.state_now).jump_if(Reg::R2, Compare::Equal, 0, asleep);
+        asm.load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R2, Compare::Greater, Reg::R1, asleep);
+        asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, 0).place(asleep);
         asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
         asm.store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R1);
         self.task(asm, Reg::R2);
         asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
         asm.load(Size::Word, Reg::R8, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R8, Place::USER_BYTES_MOST);
         // The stack of what runs by now changes while it is walked.
-        asm.set(Reg::R0, 0).load(Size::Word, Reg::R2, Reg::R7, self.layout.on_cpu);
+        asm.set(Reg::R0, 0).load(Size::Word, Reg::R2, Reg::R7, on_cpu);
         asm.jump_if(Reg::R2, Compare::Unequal, 0, known);
         asm.set(Reg::R2, Reg::R9).alu(Alu::Add, Reg::R2, Reg::R8).alu(Alu::Add, Reg::R2, i32::from(Place::STACKS));
         asm.set(Reg::R1, Reg::R7).set(Reg::R3, Place::KERNEL_BYTES_MOST).set(Reg::R4, 0).call(Helper::GetTaskStack);
@@ -97,9 +88,9 @@ impl<'m> Programs<'m> {
         self.value(asm, other);
     }
 
-    /// `R9` = where a program that runs for each task makes a value; each has a place of its own, since one may still be at work.
-    fn scratch(&self, asm: &mut Assembler<'m>, which: i32, none: Label) {
-        asm.store(Size::Word, Reg::R10, ZERO, which).set_map(Reg::R1, &self.maps.scratch);
+    /// `R9` = where a program that runs for each task makes a value.
+    fn scratch(&self, asm: &mut Assembler<'m>, none: Label) {
+        asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.scratch);
         look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none).set(Reg::R9, Reg::R0);
     }
 }

@@ -403,14 +403,13 @@ impl AsFd for MapFd {
     }
 }
 
-/// What kind of program it is, in the kernel's numbers: the type, how it is attached, to which of the kernel's types, and flags; 0 where
-/// the type says it all.
+/// What kind of program it is, in the kernel's numbers: the type, how it is attached, and to which of the kernel's types; 0 where the
+/// type says it all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProgramType {
     pub(crate) kind: u32,
     pub(crate) attach_type: u32,
     pub(crate) attach_id: u32,
-    pub(crate) flags: u32,
 }
 
 /// Loads a program (`BPF_PROG_LOAD`); the descriptor is close-on-exec. Where `log` has bytes, the verifier writes there why it
@@ -430,7 +429,7 @@ pub(crate) fn load(of: ProgramType, code: &[[u8; 8]], name: &str, log: &mut [u8]
         log_bytes: u32::try_from(log.len()).map_err(|_| Errno::EINVAL)?,
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
         kernel_version: 0,
-        flags: of.flags,
+        flags: 0,
         name: name_bytes(name),
         interface: 0,
         attach_type: of.attach_type,
@@ -503,11 +502,15 @@ pub(crate) fn run(program: BorrowedFd<'_>, cpu: Option<u32>) -> Result<u32, Errn
     Ok(attr.answer)
 }
 
-/// Waits until programs at tracepoints that run now have ended. (Where the kernel has CPUs without ticks it refuses: it is not waited then.)
+/// Waits until programs at tracepoints that run now have ended.
 pub(crate) fn wait_for_programs() {
     const GLOBAL: libc::c_int = 1;
     // SAFETY: the arguments are numbers. Source: `membarrier(2)`.
-    unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
+    let waited = check(unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } as libc::c_int);
+    if waited.is_err() {
+        // Where CPUs have no ticks the kernel refuses. Programs take some microseconds.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// Runs a program whenever an event overflows (`PERF_EVENT_IOC_SET_BPF`): where it answers 0, no sample is written.

@@ -67,7 +67,12 @@ impl Recorder {
             Switch::On => engine.enable_each(&groups),
             Switch::Off => engine.disable_each(&groups),
         };
-        Ok(switched.map_err(|(_, error)| error)?)
+        switched.map_err(|(_, error)| error)?;
+        self.off_cpu.iter_mut().for_each(|off_cpu| match switch {
+            Switch::On => off_cpu.mark_running(),
+            Switch::Off => off_cpu.end_waits(),
+        });
+        Ok(())
     }
 
     /// Gives a set of events that is not the recorded one, by number from 0, to the code that switches it, which gives it an id. What is

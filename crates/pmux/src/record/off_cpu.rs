@@ -3,7 +3,7 @@
 //!
 //! What it is: programs in the kernel write a record for each wait ([`pmux_linux::off_cpu`]), into rings of its own; here it becomes
 //! samples as perf's `offcpu-time` has them: the period is the wait's length, the call chain is where the thread waited, the time is
-//! when it had a CPU again. Both samples of one wait stand one behind the other. What the kernel has only added up (short waits, and
+//! when it had a CPU again, or when recording ended. Both samples of one wait stand one behind the other. What the kernel has only added up (short waits, and
 //! what found no room) are samples without a call chain at the end.
 //!
 //! **Invariant:** no time is in two samples, and none that a program has seen is in none.
@@ -72,8 +72,14 @@ pub(super) struct OffCpu {
     first_index: usize,
     /// Of the sums: what was told already.
     told: HashMap<(u32, u32), ShortWaits>,
+    /// From when to when was recorded, until what goes on then is looked for.
+    recorded: Option<(u64, u64)>,
+    /// When recording was switched off.
+    ended_ns: Option<u64>,
     /// Waits that had not ended when recording was switched off, until they are taken.
     under_way: Taken,
+    /// Why they are missing.
+    missing: Option<pmux_linux::Errno>,
     scratch: Box<[u8]>,
 }
 
@@ -134,7 +140,10 @@ impl OffCpu {
             layout: SampleLayout::new(&file.attr),
             first_index,
             told: HashMap::new(),
+            recorded: None,
+            ended_ns: None,
             under_way: Taken::default(),
+            missing: None,
             scratch: vec![0; RecordHeader::MAX_RECORD].into_boxed_slice(),
         };
         engine.enable_set(off_cpu.set)?;
@@ -167,7 +176,8 @@ impl OffCpu {
         &self.rings
     }
 
-    pub(super) fn enable(&self) -> Result<(), Error> {
+    pub(super) fn enable(&mut self) -> Result<(), Error> {
+        self.ended_ns = None;
         self.probe.enable().map_err(switching)
     }
 
@@ -177,14 +187,30 @@ impl OffCpu {
         enabled.map_err(|why| Error::Refused(vec![refusal(&why)]))
     }
 
-    /// Records no more. Waits that have not ended are taken with what is in the rings.
+    /// Records no more.
     pub(super) fn disable(&mut self) -> Result<(), Error> {
-        let under_way = self.probe.disable().map_err(switching)?;
-        if let Some((&cpu, &ids)) = self.ids.first_key_value() {
-            let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
-            under_way.waits().for_each(|wait| encoder.wait(&wait, &mut self.under_way));
+        if let Some(recorded) = self.probe.disable().map_err(switching)? {
+            (self.recorded, self.ended_ns) = (Some(recorded), Some(recorded.1));
         }
         Ok(())
+    }
+
+    /// Looks at what has a CPU already, once the events are switched on.
+    pub(super) fn mark_running(&self) {
+        self.probe.mark_running();
+    }
+
+    /// Looks at what still waits, once the events are switched off: it is taken behind what is in the rings.
+    pub(super) fn end_waits(&mut self) {
+        let Some(recorded) = self.recorded.take() else { return };
+        match (self.probe.under_way(recorded), self.ids.first_key_value()) {
+            (Ok(under_way), Some((&cpu, &ids))) => {
+                let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
+                under_way.waits().for_each(|wait| encoder.wait(&wait, &mut self.under_way));
+            }
+            (Ok(_), None) => {}
+            (Err(errno), _) => self.missing = Some(errno),
+        }
     }
 
     /// Takes out what waits in the rings, until it is so many bytes: the rest stays there.
@@ -213,17 +239,20 @@ impl OffCpu {
             }
             waits.clear();
         }
-        taken.append(std::mem::take(&mut self.under_way));
+        // Where there is no room for them, they come with the next file, if there is one.
+        if taken.records.len() as u64 + self.under_way.records.len() as u64 <= enough_bytes {
+            taken.append(std::mem::take(&mut self.under_way));
+        }
         taken
     }
 
-    /// What was added up only since the last call, as samples of now.
+    /// What was added up only since the last call, as samples of now, or of the end of recording.
     pub(super) fn take_sums(&mut self) -> Taken {
         let mut taken = Taken::default();
         let (Ok(sums), Some((&cpu, &ids))) = (self.probe.short_waits(), self.ids.first_key_value()) else {
             return taken;
         };
-        let now = pmux_linux::now_ns();
+        let now = self.ended_ns.unwrap_or_else(pmux_linux::now_ns);
         let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
         for sum in &sums {
             let task = match sum.pid {
@@ -256,7 +285,8 @@ impl OffCpu {
             (no_room, "times there was no room for what is known of a thread: waits of it are missing"),
         ];
         let notes = notes.into_iter().filter(|(count, _)| *count > 0);
-        notes.map(|(count, what)| format!("{count} {what}")).collect()
+        let missing = self.missing.map(|errno| format!("waits that went on when recording ended are missing: {errno}"));
+        notes.map(|(count, what)| format!("{count} {what}")).chain(missing).collect()
     }
 }
 

@@ -118,8 +118,9 @@ fn push_brief(
             events.push(*event);
         }
     });
-    // What is in brackets at its end tells how it is known.
-    let brief = cause.strip_suffix(')').and_then(|text| text.rsplit_once(" (")).map_or(cause, |(brief, _)| brief);
+    // What is in brackets then tells how it is known.
+    let brief =
+        cause.split_once(" (there is no ").filter(|(_, how)| how.ends_with(')')).map_or(cause, |(brief, _)| brief);
     let is_cut = brief.len() < cause.len() || same.len() > 1;
     let before = if same.len() > 1 { String::new() } else { same.iter().map(|one| one.before(cause)).collect() };
     let gap = |text: &str| if text.is_empty() { "" } else { ": " };
