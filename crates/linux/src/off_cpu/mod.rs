@@ -17,6 +17,7 @@ use crate::btf::Btf;
 use crate::procfs::Proc;
 use crate::sys::{self, Errno};
 use program::{Layout, Programs};
+pub use under_way::UnderWay;
 
 /// Where the record of a wait has what, in bytes from its beginning. It is also what is kept of a task.
 struct Place;
@@ -244,12 +245,6 @@ struct EachTask {
     under_way: Program,
 }
 
-/// Waits that had not ended when recording did.
-#[derive(Debug, Default)]
-pub struct UnderWay {
-    records: Vec<u8>,
-}
-
 /// What programs are made for.
 #[derive(Clone, Copy, Debug)]
 struct MadeFor {
@@ -399,9 +394,7 @@ impl OffCpuProbe {
         let Some(EachTask { under_way, .. }) = &self.each_task else { return Ok(UnderWay::default()) };
         // A program that runs on another CPU may still record a wait that would be answered, too.
         sys::bpf::wait_for_programs();
-        let mut under_way = UnderWay { records: under_way.iterate()? };
-        under_way.end(recorded);
-        Ok(under_way)
+        Ok(UnderWay::of(under_way.iterate()?, recorded))
     }
 
     fn switch(&self, since_ns: u64) -> Result<(), Errno> {
@@ -447,53 +440,6 @@ impl OffCpuProbe {
     }
 }
 
-impl UnderWay {
-    /// The waits.
-    pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
-        let mut rest = &self.records[..];
-        let records = std::iter::from_fn(move || {
-            let (record, behind) = rest.split_at_checked(record_bytes(rest)?)?;
-            rest = behind;
-            Some(record)
-        });
-        records.filter_map(|record| match OffCpuRecord::decode(record)? {
-            OffCpuRecord::Wait(wait) => Some(wait),
-            OffCpuRecord::Wake(_) => None,
-        })
-    }
-
-    /// Fills in when waits began that had begun before recording did, and when all of them end.
-    fn end(&mut self, (since_ns, until_ns): (u64, u64)) {
-        let mut rest = &mut self.records[..];
-        while let Some((record, behind)) = record_bytes(rest).and_then(|bytes| rest.split_at_mut_checked(bytes)) {
-            let word = |place: i16| words(record.get(usize::from(place.unsigned_abs())..).unwrap_or_default()).next();
-            let born_ns = word(Place::CAME_AT).unwrap_or(0);
-            let is_older = word(Place::LEFT_AT) == Some(0);
-            let was_woken = word(Place::WOKEN_AT).is_some_and(|woken| woken != 0);
-            let mut put = |place: i16, bytes: &[u8]| {
-                let at = usize::from(place.unsigned_abs());
-                record.get_mut(at..at + bytes.len()).into_iter().for_each(|into| into.copy_from_slice(bytes));
-            };
-            put(Place::CAME_AT, &until_ns.to_ne_bytes());
-            if is_older {
-                put(Place::LEFT_AT, &since_ns.max(born_ns).to_ne_bytes());
-                // It has slept, although it does not any more.
-                was_woken.then(|| put(Place::STATE, &1_u32.to_ne_bytes()));
-            }
-            rest = behind;
-        }
-    }
-}
-
-/// How long the record is that these bytes begin with.
-fn record_bytes(bytes: &[u8]) -> Option<usize> {
-    let word = |place: i16| {
-        let bytes = bytes.get(usize::from(place.unsigned_abs())..)?.first_chunk()?;
-        usize::try_from(u32::from_ne_bytes(*bytes)).ok()
-    };
-    Some(usize::from(Place::STACKS.unsigned_abs()) + word(Place::USER_BYTES)? + word(Place::KERNEL_BYTES)?)
-}
-
 impl Maps {
     fn new(cpus: u32, most_tasks: u32) -> Result<Self, Errno> {
         let maps = Self {
@@ -515,7 +461,7 @@ impl Maps {
 mod tests {
     use super::*;
 
-    fn record(left: u64, woken: u64, came: u64, state: u32, stacks: (&[u64], &[u64])) -> Vec<u8> {
+    pub(super) fn record(left: u64, woken: u64, came: u64, state: u32, stacks: (&[u64], &[u64])) -> Vec<u8> {
         let (user, kernel) = stacks;
         let mut raw: Vec<u8> = [left, woken, came, 7 << 32 | 8].into_iter().flat_map(u64::to_ne_bytes).collect();
         for word in [state, 8 * user.len() as u32, 8 * kernel.len() as u32, 0] {
@@ -524,6 +470,32 @@ mod tests {
         raw.extend((5_u64 << 32 | 9).to_ne_bytes());
         raw.extend(user.iter().chain(kernel).flat_map(|ip| ip.to_ne_bytes()));
         raw
+    }
+
+    #[test]
+    fn programs_look_at_each_task_where_they_can() {
+        let target = OffCpuTarget::Processes;
+        let Ok(probe) = OffCpuProbe::open(target, OffCpuChildren::Leave, 0, 1) else {
+            println!("skipped: needs root, and a kernel with BPF programs that describes itself");
+            return;
+        };
+        assert!(
+            probe.each_task.is_some() || crate::diagnose::Facts::of_machine(&Default::default()).kernel < Some((5, 12))
+        );
+        // This thread has a CPU, and another one of the process waits.
+        let (sender, waits) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || assert!(waits.recv().is_err()));
+        probe.add(std::process::id()).unwrap();
+        probe.enable().unwrap();
+        probe.mark_running();
+        let recorded = probe.disable().unwrap().unwrap();
+        assert_eq!(probe.disable(), Ok(None));
+        let under_way = probe.under_way(recorded).unwrap();
+        let is_ours = |wait: &Wait<'_>| wait.pid == std::process::id();
+        assert!(under_way.waits().filter(is_ours).all(|wait| wait.left_ns >= recorded.0 && wait.came_ns == recorded.1));
+        assert!(under_way.waits().any(|wait| is_ours(&wait)) || probe.each_task.is_none());
+        drop(sender);
+        waiting.join().unwrap();
     }
 
     #[test]

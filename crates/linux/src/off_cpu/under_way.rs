@@ -9,12 +9,72 @@
 //! **Invariant:** nothing is written into what is kept of a task, but that it has a CPU, and that only where it has not come or left since.
 
 use super::program::{DEAD, HAS_CPU, Programs, ZERO, look_up};
-use super::{Control, Place, TASK_BYTES};
+use super::{Control, OffCpuRecord, Place, TASK_BYTES, Wait, words};
 use crate::bpf::{Alu, Assembler, Bytecode, Compare, Helper, Label, Reg, Size};
 
 // What stands where on the stack, below R10, and below what stands there in `program`: where to write, and the value of the task.
 const SEQUENCE: i16 = -104;
 const VALUE: i16 = -112;
+
+/// Waits that had not ended when recording did.
+#[derive(Debug, Default)]
+pub struct UnderWay {
+    records: Vec<u8>,
+}
+
+impl UnderWay {
+    /// The waits.
+    pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
+        let mut rest = &self.records[..];
+        let records = std::iter::from_fn(move || {
+            let (record, behind) = rest.split_at_checked(record_bytes(rest)?)?;
+            rest = behind;
+            Some(record)
+        });
+        records.filter_map(|record| match OffCpuRecord::decode(record)? {
+            OffCpuRecord::Wait(wait) => Some(wait),
+            OffCpuRecord::Wake(_) => None,
+        })
+    }
+
+    /// Of what programs wrote, when recording had gone on from a moment to another.
+    pub(super) fn of(records: Vec<u8>, recorded: (u64, u64)) -> Self {
+        let mut under_way = Self { records };
+        under_way.end(recorded);
+        under_way
+    }
+
+    /// Fills in when waits began that had begun before recording did, and when all of them end.
+    fn end(&mut self, (since_ns, until_ns): (u64, u64)) {
+        let mut rest = &mut self.records[..];
+        while let Some((record, behind)) = record_bytes(rest).and_then(|bytes| rest.split_at_mut_checked(bytes)) {
+            let word = |place: i16| words(record.get(usize::from(place.unsigned_abs())..).unwrap_or_default()).next();
+            let born_ns = word(Place::CAME_AT).unwrap_or(0);
+            let is_older = word(Place::LEFT_AT) == Some(0);
+            let was_woken = word(Place::WOKEN_AT).is_some_and(|woken| woken != 0);
+            let mut put = |place: i16, bytes: &[u8]| {
+                let at = usize::from(place.unsigned_abs());
+                record.get_mut(at..at + bytes.len()).into_iter().for_each(|into| into.copy_from_slice(bytes));
+            };
+            put(Place::CAME_AT, &until_ns.to_ne_bytes());
+            if is_older {
+                put(Place::LEFT_AT, &since_ns.max(born_ns).to_ne_bytes());
+                // It has slept, although it does not any more.
+                was_woken.then(|| put(Place::STATE, &1_u32.to_ne_bytes()));
+            }
+            rest = behind;
+        }
+    }
+}
+
+/// How long the record is that these bytes begin with.
+fn record_bytes(bytes: &[u8]) -> Option<usize> {
+    let word = |place: i16| {
+        let bytes = bytes.get(usize::from(place.unsigned_abs())..)?.first_chunk()?;
+        usize::try_from(u32::from_ne_bytes(*bytes)).ok()
+    };
+    Some(usize::from(Place::STACKS.unsigned_abs()) + word(Place::USER_BYTES)? + word(Place::KERNEL_BYTES)?)
+}
 
 impl<'m> Programs<'m> {
     /// Runs for each task when recording has begun: what has a CPU is marked as such.
@@ -92,5 +152,27 @@ impl<'m> Programs<'m> {
     fn scratch(&self, asm: &mut Assembler<'m>, none: Label) {
         asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.scratch);
         look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, none).set(Reg::R9, Reg::R0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::record;
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_ends_with_the_recording() {
+        // Since before it, asleep; woken since; seen to leave, with its birth in the place of its end.
+        let records = [(0, 0, 7, 1), (0, 150, 120, 0), (130, 0, 7, 1)];
+        let bytes =
+            records.map(|(left, woken, born, state)| record(left, woken, born, state, (&[1], &[2, 3]))).concat();
+        let under_way = UnderWay::of(bytes.clone(), (100, 200));
+        let waits: Vec<_> = under_way.waits().map(|wait| (wait.left_ns, wait.runnable_ns, wait.came_ns)).collect();
+        assert_eq!(waits, [(100, 200, 200), (120, 150, 200), (130, 200, 200)]);
+        // What is cut off is no wait, and nothing behind its end is read.
+        for length in 0..bytes.len() {
+            let cut = UnderWay::of(bytes[..length].to_vec(), (100, 200));
+            assert!(cut.waits().count() <= length / (bytes.len() / 3), "{length}");
+        }
     }
 }
