@@ -237,7 +237,12 @@ fn recorded(file: &Path, options: &[&str], kind: &str) -> (BTreeMap<String, (u64
 
 /// For each region how many samples it has, and the time in it itself and with those within it.
 fn sums(file: &Path) -> BTreeMap<String, (u64, u64, u64)> {
-    let report = pmux(["report", "-j", "-e", "region-time", "-i", file.to_str().unwrap()]).run().good();
+    let ran = pmux(["report", "-j", "-e", "region-time", "-i", file.to_str().unwrap()]).run();
+    // One of several files may have none.
+    if ran.err.contains("no sample matches") {
+        return BTreeMap::new();
+    }
+    let report = ran.good();
     let report: serde_json::Value = serde_json::from_str(&report.text()).unwrap();
     let rows = report["events"][0]["rows"].as_array().into_iter().flatten();
     let sum = |row: &serde_json::Value| {

@@ -13,6 +13,8 @@
 //! then each shelf's, be it to what it is: what a task has read there before, the count has seen; and what it reads there later comes
 //! with the other word as the count has made it.
 //!
+//! In Linux: `struct bp_slots_histogram` and `max_task_bp_pinned` of `kernel/events/hw_breakpoint.c`.
+//!
 //! **Invariant:** a task's claim that is granted by the word alone leaves room for the ceiling, and is within most.
 
 use super::SORTS;

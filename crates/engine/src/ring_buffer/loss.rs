@@ -1,7 +1,7 @@
 //! What a ring has lost, and why.
 //!
 //! What it is: one account for each reason, and the label that says it in the ring itself, where the next record follows.
-//! Read first: [`LossReason`].
+//! Read first: [`LossReason`]. In Linux: `rb->lost` in `__perf_output_begin` of `kernel/events/ring_buffer.c`.
 //!
 //! **Invariant:** a record that was to be written is in the ring or in one of these accounts.
 
