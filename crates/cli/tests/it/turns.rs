@@ -85,7 +85,7 @@ fn those_that_fit_are_exact() {
 fn a_group_that_never_fits_says_so() {
     skip_unless!(pmu());
     let group = format!("{{{}}}", many());
-    let ran = stat(["--mux=engine", "-e", &group, "true"]).run().good();
+    let ran = stat(["-v", "--mux=engine", "-e", &group, "true"]).run().good();
     ran.says(&["its group needs counters for 26 events of", "put fewer events into one group"]);
 }
 
