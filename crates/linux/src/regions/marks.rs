@@ -105,8 +105,14 @@ impl RegionTable {
         loop {
             // Pairs with the release of the reader: it has read what stood in the places that it gives back.
             if head.wrapping_sub(self.word(TAIL).load(Ordering::Acquire)) >= MOST_MARKS {
-                self.word(LOST).fetch_add(1, Ordering::Relaxed);
-                return false;
+                // Where others went on meanwhile, more may have been taken than was given by then: that is no lack of room.
+                let now = self.word(HEAD).load(Ordering::Relaxed);
+                if now == head {
+                    self.word(LOST).fetch_add(1, Ordering::Relaxed);
+                    return false;
+                }
+                head = now;
+                continue;
             }
             let next = head.wrapping_add(1);
             match self.word(HEAD).compare_exchange_weak(head, next, Ordering::Relaxed, Ordering::Relaxed) {
