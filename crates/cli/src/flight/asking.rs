@@ -208,8 +208,8 @@ fn folders(socket: Option<&Path>) -> Result<Vec<SocketDir>, Failure> {
     }
     let mut folders = SocketDir::all();
     // The service that is meant may be elsewhere.
-    let of_environment = || std::env::var_os("PMUX_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let elsewhere = socket.map(Path::to_owned).or_else(of_environment).map(|path| SocketDir::beside(&path));
+    let elsewhere =
+        socket.map(Path::to_owned).or_else(session::socket_of_environment).map(|path| SocketDir::beside(&path));
     folders.extend(elsewhere.filter(|folder| !folders.contains(folder)));
     Ok(folders)
 }

@@ -176,16 +176,16 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     let is_number =
         unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
     let takes_it = |option: &str| {
-        let takes = command.get_arguments().filter(|argument| argument.is_allow_negative_numbers_set());
-        takes.into_iter().any(|argument| {
+        let mut takes = command.get_arguments().filter(|argument| argument.is_allow_negative_numbers_set());
+        takes.any(|argument| {
             let (short, long) = (argument.get_short(), argument.get_long());
             option.strip_prefix("--").is_some_and(|name| long == Some(name))
                 || option.strip_prefix('-').is_some_and(|name| short.is_some_and(|short| name == short.to_string()))
         })
     };
-    let pairs =
+    let mut pairs =
         words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-') && !takes_it(option));
-    let (option, value) = pairs.into_iter().find(|(_, word)| is_number && word.starts_with(unknown.as_str()))?;
+    let (option, value) = pairs.find(|(_, word)| is_number && word.starts_with(unknown.as_str()))?;
     Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"))
 }
 

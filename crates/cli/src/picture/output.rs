@@ -1,8 +1,7 @@
 //! Where a picture goes: a file, compressed if its name says so, or standard output.
 //!
-//! **Invariant:** a file that could not be written whole is complained about and taken away; a file that pmux did not write is left as it is, unless the user says
-//! otherwise; a
-//! reader that has enough is no error.
+//! **Invariant:** a file that could not be written whole is complained about and taken away; a file that pmux did not write is left as it
+//! is, unless the user says otherwise; a reader that has enough is no error.
 
 use crate::failure::{Failure, failed};
 use crate::stderr::write_stderr;

@@ -25,7 +25,7 @@ use lines::Lines;
 use pmux::profile::formats::Formats;
 use pmux::profile::{self, BrokenChains, Chosen, Profile, ProfileError, StackId, Symbols};
 use std::io::{self, Write};
-use std::ops::{AddAssign as _, ControlFlow};
+use std::ops::ControlFlow;
 
 /// So much text is written at once.
 const WRITTEN_BYTES: usize = 1 << 17;
@@ -77,7 +77,7 @@ impl Resolvers {
 
     /// A call chain is printed.
     fn count_chain(&mut self, event: usize, stack: StackId) {
-        for_place(for_place(&mut self.chains, event), stack.index()).add_assign(1);
+        *for_place(for_place(&mut self.chains, event), stack.index()) += 1;
     }
 
     /// What is said of chains that break off.

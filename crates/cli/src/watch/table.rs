@@ -9,7 +9,7 @@ use crate::stderr::visible;
 use crate::style::{Grouping, Ink, Style};
 use pmux::units::number_text;
 use pmux::{Estimate, Nanos};
-use pmux_ui::text::{cut, wrap};
+use pmux_ui::text::{columns, cut, wrap};
 
 /// Names of threads are cut at this width.
 const WIDEST_NAME: usize = 32;
@@ -58,13 +58,13 @@ fn head(out: &mut String, report: &WatchReport, target: &TargetReport, style: St
     out.push(' ');
     let name = visible(&target.name);
     let about = if target.about.is_empty() { String::new() } else { format!(" ({})", visible(&target.about)) };
-    let columns = name.chars().count() + about.chars().count();
+    let taken = columns(&name) + columns(&about);
     style.paint(out, Ink::Strong, &name);
-    if style.width.is_some_and(|width| columns + 2 > width) && !about.is_empty() {
+    if style.width.is_some_and(|width| taken + 2 > width) && !about.is_empty() {
         out.push_str("\n  ");
     }
     style.paint(out, Ink::Faint, &about);
-    let fits = style.width.is_none_or(|width| columns + 3 + COUNT <= width);
+    let fits = style.width.is_none_or(|width| taken + 3 + COUNT <= width);
     out.push_str(if fits { ": " } else { ":\n   " });
     match target.count.estimate() {
         _ if target.about.is_empty() => style.paint(out, Ink::Notice, "never found"),

@@ -8,7 +8,7 @@ use crate::style::{Ink, Style};
 use pmux::Nanos;
 use pmux::symbol::ResolvedAddress;
 use pmux::watch::{Hit, HitSide, HitValue};
-use pmux_ui::text::cut;
+use pmux_ui::text::{columns, cut};
 use std::sync::Arc;
 
 const SECOND: u64 = 1_000_000_000;
@@ -105,7 +105,7 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     }
     let place = visible(&place.to_string());
     // A narrow terminal has room for it below.
-    if let Some(width) = style.width.filter(|width| columns_of(&out) + place.chars().count() > *width) {
+    if let Some(width) = style.width.filter(|width| columns_of(&out) + columns(&place) > *width) {
         out.truncate(out.trim_end_matches(' ').len());
         out.push_str(&format!("\n{INDENT}{}", cut(&place, width.saturating_sub(INDENT.len()))));
     } else {
@@ -113,7 +113,7 @@ pub(super) fn line(line: &TraceLine<'_>, style: Style) -> String {
     }
     let callers: Vec<String> = callers.iter().map(|caller| format!("\u{2190} {}", visible(&short(caller)))).collect();
     let callers = callers.join(" ");
-    let taken = columns_of(&out) + 1 + callers.chars().count();
+    let taken = columns_of(&out) + 1 + columns(&callers);
     match style.width {
         Some(width) if taken > width && !callers.is_empty() => {
             out.push('\n');
@@ -136,7 +136,7 @@ const INDENT: &str = "             ";
 /// How many columns a text takes that may be painted.
 fn columns_of(text: &str) -> usize {
     let painted = text.split('\u{1b}').skip(1).filter_map(|part| part.split_once('m'));
-    text.chars().count() - painted.map(|(code, _)| code.chars().count() + 2).sum::<usize>()
+    columns(text) - painted.map(|(code, _)| columns(code) + 2).sum::<usize>()
 }
 
 fn change(out: &mut String, value: &HitValue, verbose: bool, style: Style) {

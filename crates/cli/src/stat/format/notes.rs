@@ -112,12 +112,7 @@ fn push_brief(
     width: usize,
     style: Style,
 ) {
-    let mut events: Vec<usize> = Vec::new();
-    same.iter().flat_map(|one| &one.events).for_each(|event| {
-        if !events.contains(event) {
-            events.push(*event);
-        }
-    });
+    let events: Vec<usize> = same.iter().flat_map(|one| &one.events).copied().collect();
     // What is in brackets then tells how it is known.
     let brief =
         cause.split_once(" (there is no ").filter(|(_, how)| how.ends_with(')')).map_or(cause, |(brief, _)| brief);
