@@ -123,6 +123,8 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
     let asked = tids.first().map(|tid| (*tid, false)).or(pids.first().map(|pid| (*pid, true)));
     let thread = thread_of(&profile, &whole, asked).map_err(|text| about(&text))?;
     let (begin_ns, end_ns) = whole.span_with(&waits).unwrap_or((first_ns, first_ns));
+    // Times count from what was there first, which may be a wait.
+    let first_ns = first_ns.min(begin_ns);
     let life = profile.tasks.thread(thread);
     let since = |ns: u64| first_ns.saturating_add(ns);
     let begin_ns = from_ns.map_or(begin_ns, since).max(begin_ns).max(life.born_ns.unwrap_or(0));

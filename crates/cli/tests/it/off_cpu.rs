@@ -251,6 +251,12 @@ fn waits_that_do_not_end_are_told() {
         let locks: Value = serde_json::from_str(&locks.text()).unwrap();
         assert_eq!(locks["locks"][0]["total_ns"], main[0], "{locks}");
         assert!(locks["locks"][0]["address"].is_string(), "{locks}");
+        // Nothing is there before the waits: times count from their beginning.
+        let path = report(&file, &["--critical-path"]);
+        let number = |value: &Value| value.as_u64().unwrap();
+        let sums: u64 = path["sums"].as_array().unwrap().iter().map(|row| number(&row["total_ns"])).sum();
+        assert_eq!(number(&path["thread"]["to_ns"]) - number(&path["thread"]["from_ns"]), sums, "{path}");
+        assert!(sums >= 500_000_000, "{path}");
     }
 }
 
