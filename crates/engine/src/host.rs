@@ -125,13 +125,13 @@ pub trait Host: PmuTable + Send + Sync {
         true
     }
 
-    /// Rings the doorbell of a CPU that the caller does not reach: some time later the host calls
-    /// [`crate::Engine::handle_ipi`] there. It may ring late, twice, and for nothing. Called without a lock.
+    /// Sends an IPI to a CPU that the caller does not reach: some time later the host calls
+    /// [`crate::Engine::handle_ipi`] there. It may come late, twice, and for nothing. Called without a lock.
     fn send_ipi(&self, cpu: CpuId) {
         let _ = cpu;
     }
 
-    /// Waits until `done` says so; doorbells are served meanwhile. Called by tasks only, without a lock but a set's or
+    /// Waits until `done` says so; IPIs are served meanwhile. Called by tasks only, without a lock but a set's or
     /// a family's turn. `done` does not call the host.
     fn wait(&self, done: &mut dyn FnMut() -> bool) {
         while !done() {

@@ -35,7 +35,7 @@ impl Context {
             }
         }
         self.presence = Some(presence);
-        self.desk.freed = false;
+        self.cpu_pmu.freed = false;
         if is_there && before != presence {
             self.fill(step);
         }

@@ -1,10 +1,10 @@
 //! Cores: where contexts meet counters.
 //!
 //! What it is: a context that is always here (a CPU's own events; or, where a kernel below switches tasks, the events of
-//! any one context), the guest that shares its counters (the task that is on the CPU), and the desk they share.
+//! any one context), the guest that shares its counters (the task that is on the CPU), and the `CpuPmuContext` they share.
 //! Read first: [`CpuContext`], then `resched` (who gets a counter) and `switch` (switching).
 //!
-//! **Invariant:** a slot of a scarce PMU belongs to the core's desk, a slot of any other to its context; after every step
+//! **Invariant:** a slot of a scarce PMU belongs to the core's `CpuPmuContext`, a slot of any other to its context; after every step
 //! no group waits for a slot that is free.
 //!
 //! Linux: `struct perf_cpu_context`, `cpuctx->task_ctx` (kernel/events/core.c).
@@ -54,7 +54,7 @@ impl CpuContext {
         }
     }
 
-    pub(super) fn seat(&mut self, side: Ctx) -> &mut Option<Box<Context>> {
+    pub(super) fn ctx(&mut self, side: Ctx) -> &mut Option<Box<Context>> {
         match side {
             Ctx::Cpu => &mut self.own,
             Ctx::Task => &mut self.guest,
@@ -62,22 +62,22 @@ impl CpuContext {
         }
     }
 
-    /// Lends the desk to one of the contexts; `None` where that is not here.
+    /// Lends the `CpuPmuContext` to one of the contexts; `None` where that is not here.
     pub(super) fn lend<R>(&mut self, side: Ctx, f: impl FnOnce(&mut Context) -> R) -> Option<R> {
         if side == Ctx::Cpu {
             return self.own.as_deref_mut().map(f);
         }
-        let mut guest = self.seat(side).take()?;
+        let mut guest = self.ctx(side).take()?;
         let Some(own) = self.own.as_deref_mut() else {
-            *self.seat(side) = Some(guest);
+            *self.ctx(side) = Some(guest);
             return None;
         };
-        mem::swap(&mut own.desk, &mut guest.desk);
-        guest.desk.side = side;
+        mem::swap(&mut own.cpu_pmu, &mut guest.cpu_pmu);
+        guest.cpu_pmu.side = side;
         let result = f(&mut guest);
-        guest.desk.side = Ctx::Cpu;
-        mem::swap(&mut own.desk, &mut guest.desk);
-        *self.seat(side) = Some(guest);
+        guest.cpu_pmu.side = Ctx::Cpu;
+        mem::swap(&mut own.cpu_pmu, &mut guest.cpu_pmu);
+        *self.ctx(side) = Some(guest);
         Some(result)
     }
 
@@ -91,23 +91,23 @@ impl CpuContext {
     /// Makes room for a scarce PMU, so that nothing is allocated when tasks are switched.
     pub fn ensure(&mut self, pmu: PmuId, caps: &PmuCaps) {
         if let Some(own) = &mut self.own
-            && own.desk.slots.ensure(pmu, caps)
+            && own.cpu_pmu.slots.ensure(pmu, caps)
         {
-            own.desk.reserve(1);
+            own.cpu_pmu.reserve(1);
         }
     }
 
     /// Makes room for a group of so many events, for the same reason.
     pub fn reserve_group(&mut self, events: usize) {
-        self.own.iter_mut().for_each(|own| own.desk.room.reserve(events));
+        self.own.iter_mut().for_each(|own| own.cpu_pmu.scratch.reserve(events));
     }
 
     /// The next thing for a bank to do.
     pub fn next_job(&mut self) -> Option<Job> {
-        let shared = self.own.as_mut().and_then(|own| own.desk.orders.pop_front());
+        let shared = self.own.as_mut().and_then(|own| own.cpu_pmu.orders.pop_front());
         shared.or_else(|| {
             [Ctx::Cpu, Ctx::Task, Ctx::Prev].into_iter().find_map(|side| {
-                let order = self.seat(side).as_mut()?.orders.pop_front()?;
+                let order = self.ctx(side).as_mut()?.orders.pop_front()?;
                 Some(Job { side, order })
             })
         })
@@ -119,20 +119,20 @@ impl CpuContext {
             return (Ctx::Cpu, self.prepare_hand_over(job.order));
         }
         let scarce = self.is_scarce(job);
-        // The slots of the desk are those of the own context's, whichever context gave the order.
-        let desk = self.own.as_mut().filter(|_| scarce).map(|own| mem::take(&mut own.desk.slots));
-        let Some(context) = self.seat(job.side) else { return (job.side, Outcome::Nothing) };
-        let mut slots = desk.unwrap_or_else(|| mem::take(&mut context.slots));
+        // Shared slots are those of the own context, whichever context gave the order.
+        let cpu_pmu = self.own.as_mut().filter(|_| scarce).map(|own| mem::take(&mut own.cpu_pmu.slots));
+        let Some(context) = self.ctx(job.side) else { return (job.side, Outcome::Nothing) };
+        let mut slots = cpu_pmu.unwrap_or_else(|| mem::take(&mut context.slots));
         let outcome = context.prepare(job.order, &mut slots, batch);
         if !scarce {
             context.slots = slots;
         } else if let Some(own) = &mut self.own {
-            own.desk.slots = slots;
+            own.cpu_pmu.slots = slots;
         }
         (if scarce { Ctx::Cpu } else { job.side }, outcome)
     }
 
-    /// Whether a job concerns slots of the desk.
+    /// Whether a job concerns shared slots.
     fn is_scarce(&self, job: Job) -> bool {
         let Some(context) = self.context(job.side) else { return false };
         match job.order {
@@ -141,7 +141,7 @@ impl CpuContext {
             | Order::Stop { lease }
             | Order::Read { lease, .. }
             | Order::Modify { lease, .. }
-            | Order::Release { lease, .. } => self.is_on_desk(lease),
+            | Order::Release { lease, .. } => self.is_shared_slot(lease),
             Order::ReadGroup { group } => {
                 context.member_at(group, 0).is_some_and(|leader| context.needs_scarce(leader))
             }
@@ -149,8 +149,8 @@ impl CpuContext {
         }
     }
 
-    fn is_on_desk(&self, lease: Lease) -> bool {
-        self.own.as_ref().is_some_and(|own| own.desk.slots.is_scarce(lease.pmu))
+    fn is_shared_slot(&self, lease: Lease) -> bool {
+        self.own.as_ref().is_some_and(|own| own.cpu_pmu.slots.is_scarce(lease.pmu))
     }
 
     /// Takes the bank's answer to a job.
@@ -160,10 +160,10 @@ impl CpuContext {
         } else {
             if let (Order::Program { lease, .. }, Report::Refused(_)) = (job.order, report) {
                 // The bank keeps nothing of what it refuses, whether the event is still here or not.
-                let on_desk = self.is_on_desk(lease);
-                if let Some(own) = self.own.as_mut().filter(|_| on_desk) {
-                    own.desk.slots.unprogrammed(lease);
-                } else if let Some(context) = self.seat(job.side) {
+                let shared = self.is_shared_slot(lease);
+                if let Some(own) = self.own.as_mut().filter(|_| shared) {
+                    own.cpu_pmu.slots.unprogrammed(lease);
+                } else if let Some(context) = self.ctx(job.side) {
                     context.slots.unprogrammed(lease);
                 }
             }
@@ -173,7 +173,7 @@ impl CpuContext {
                     self.lend(job.side, |context| context.complete(job.order, report, batch, step));
                 }
                 _ => {
-                    if let Some(context) = self.seat(job.side) {
+                    if let Some(context) = self.ctx(job.side) {
                         context.complete(job.order, report, batch, step);
                     }
                 }
@@ -197,7 +197,7 @@ impl CpuContext {
         while left != 0 {
             let slot = Slot(left.trailing_zeros());
             left &= left - 1;
-            let tenant = self.own.as_ref().and_then(|own| own.desk.slots.tenant(pmu, slot));
+            let tenant = self.own.as_ref().and_then(|own| own.cpu_pmu.slots.tenant(pmu, slot));
             if let Some((side, member)) = tenant {
                 self.lend(side, |context| f(context, member));
             }
@@ -207,12 +207,12 @@ impl CpuContext {
     /// The scarce PMU after `pmu`, or the first one, and whether its counters must be looked at, tick by tick.
     #[must_use]
     pub fn scarce_after(&self, pmu: Option<PmuId>) -> Option<(PmuId, bool)> {
-        self.own.as_ref()?.desk.slots.scarce_after(pmu)
+        self.own.as_ref()?.cpu_pmu.slots.scarce_after(pmu)
     }
 
     /// The slots of a scarce PMU that are taken.
     #[must_use]
     pub fn used(&self, pmu: PmuId) -> SlotMask {
-        self.own.as_ref().map_or_else(SlotMask::default, |own| own.desk.slots.used(pmu))
+        self.own.as_ref().map_or_else(SlotMask::default, |own| own.cpu_pmu.slots.used(pmu))
     }
 }

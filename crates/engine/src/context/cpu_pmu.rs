@@ -1,9 +1,9 @@
-//! The desk of a core: what the contexts on it share.
+//! What the contexts on one core share.
 //!
 //! What it is: the slots of scarce PMUs, the orders that concern them, and whether the core must look which group gets a slot. A
-//! core lends its desk to the context that takes a step: see `core`.
+//! core lends it to the context that takes a step: see `cpu_context`.
 //!
-//! **Invariant:** a context touches the desk of the core that it is on, never its own while it is another core's guest.
+//! **Invariant:** a context touches that of the core that it is on, never its own while it is another core's guest.
 //!
 //! Linux: `struct perf_cpu_pmu_context` (include/linux/perf_event.h).
 
@@ -57,7 +57,7 @@ pub(super) struct CpuPmuContext {
     pub(super) side: Ctx,
     pub(super) slots: SlotTable,
     pub(super) orders: VecDeque<Job>,
-    pub(super) room: Scratch,
+    pub(super) scratch: Scratch,
     /// Whether a scarce slot has become free since the last look at who waits.
     pub(super) freed: bool,
     /// Whether a group did not fit beside what is on: then all groups must be looked at, in their order.
@@ -87,6 +87,6 @@ impl CpuPmuContext {
         self.leaving.reserve(most);
         // Stop, read, release of one tenant; program, start of the next.
         self.orders.reserve(most * 5);
-        self.room.reserve(count);
+        self.scratch.reserve(count);
     }
 }

@@ -1,9 +1,9 @@
-//! A lane: groups in the order in which they are tried.
+//! A list of groups, in the order in which they are tried.
 //!
 //! What it is: a list whose links are in the groups themselves, so that a group is taken out in O(1) and a walk needs no
 //! list of its own.
 //!
-//! **Invariant:** a group is in one lane from attach to detach.
+//! **Invariant:** a group is in one list from attach to detach.
 //!
 //! Linux: `struct perf_event_groups`: `pinned_groups`, `flexible_groups` (include/linux/perf_event.h).
 
@@ -17,7 +17,7 @@ pub(super) struct GroupLinks {
     pub(super) after: Option<GroupKey>,
 }
 
-/// A lane: its ends, and whose turn it is to be tried first.
+/// The ends of a list, and whose turn it is to be tried first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupList {
     pub(super) first: Option<GroupKey>,
@@ -79,7 +79,7 @@ impl GroupList {
         }
     }
 
-    /// The turn of that number: the same in every lane with the same groups, whenever it began.
+    /// The turn of that number: the same in every list with the same groups, whenever it began.
     pub(super) fn turn(&mut self, groups: &Groups, number: u64, takes_part: impl Fn(GroupKey) -> bool) {
         let all = core::iter::successors(self.first, |&key| groups.get(key)?.links.after);
         let count = all.filter(|&key| takes_part(key)).count() as u64;
@@ -100,55 +100,55 @@ mod tests {
     proptest! {
         #[test]
         fn keeps_the_order_of_a_list(ops in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..60)) {
-            let (mut groups, mut lane, mut model) = (Groups::default(), GroupList::default(), Vec::new());
+            let (mut groups, mut list, mut model) = (Groups::default(), GroupList::default(), Vec::new());
             for (push, index) in ops {
                 if push || model.is_empty() {
                     let demand = Demand { pinned: false, exclusive: false };
                     let key = groups.insert(GroupState::new(demand, Filter::Everything, None));
-                    lane.push(&mut groups, key);
+                    list.push(&mut groups, key);
                     model.push(key);
                 } else {
                     let key = model.remove(index.index(model.len()));
                     let gone = groups.remove(key).map(|group| group.links);
-                    lane.unlink(&mut groups, key, gone.unwrap_or_default());
+                    list.unlink(&mut groups, key, gone.unwrap_or_default());
                 }
-                let walk = core::iter::successors(lane.first, |&key| groups.get(key)?.links.after);
+                let walk = core::iter::successors(list.first, |&key| groups.get(key)?.links.after);
                 prop_assert_eq!(walk.collect::<Vec<_>>(), model.clone());
-                let back = core::iter::successors(lane.last, |&key| groups.get(key)?.links.before);
+                let back = core::iter::successors(list.last, |&key| groups.get(key)?.links.before);
                 prop_assert_eq!(back.collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
             }
         }
 
         #[test]
         fn every_group_has_its_turn(groups in 1_usize..6, leaves: prop::sample::Index, number: u64) {
-            let (mut arena, mut lane) = (Groups::default(), GroupList::default());
+            let (mut arena, mut list) = (Groups::default(), GroupList::default());
             let demand = Demand { pinned: false, exclusive: false };
             let mut keys: Vec<_> = (0..groups).map(|_| {
                 let key = arena.insert(GroupState::new(demand, Filter::Everything, None));
-                lane.push(&mut arena, key);
+                list.push(&mut arena, key);
                 key
             }).collect();
-            let walk = |lane: &GroupList, arena: &Groups| {
-                core::iter::successors(lane.head(), |&key| lane.next_in_turn(arena, key)).collect::<Vec<_>>()
+            let walk = |list: &GroupList, arena: &Groups| {
+                core::iter::successors(list.head(), |&key| list.next_in_turn(arena, key)).collect::<Vec<_>>()
             };
             for turn in 0..2 * groups {
-                prop_assert_eq!(walk(&lane, &arena)[0], keys[turn % groups]);
-                prop_assert_eq!(walk(&lane, &arena).len(), groups);
-                lane.advance(&arena, |_| true);
+                prop_assert_eq!(walk(&list, &arena)[0], keys[turn % groups]);
+                prop_assert_eq!(walk(&list, &arena).len(), groups);
+                list.advance(&arena, |_| true);
             }
-            lane.turn(&arena, number, |_| true);
-            prop_assert_eq!(lane.head(), Some(keys[(number % groups as u64) as usize]));
+            list.turn(&arena, number, |_| true);
+            prop_assert_eq!(list.head(), Some(keys[(number % groups as u64) as usize]));
             // Those who take no part have no turn.
             let idle = keys[leaves.index(groups)];
-            lane.turn(&arena, number, |key| key != idle);
-            prop_assert!(groups == 1 || lane.head() != Some(idle));
-            lane.advance(&arena, |key| key != idle);
-            prop_assert!(groups == 1 || lane.head() != Some(idle));
+            list.turn(&arena, number, |key| key != idle);
+            prop_assert!(groups == 1 || list.head() != Some(idle));
+            list.advance(&arena, |key| key != idle);
+            prop_assert!(groups == 1 || list.head() != Some(idle));
             // A group that leaves passes the turn on.
             let gone = keys.remove(leaves.index(groups));
             let links = arena.remove(gone).map(|group| group.links).unwrap_or_default();
-            lane.unlink(&mut arena, gone, links);
-            prop_assert_eq!(walk(&lane, &arena).len(), groups - 1);
+            list.unlink(&mut arena, gone, links);
+            prop_assert_eq!(walk(&list, &arena).len(), groups - 1);
         }
     }
 }

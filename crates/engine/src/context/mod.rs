@@ -2,7 +2,7 @@
 //!
 //! What it is: state machines without a lock, a clock or a counter. Each step changes states and leaves orders
 //! ([`Order`]) for the bank in a queue; the engine carries them out, in order, and brings the results back.
-//! Read first: [`Context`], then `control` (what a caller asks for), [`CpuContext`] (a context, its guest, and the desk they
+//! Read first: [`Context`], then `control` (what a caller asks for), [`CpuContext`] (a context, its guest, and what they
 //! share), `sched_in` (one group goes on) and `resched` (all groups are looked at, in their order; where cgroups need not all
 //! compete, `lines` says who fits and `circle` in which order they are tried).
 //!
@@ -57,7 +57,7 @@ pub struct GroupState {
     /// How many of its members are enabled but not on a counter.
     waiting: usize,
     /// What the look at all groups that is under way has found.
-    seat: Placement,
+    placement: Placement,
     links: GroupLinks,
     /// Whether the order of the turn names it.
     ordered: bool,
@@ -86,7 +86,7 @@ impl GroupState {
             filter,
             scarce,
             waiting: 0,
-            seat: Placement::None,
+            placement: Placement::None,
             links: GroupLinks::default(),
             ordered: false,
             node: CgroupNode::ROOT,
@@ -109,8 +109,8 @@ pub struct Step<'a> {
 #[derive(Debug)]
 struct FlexibleGroups {
     scarce: Option<PmuId>,
-    lane: GroupList,
-    /// Where not all compete for the same slots: who is tried first in this turn. Groups that came later follow in the lane's order.
+    list: GroupList,
+    /// Where not all compete for the same slots: who is tried first in this turn. Groups that came later follow in the list's order.
     order: Vec<GroupKey>,
     /// Whether a group found no room when all were looked at last: then turns are taken.
     left_out: bool,
@@ -167,8 +167,8 @@ pub struct Context {
     /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
     orders: VecDeque<Order>,
-    /// Its own desk, or that of the core that it is a guest of, while it takes a step there.
-    desk: CpuPmuContext,
+    /// Its own, or that of the core that it is a guest of, while it takes a step there.
+    cpu_pmu: CpuPmuContext,
 }
 
 impl Context {
@@ -206,31 +206,31 @@ impl Context {
 
     /// The first flexible group of the queue of that index, or of those behind it.
     fn first_of(&self, queue: usize) -> Option<GroupKey> {
-        self.flexible.get(queue..)?.iter().find_map(|queue| queue.lane.first)
+        self.flexible.get(queue..)?.iter().find_map(|queue| queue.list.first)
     }
 
     fn queue(&self, scarce: Option<PmuId>) -> usize {
         self.flexible.iter().position(|queue| queue.scarce == scarce).unwrap_or(self.flexible.len())
     }
 
-    fn lane(&mut self, demand: Demand, scarce: Option<PmuId>) -> &mut GroupList {
+    fn group_list(&mut self, demand: Demand, scarce: Option<PmuId>) -> &mut GroupList {
         if demand.pinned {
             return &mut self.pinned;
         }
         let index = self.queue(scarce);
         if index == self.flexible.len() {
-            let (lane, turns) = (GroupList::default(), Turns::default());
+            let (list, turns) = (GroupList::default(), Turns::default());
             self.flexible.reserve_exact(1);
             self.flexible.push(FlexibleGroups {
                 scarce,
-                lane,
+                list,
                 order: Vec::new(),
                 left_out: false,
                 had_chance: false,
                 turns,
             });
         }
-        &mut self.flexible[index].lane
+        &mut self.flexible[index].list
     }
 
     fn after(&self, key: GroupKey) -> Option<GroupKey> {
@@ -276,7 +276,7 @@ impl Context {
         step: Step<'_>,
     ) -> GroupKey {
         let scarce = new.iter().find(|new| matches!(new.caps.slots, Slots::Scarce(_)));
-        let node = scarce.map_or(CgroupNode::ROOT, |new| self.desk.enter(new.spec.pmu, &new.caps, path));
+        let node = scarce.map_or(CgroupNode::ROOT, |new| self.cpu_pmu.enter(new.spec.pmu, &new.caps, path));
         let scarce = scarce.map(|new| new.spec.pmu);
         let group = self.groups.insert(GroupState { node, ..GroupState::new(demand, filter, scarce) });
         let members: Vec<_> =
@@ -289,7 +289,7 @@ impl Context {
                 member.lease = Some(lease);
                 self.orders.push_back(Order::Program { member: key, lease, leader: leader.filter(|&l| l != key) });
             } else if member.delegates(Delegated::PREPARATION) {
-                self.desk.order(Order::Prepare { member: key });
+                self.cpu_pmu.order(Order::Prepare { member: key });
             }
         }
         // A task leaves one CPU and comes to another without allocating: each of its events is programmed, started, stopped and read.
@@ -298,9 +298,9 @@ impl Context {
         if let Some(state) = self.groups.get_mut(group) {
             state.members = members;
         }
-        let mut lane = *self.lane(demand, scarce);
-        lane.push(&mut self.groups, group);
-        *self.lane(demand, scarce) = lane;
+        let mut list = *self.group_list(demand, scarce);
+        list.push(&mut self.groups, group);
+        *self.group_list(demand, scarce) = list;
         group
     }
 
@@ -329,7 +329,7 @@ impl Context {
         for index in (0..self.group_len(key)).rev() {
             let Some(key) = self.member_at(key, index) else { continue };
             let scarce = |member: &Event| matches!(member.caps().slots, Slots::Scarce(_));
-            self.desk.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
+            self.cpu_pmu.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
             // No caller asks for its count any more, and releasing stops it.
             self.transition(key, EventState::Off, step);
             self.surrender(key);
@@ -337,12 +337,12 @@ impl Context {
             self.members.remove(key);
         }
         let Some(group) = self.groups.remove(key) else { return };
-        if let Some(lines) = group.scarce.and_then(|pmu| self.desk.slots.lines(pmu)) {
+        if let Some(lines) = group.scarce.and_then(|pmu| self.cpu_pmu.slots.lines(pmu)) {
             lines.tree.leave(group.node);
         }
-        let mut lane = *self.lane(group.demand, group.scarce);
-        lane.unlink(&mut self.groups, key, group.links);
-        *self.lane(group.demand, group.scarce) = lane;
+        let mut list = *self.group_list(group.demand, group.scarce);
+        list.unlink(&mut self.groups, key, group.links);
+        *self.group_list(group.demand, group.scarce) = list;
     }
 
     /// Gives back the slot that an event holds while it does not count.
@@ -359,13 +359,13 @@ impl Context {
     fn dismiss(&mut self, key: EventKey) {
         let Some(member) = self.members.get(key) else { return };
         if matches!(member.caps().slots, Slots::Scarce(_)) && member.delegates(Delegated::PREPARATION) {
-            self.desk.order(Order::Dismiss { member: key });
+            self.cpu_pmu.order(Order::Dismiss { member: key });
         }
     }
 
     fn table(&mut self, slots: Slots) -> &mut SlotTable {
         match slots {
-            Slots::Scarce(_) => &mut self.desk.slots,
+            Slots::Scarce(_) => &mut self.cpu_pmu.slots,
             Slots::Plenty => &mut self.slots,
         }
     }
@@ -373,7 +373,7 @@ impl Context {
     /// Leaves an order that concerns slots of that kind.
     fn order(&mut self, slots: Slots, order: Order) {
         match slots {
-            Slots::Scarce(_) => self.desk.order(order),
+            Slots::Scarce(_) => self.cpu_pmu.order(order),
             Slots::Plenty => self.orders.push_back(order),
         }
     }

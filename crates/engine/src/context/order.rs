@@ -375,6 +375,6 @@ impl Context {
             self.displace(group, step);
         }
         // No group has been given a slot, but the group itself may go on again.
-        self.desk.freed = true;
+        self.cpu_pmu.freed = true;
     }
 }

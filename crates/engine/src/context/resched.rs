@@ -38,8 +38,8 @@ impl CpuContext {
     /// Groups that wait get what has become free.
     pub(super) fn balance(&mut self, skip: Skip, step: Step<'_>) {
         let Some(own) = &mut self.own else { return };
-        let contended = mem::take(&mut own.desk.contended);
-        let freed = mem::take(&mut own.desk.freed);
+        let contended = mem::take(&mut own.cpu_pmu.contended);
+        let freed = mem::take(&mut own.cpu_pmu.freed);
         if contended || (freed && self.waits()) {
             self.look_at_all(skip, step);
         }
@@ -59,19 +59,19 @@ impl CpuContext {
         }
         // What was freed on the way has been handed out on the way.
         if let Some(own) = &mut self.own {
-            own.desk.freed = false;
+            own.cpu_pmu.freed = false;
         }
     }
 
     /// Fills the work sheets.
     fn plan(&mut self, skip: Skip, step: Step<'_>) {
         let Some(own) = &mut self.own else { return };
-        let mut slots = mem::take(&mut own.desk.slots);
+        let mut slots = mem::take(&mut own.cpu_pmu.slots);
         slots.clear_sheets();
         // A pinned group that is on stays on.
         for on in [true, false] {
             for side in BOTH {
-                if let Some(context) = self.seat(side) {
+                if let Some(context) = self.ctx(side) {
                     context.plan_pinned(side, on, skip, &mut slots, step.pmus);
                 }
             }
@@ -83,17 +83,17 @@ impl CpuContext {
             }
         }
         for (pmu, side, group, member, slot) in slots.sheet_lines() {
-            let Some(context) = self.seat(side) else { continue };
+            let Some(context) = self.ctx(side) else { continue };
             let moves = context.members.get(member).is_some_and(|member| {
                 member.state() == EventState::Active
                     && member.lease.is_some_and(|lease| lease.pmu == pmu && lease.slot != slot)
             });
             if let Some(group) = context.groups.get_mut(group).filter(|_| moves) {
-                group.seat = Placement::Moved;
+                group.placement = Placement::Moved;
             }
         }
         if let Some(own) = &mut self.own {
-            own.desk.slots = slots;
+            own.cpu_pmu.slots = slots;
         }
     }
 
@@ -112,7 +112,7 @@ impl CpuContext {
             (Ctx::Cpu, Some(_)) => [Some(Ctx::Cpu), Some(Ctx::Task)],
         };
         for side in order.into_iter().flatten() {
-            if let Some(context) = self.seat(side) {
+            if let Some(context) = self.ctx(side) {
                 context.plan_queue(side, context.queue(scarce), skip, slots, step.pmus);
             }
         }
@@ -141,7 +141,7 @@ impl CpuContext {
             return false;
         }
         for (side, _) in BOTH.into_iter().zip(waiting).filter(|(_, waits)| *waits) {
-            if let Some(context) = self.seat(side) {
+            if let Some(context) = self.ctx(side) {
                 context.pass_turn_on(context.queue(Some(pmu)));
             }
         }
@@ -182,7 +182,7 @@ impl CpuContext {
             if own || guest {
                 self.decide_who_is_first(pmu, now);
                 // A clone that comes would go on with the slots of the one that leaves, whichever side is first now.
-                self.own.iter_mut().for_each(|own| own.desk.contended = true);
+                self.own.iter_mut().for_each(|own| own.cpu_pmu.contended = true);
             }
         }
     }
@@ -192,9 +192,9 @@ impl CpuContext {
     fn note_chances(&mut self, pmu: PmuId) {
         let first = self.first(pmu);
         for side in BOTH {
-            if let Some(context) = self.seat(side) {
+            if let Some(context) = self.ctx(side) {
                 let index = context.queue(Some(pmu));
-                let head = context.flexible.get(index).and_then(|queue| queue.lane.head());
+                let head = context.flexible.get(index).and_then(|queue| queue.list.head());
                 let on = head.is_none_or(|head| context.is_partly_on(head));
                 if let Some(queue) = context.flexible.get_mut(index) {
                     queue.had_chance |= on || first == side;
@@ -229,14 +229,14 @@ impl Context {
 
     fn plan_queue(&mut self, side: Ctx, index: usize, skip: Skip, slots: &mut SlotTable, pmus: &dyn PmuTable) {
         let Some(queue) = self.flexible.get_mut(index) else { return };
-        let (lane, order) = (queue.lane, mem::take(&mut queue.order));
+        let (list, order) = (queue.list, mem::take(&mut queue.order));
         let mut left_out = false;
         for &key in &order {
             left_out |= self.plan_group(side, key, skip, slots, pmus) == Placement::Lacking;
         }
-        let mut next = lane.head();
+        let mut next = list.head();
         while let Some(key) = next {
-            next = lane.next_in_turn(&self.groups, key);
+            next = list.next_in_turn(&self.groups, key);
             let had_its_part = self.groups.get(key).is_some_and(|group| group.ordered);
             left_out |= !had_its_part && self.plan_group(side, key, skip, slots, pmus) == Placement::Lacking;
         }
@@ -253,15 +253,15 @@ impl Context {
         pmus: &dyn PmuTable,
     ) -> Placement {
         let tried = self.is_eligible(key) && !(skip == Skip::Refused && self.was_refused(key));
-        let seat = match tried {
+        let placement = match tried {
             false => Placement::None,
             true if self.find_slots(side, key, slots, pmus) => Placement::Kept,
             true => Placement::Lacking,
         };
         if let Some(group) = self.groups.get_mut(key) {
-            group.seat = seat;
+            group.placement = placement;
         }
-        seat
+        placement
     }
 
     /// Enters a group in the work txn of its scarce PMU, if all of it finds room there.
@@ -283,7 +283,7 @@ impl Context {
         let scarce = slots.scarce(pmu);
         let txn = slots.txn(pmu);
         let before = txn.who.len();
-        // More than there are slots don't fit, and there is no room for them on the sheet.
+        // More than there are slots don't fit, and there is no room for them in the transaction.
         if before + of_pmu().count() > scarce {
             return false;
         }
@@ -312,10 +312,11 @@ impl Context {
         let mut next = self.first();
         while let Some(key) = next {
             next = self.after(key);
-            let Some((seat, pinned)) = self.groups.get(key).map(|group| (group.seat, group.demand.pinned)) else {
+            let Some((placement, pinned)) = self.groups.get(key).map(|group| (group.placement, group.demand.pinned))
+            else {
                 continue;
             };
-            match seat {
+            match placement {
                 Placement::Lacking if pinned => self.fail_group(key, BankError::Unscheduled, step),
                 Placement::Lacking | Placement::Moved => self.displace(key, step),
                 Placement::Kept | Placement::None => {}
@@ -328,29 +329,29 @@ impl Context {
         while let Some(key) = next {
             next = self.after(key).filter(|_| self.waiting > 0);
             let Some(group) = self.groups.get(key) else { continue };
-            if group.waiting == 0 || !matches!(group.seat, Placement::Kept | Placement::Moved) {
+            if group.waiting == 0 || !matches!(group.placement, Placement::Kept | Placement::Moved) {
                 continue;
             }
-            let mut room = mem::take(&mut self.desk.room);
-            room.wanted.clear();
-            room.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
-            for &member in &room.wanted {
+            let mut scratch = mem::take(&mut self.cpu_pmu.scratch);
+            scratch.wanted.clear();
+            scratch.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
+            for &member in &scratch.wanted {
                 if let Some(slot) = self.slot_on_sheet(side, member) {
                     self.settle_in(member, slot);
                 }
             }
-            self.start(&room.wanted, step);
-            self.desk.room = room;
+            self.start(&scratch.wanted, step);
+            self.cpu_pmu.scratch = scratch;
         }
     }
 
     /// The slot that the work txn has for an event; none of a PMU whose slots are names only.
     fn slot_on_sheet(&mut self, side: Ctx, key: EventKey) -> Option<Slot> {
         let member = self.members.get(key).filter(|member| matches!(member.caps().slots, Slots::Scarce(_)))?;
-        if self.desk.slots.lines(member.spec.pmu).is_some() {
+        if self.cpu_pmu.slots.lines(member.spec.pmu).is_some() {
             return Some(Slot::NONE);
         }
-        let txn = self.desk.slots.txn(member.spec.pmu);
+        let txn = self.cpu_pmu.slots.txn(member.spec.pmu);
         let line = txn.who.iter().position(|&(whose, _, member)| (whose, member) == (side, key))?;
         txn.slots.get(line).copied()
     }
@@ -362,10 +363,10 @@ impl Context {
 
     /// The next group's turn has come, if the one whose turn it was has had its chance.
     fn pass_turn_on(&mut self, index: usize) {
-        let Some(FlexibleGroups { lane, had_chance: true, .. }) = self.flexible.get(index) else { return };
-        let mut lane = *lane;
-        lane.advance(&self.groups, |key| self.is_eligible(key));
-        self.flexible[index].lane = lane;
+        let Some(FlexibleGroups { list, had_chance: true, .. }) = self.flexible.get(index) else { return };
+        let mut list = *list;
+        list.advance(&self.groups, |key| self.is_eligible(key));
+        self.flexible[index].list = list;
         self.flexible[index].had_chance = false;
     }
 }

@@ -17,16 +17,16 @@ impl Context {
     /// Puts every enabled group on the counters, pinned ones first, flexible ones from the one whose turn it is; until one
     /// does not fit beside what is on. Then all groups are looked at, and a group that came behind it must not be on already.
     pub(super) fn fill(&mut self, step: Step<'_>) {
-        let goes_on = |context: &Self| context.waiting > 0 && !context.desk.contended;
+        let goes_on = |context: &Self| context.waiting > 0 && !context.cpu_pmu.contended;
         let mut next = self.pinned.first;
         while let Some(key) = next.filter(|_| goes_on(self)) {
             next = self.groups.get(key).and_then(|group| group.links.after);
             self.fill_group(key, step);
         }
         for index in 0..self.flexible.len() {
-            let mut next = self.flexible[index].lane.head();
+            let mut next = self.flexible[index].list.head();
             while let Some(key) = next.filter(|_| goes_on(self)) {
-                next = self.flexible[index].lane.next_in_turn(&self.groups, key);
+                next = self.flexible[index].list.next_in_turn(&self.groups, key);
                 self.fill_group(key, step);
             }
         }
@@ -52,7 +52,7 @@ impl Context {
     pub(super) fn fill_group(&mut self, key: GroupKey, step: Step<'_>) {
         let waits = self.groups.get(key).is_some_and(|group| group.waiting > 0);
         if waits && self.is_eligible(key) && !self.try_on(key, step) && !self.waits_for_its_turn(key) {
-            self.desk.contended = true;
+            self.cpu_pmu.contended = true;
         }
     }
 
@@ -61,7 +61,7 @@ impl Context {
     fn waits_for_its_turn(&mut self, key: GroupKey) -> bool {
         let Some(&GroupState { demand, scarce, .. }) = self.groups.get(key) else { return false };
         let urgent = demand.pinned || demand.exclusive || self.is_partly_on(key);
-        if urgent || scarce.is_none_or(|pmu| self.desk.slots.lines(pmu).is_none()) {
+        if urgent || scarce.is_none_or(|pmu| self.cpu_pmu.slots.lines(pmu).is_none()) {
             return false;
         }
         let queue = self.queue(scarce);
@@ -78,14 +78,14 @@ impl Context {
         if !self.exclusive_rule_allows(key) {
             return false;
         }
-        let mut room = mem::take(&mut self.desk.room);
-        room.wanted.clear();
-        room.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
-        let placed = self.place(key, &mut room, step);
+        let mut scratch = mem::take(&mut self.cpu_pmu.scratch);
+        scratch.wanted.clear();
+        scratch.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
+        let placed = self.place(key, &mut scratch, step);
         if placed {
-            self.start(&room.wanted, step);
+            self.start(&scratch.wanted, step);
         }
-        self.desk.room = room;
+        self.cpu_pmu.scratch = scratch;
         placed
     }
 
@@ -98,7 +98,7 @@ impl Context {
         }
     }
 
-    /// Whether it is counted by a slot of the desk.
+    /// Whether it is counted by a shared slot.
     pub(super) fn needs_scarce(&self, key: EventKey) -> bool {
         self.members.get(key).is_some_and(|member| matches!(member.caps().slots, Slots::Scarce(_)))
     }
@@ -108,35 +108,35 @@ impl Context {
     }
 
     /// Takes slots for all that are wanted, or none; members whose slots are plenty hold theirs already.
-    fn place(&mut self, key: GroupKey, room: &mut Scratch, step: Step<'_>) -> bool {
-        room.scarce.clear();
-        room.allowed.clear();
+    fn place(&mut self, key: GroupKey, scratch: &mut Scratch, step: Step<'_>) -> bool {
+        scratch.scarce.clear();
+        scratch.allowed.clear();
         let mut pmu = None;
-        for &key in &room.wanted {
+        for &key in &scratch.wanted {
             let Some(member) = self.members.get(key) else { return false };
             match member.caps().slots {
                 Slots::Plenty if member.lease.is_none() => return false,
                 Slots::Plenty => {}
                 Slots::Scarce(_) => {
-                    room.scarce.push(key);
-                    room.allowed.push(member.spec.allowed);
+                    scratch.scarce.push(key);
+                    scratch.allowed.push(member.spec.allowed);
                     pmu = Some(member.spec.pmu);
                 }
             }
         }
         let Some(pmu) = pmu else { return true };
         let Some(model) = step.pmus.pmu(pmu) else { return false };
-        let used = self.desk.slots.used(pmu);
-        room.slots.clear();
-        room.slots.resize(room.allowed.len(), Slot::NONE);
-        let placed = match (self.desk.slots.lines(pmu), self.groups.get(key)) {
-            (Some(lines), Some(group)) => lines.has_room((group.node, group.demand), &room.allowed, model),
-            _ => model.place(&room.allowed, used, &mut room.slots) && are_free(&room.slots, used),
+        let used = self.cpu_pmu.slots.used(pmu);
+        scratch.slots.clear();
+        scratch.slots.resize(scratch.allowed.len(), Slot::NONE);
+        let placed = match (self.cpu_pmu.slots.lines(pmu), self.groups.get(key)) {
+            (Some(lines), Some(group)) => lines.has_room((group.node, group.demand), &scratch.allowed, model),
+            _ => model.place(&scratch.allowed, used, &mut scratch.slots) && are_free(&scratch.slots, used),
         };
         if !placed {
             return false;
         }
-        for (&key, &slot) in room.scarce.iter().zip(&room.slots) {
+        for (&key, &slot) in scratch.scarce.iter().zip(&scratch.slots) {
             self.settle_in(key, slot);
         }
         true
@@ -145,21 +145,21 @@ impl Context {
     /// Gives a scarce slot to an event and has it programmed: this one, or any where slots are names only.
     pub(super) fn settle_in(&mut self, key: EventKey, slot: Slot) {
         let Some(member) = self.members.get_mut(key) else { return };
-        if self.desk.slots.ensure(member.spec.pmu, member.caps()) {
-            self.desk.reserve(1);
+        if self.cpu_pmu.slots.ensure(member.spec.pmu, member.caps()) {
+            self.cpu_pmu.reserve(1);
         }
-        let (group, pmu, tenant) = (member.group, member.spec.pmu, (self.desk.side, key));
-        let lease = match (self.desk.slots.lines(pmu), self.groups.get(group)) {
+        let (group, pmu, tenant) = (member.group, member.spec.pmu, (self.cpu_pmu.side, key));
+        let lease = match (self.cpu_pmu.slots.lines(pmu), self.groups.get(group)) {
             (Some(_), Some(group)) => {
-                self.desk.slots.take_name(pmu, tenant, (group.node, group.demand), member.spec.allowed)
+                self.cpu_pmu.slots.take_name(pmu, tenant, (group.node, group.demand), member.spec.allowed)
             }
-            _ => self.desk.slots.take(pmu, slot, tenant),
+            _ => self.cpu_pmu.slots.take(pmu, slot, tenant),
         };
         member.lease = Some(lease);
         // A leader on another PMU has its slot in another bank, perhaps.
         let leader = self.member_at(group, 0).filter(|&leader| leader != key);
         let leader = leader.filter(|&leader| self.members.get(leader).is_some_and(|leader| leader.spec.pmu == pmu));
-        self.desk.order(Order::Program { member: key, lease, leader });
+        self.cpu_pmu.order(Order::Program { member: key, lease, leader });
     }
 
     /// Begins anew with the slot that an event is on: its register has wrapped.
@@ -168,20 +168,20 @@ impl Context {
         else {
             return;
         };
-        self.desk.order(Order::Stop { lease });
-        self.desk.order(Order::Read { member: key, lease });
-        self.desk.order(Order::Release { member: key, lease });
-        self.desk.slots.give_back(lease, slots);
+        self.cpu_pmu.order(Order::Stop { lease });
+        self.cpu_pmu.order(Order::Read { member: key, lease });
+        self.cpu_pmu.order(Order::Release { member: key, lease });
+        self.cpu_pmu.slots.give_back(lease, slots);
         self.settle_in(key, lease.slot);
         if let Some((_, lease)) = self.slot_of(key) {
-            self.desk.order(Order::Start { member: key, lease });
+            self.cpu_pmu.order(Order::Start { member: key, lease });
         }
     }
 
     /// An exclusive group is alone on its scarce PMU, and no group joins it: that is for the look at all groups to settle.
     fn exclusive_rule_allows(&self, key: GroupKey) -> bool {
         self.groups.get(key).is_some_and(|group| match group.scarce {
-            Some(pmu) => !group.demand.exclusive && !self.desk.slots.is_exclusive(pmu),
+            Some(pmu) => !group.demand.exclusive && !self.cpu_pmu.slots.is_exclusive(pmu),
             None => true,
         })
     }
@@ -231,7 +231,7 @@ impl Context {
             self.order(slots, Order::Read { member: key, lease });
             if matches!(slots, Slots::Scarce(_)) {
                 self.surrender(key);
-                self.desk.freed = true;
+                self.cpu_pmu.freed = true;
             }
         }
         self.transition(key, next, step);

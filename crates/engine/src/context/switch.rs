@@ -48,26 +48,26 @@ impl CpuContext {
     /// Stops and reads the slots that no event has taken over.
     fn let_go(&mut self) {
         let Some(own) = &mut self.own else { return };
-        let mut leaving = mem::take(&mut own.desk.leaving);
+        let mut leaving = mem::take(&mut own.cpu_pmu.leaving);
         for &Leaving { lease, member, .. } in leaving.iter().filter(|leaving| leaving.handover == SlotHandover::None) {
-            own.desk.freed = true;
+            own.cpu_pmu.freed = true;
             for order in [Order::Stop { lease }, Order::Read { member, lease }, Order::Release { member, lease }] {
-                own.desk.orders.push_back(Job { side: Ctx::Prev, order });
+                own.cpu_pmu.orders.push_back(Job { side: Ctx::Prev, order });
             }
         }
         leaving.clear();
-        own.desk.leaving = leaving;
+        own.cpu_pmu.leaving = leaving;
     }
 
     /// Both owners know at once; what the register holds comes with the bank's answer. The new owner may have lost its
     /// slot again in the same step: the orders that follow say so.
     pub(super) fn prepare_hand_over(&mut self, order: Order) -> Outcome {
         let Order::HandOver { from, old, to, new } = order else { return Outcome::Nothing };
-        let Some(own) = self.own.as_mut().filter(|own| own.desk.slots.is_programmed(old)) else {
+        let Some(own) = self.own.as_mut().filter(|own| own.cpu_pmu.slots.is_programmed(old)) else {
             self.program_anew(to, new);
             return Outcome::Nothing;
         };
-        own.desk.slots.programmed(new);
+        own.cpu_pmu.slots.programmed(new);
         if let Some(member) = self.leaving.as_mut().and_then(|context| context.members.get_mut(from)) {
             member.programmed = None;
         }
@@ -104,7 +104,7 @@ impl CpuContext {
         }
         // The slot is free, and the new owner has nothing in it yet.
         if let Some(own) = &mut self.own {
-            own.desk.slots.unprogrammed(new);
+            own.cpu_pmu.slots.unprogrammed(new);
         }
         if let Some(member) = self.guest.as_mut().and_then(|context| context.members.get_mut(to))
             && member.programmed == Some(new)
@@ -118,12 +118,12 @@ impl CpuContext {
     fn program_anew(&mut self, to: EventKey, new: Lease) {
         let Some(own) = &mut self.own else { return };
         let orders = [Order::Program { member: to, lease: new, leader: None }, Order::Start { member: to, lease: new }];
-        own.desk.orders.extend(orders.map(|order| Job { side: Ctx::Task, order }));
+        own.cpu_pmu.orders.extend(orders.map(|order| Job { side: Ctx::Task, order }));
     }
 }
 
 impl Context {
-    /// Its task leaves the CPU. Slots of the desk are listed rather than stopped: another event may go on with them.
+    /// Its task leaves the CPU. Shared slots are listed rather than stopped: another event may go on with them.
     fn depart(&mut self, step: Step<'_>) {
         let mut next = self.first();
         while let Some(key) = next {
@@ -146,8 +146,8 @@ impl Context {
         let Some(member) = self.members.get_mut(key) else { return };
         member.lease = None;
         let leaving = Leaving { lease, member: key, lineage: member.lineage, handover: SlotHandover::None };
-        self.desk.slots.give_back(lease, slots);
-        self.desk.leaving.push(leaving);
+        self.cpu_pmu.slots.give_back(lease, slots);
+        self.cpu_pmu.leaving.push(leaving);
         self.transition(key, EventState::Inactive, step);
     }
 
@@ -164,7 +164,7 @@ impl Context {
             queue.left_out = false;
             queue.turns.begin(step.now);
         }
-        let mut next = self.first().filter(|_| self.waiting > 0 && !self.desk.leaving.is_empty());
+        let mut next = self.first().filter(|_| self.waiting > 0 && !self.cpu_pmu.leaving.is_empty());
         let mut pinned_before = false;
         while let Some(key) = next {
             next = self.after(key);
@@ -187,16 +187,16 @@ impl Context {
         if !self.members_of(key).filter(needs).all(|key| self.clone_of(key).is_some()) {
             return false;
         }
-        let mut room = mem::take(&mut self.desk.room);
-        room.wanted.clear();
-        room.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
-        for &member in room.wanted.iter().rev() {
+        let mut scratch = mem::take(&mut self.cpu_pmu.scratch);
+        scratch.wanted.clear();
+        scratch.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
+        for &member in scratch.wanted.iter().rev() {
             match self.clone_of(member).filter(|_| self.needs_scarce(member)) {
                 Some(index) => self.succeed(member, index, step),
                 None => self.start(&[member], step),
             }
         }
-        self.desk.room = room;
+        self.cpu_pmu.scratch = scratch;
         true
     }
 
@@ -204,7 +204,7 @@ impl Context {
     fn clone_of(&self, key: EventKey) -> Option<usize> {
         let member = self.members.get(key)?;
         let lineage = member.lineage?;
-        self.desk.leaving.iter().position(|leaving| {
+        self.cpu_pmu.leaving.iter().position(|leaving| {
             leaving.handover == SlotHandover::None
                 && leaving.lineage == Some(lineage)
                 && leaving.lease.pmu == member.spec.pmu
@@ -212,14 +212,14 @@ impl Context {
     }
 
     fn succeed(&mut self, key: EventKey, index: usize, step: Step<'_>) {
-        let Some(leaving) = self.desk.leaving.get_mut(index) else { return };
+        let Some(leaving) = self.cpu_pmu.leaving.get_mut(index) else { return };
         leaving.handover = SlotHandover::HandedOver;
         let Leaving { lease: old, member: from, .. } = *leaving;
-        let new = self.desk.slots.take(old.pmu, old.slot, (self.desk.side, key));
+        let new = self.cpu_pmu.slots.take(old.pmu, old.slot, (self.cpu_pmu.side, key));
         if let Some(member) = self.members.get_mut(key) {
             member.lease = Some(new);
         }
         self.transition(key, EventState::Active, step);
-        self.desk.order(Order::HandOver { from, old, to: key, new });
+        self.cpu_pmu.order(Order::HandOver { from, old, to: key, new });
     }
 }

@@ -209,9 +209,9 @@ fn switching_does_not_allocate_once_it_has_been_done() {
         bench.step(|context, step| context.enable_group(group, step));
     }
     bench.drain();
-    let room = |context: &Context| {
-        let CpuPmuContext { orders, room, .. } = &context.desk;
-        (orders.capacity(), room.wanted.capacity(), room.allowed.capacity(), room.slots.capacity())
+    let scratch = |context: &Context| {
+        let CpuPmuContext { orders, scratch, .. } = &context.cpu_pmu;
+        (orders.capacity(), scratch.wanted.capacity(), scratch.allowed.capacity(), scratch.slots.capacity())
     };
     let mut before = None;
     for _ in 0..10 {
@@ -219,7 +219,7 @@ fn switching_does_not_allocate_once_it_has_been_done() {
         bench.drain();
         bench.step(|context, step| context.arrive(Presence::In, step));
         bench.drain();
-        let now = room(bench.context());
+        let now = scratch(bench.context());
         assert_eq!(*before.get_or_insert(now), now);
     }
 }

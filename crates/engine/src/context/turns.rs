@@ -2,7 +2,7 @@
 //!
 //! What it is: the order in which groups are tried in a turn of a given number. They come one after the other, round and round;
 //! among those that compete for the same few slots, who is first in the turns of the others goes round as well: else one that stands
-//! behind many others in the lane would have their turns, too. Groups that do not all compete stand on a `round_robin`.
+//! behind many others in the list would have their turns, too. Groups that do not all compete stand on a `round_robin`.
 //!
 //! **Invariant:** the order is a pure function of the groups and the number: cores with the same groups have the same groups on.
 //!
@@ -16,21 +16,21 @@ use alloc::vec::Vec;
 impl Context {
     /// It is the turn of that number in a queue.
     pub(super) fn take_turn(&mut self, index: usize, number: u64) {
-        let mut lane = self.flexible[index].lane;
-        lane.turn(&self.groups, number, |key| self.is_eligible(key));
-        self.flexible[index].lane = lane;
+        let mut list = self.flexible[index].list;
+        list.turn(&self.groups, number, |key| self.is_eligible(key));
+        self.flexible[index].list = list;
         let mut order = core::mem::take(&mut self.flexible[index].order);
         for &key in &order {
             self.groups.get_mut(key).into_iter().for_each(|group| group.ordered = false);
         }
         order.clear();
         let scarce = self.flexible[index].scarce;
-        let candidates = self.candidates(lane.first, scarce);
+        let candidates = self.candidates(list.first, scarce);
         let first = candidates.first().copied();
         let all = |is: fn(&Candidate, &Candidate) -> bool| {
             first.is_none_or(|first| candidates.iter().all(|it| is(it, &first)))
         };
-        let tree = scarce.and_then(|pmu| self.desk.slots.lines(pmu)).map(|lines| &lines.tree);
+        let tree = scarce.and_then(|pmu| self.cpu_pmu.slots.lines(pmu)).map(|lines| &lines.tree);
         match tree.filter(|_| !all(|it, first| it.node == first.node)) {
             Some(tree) => order.extend(round_robin::order(&candidates, tree, number)),
             None if !all(|it, first| it.slots == first.slots) => {
@@ -45,10 +45,10 @@ impl Context {
         self.flexible[index].order = order;
     }
 
-    /// The groups of a lane that take part, from its first one on.
+    /// The groups of a list that take part, from its first one on.
     fn candidates(&self, first: Option<GroupKey>, scarce: Option<PmuId>) -> Vec<Candidate> {
-        let lane = core::iter::successors(first, |&key| self.groups.get(key)?.links.after);
-        let eligible = lane.filter(|&key| self.is_eligible(key));
+        let list = core::iter::successors(first, |&key| self.groups.get(key)?.links.after);
+        let eligible = list.filter(|&key| self.is_eligible(key));
         let stands = |key| {
             let &GroupState { node, .. } = self.groups.get(key)?;
             Some(Candidate { key, node, slots: self.wants(key, scarce) })

@@ -142,8 +142,10 @@ impl<H: Host> Engine<H> {
 
     /// What an event has seen, from memory.
     fn seen(&self, event: EventId) -> Result<Seen, ReadError> {
-        let own = |record: &EventRecord<H>| self.look_at_last(record.tap(), seen_by_then).ok_or(ReadError::Closed);
-        let shared = |record: &EventRecord<H>, view: &_| self.seen_in_memory(record.tap(), view).map(|(seen, _)| seen);
+        let own =
+            |record: &EventRecord<H>| self.look_at_last(record.fast_read(), seen_by_then).ok_or(ReadError::Closed);
+        let shared =
+            |record: &EventRecord<H>, view: &_| self.seen_in_memory(record.fast_read(), view).map(|(seen, _)| seen);
         self.ask(event, own, shared)
     }
 
@@ -153,8 +155,8 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`], also where it holds no slot now.
     pub fn lease(&self, event: EventId) -> Result<(ContextKey, Lease), ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        let lease = record.tap().cell.look(self, |context| context.member(record.tap().member)?.lease);
-        lease.map(|lease| (record.tap().cell.key, lease)).ok_or(ReadError::Closed)
+        let lease = record.fast_read().cell.look(self, |context| context.member(record.fast_read().member)?.lease);
+        lease.map(|lease| (record.fast_read().cell.key, lease)).ok_or(ReadError::Closed)
     }
 
     /// What an event counts: the attribute that it was opened with, or that it was given last.
@@ -170,16 +172,19 @@ impl<H: Host> Engine<H> {
     }
 
     pub(super) fn look_at_record<R>(&self, record: &EventRecord<H>, f: impl Fn(&Event) -> R) -> Result<R, ReadError> {
-        let tap = record.tap();
-        tap.cell.look(self, |context| context.member(tap.member).map(&f)).ok_or(ReadError::Closed)
+        let fast_read = record.fast_read();
+        fast_read.cell.look(self, |context| context.member(fast_read.member).map(&f)).ok_or(ReadError::Closed)
     }
 
     fn control_event(&self, event: EventId, op: Op) -> Result<(), ControlError> {
         let record = self.record(event).ok_or(ControlError::Closed)?;
-        if let Some(view) = &record.tap().view {
+        if let Some(view) = &record.fast_read().view {
             return self.control_view(&view.whole, Which::One(view.index), op);
         }
-        let own = OpTarget { cell: Arc::clone(&record.tap().cell), target: CtxTarget::Event(record.tap().member) };
+        let own = OpTarget {
+            cell: Arc::clone(&record.fast_read().cell),
+            target: CtxTarget::Event(record.fast_read().member),
+        };
         match record.root_count.and_then(super::RootCount::by_engine) {
             Some((family, index)) => self.carry_through(&own, family, FamilyScope::Event(index), op),
             None => self.apply(&own, op),
@@ -315,7 +320,7 @@ fn children<H: Host>(registry: &Registry<H>, family: FamilyId, scope: FamilyScop
     let place = |(_, group): (_, GroupId)| {
         let record = registry.groups.get(group)?;
         let target = match scope {
-            FamilyScope::Event(index) => CtxTarget::Event(record.taps.get(index)?.member),
+            FamilyScope::Event(index) => CtxTarget::Event(record.fast_reads.get(index)?.member),
             FamilyScope::Group => CtxTarget::Group(record.group),
         };
         Some(OpTarget { cell: Arc::clone(&record.cell), target })

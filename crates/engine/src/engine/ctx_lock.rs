@@ -1,6 +1,6 @@
 //! One core, its lock and its banks.
 //!
-//! What it is: how a step of a pure context reaches the counters. A thread that takes a step has the seat at the banks, and keeps
+//! What it is: how a step of a pure context reaches the counters. A thread that takes a step holds the `PmuGuard`, and keeps
 //! it until every order that is waiting has been carried out, in their order.
 //! All orders that wait are carried out as one batch, without the core's lock, in the order of the decisions; one more turn of the
 //! lock brings the results back.
@@ -28,9 +28,9 @@ const BATCH: usize = 64;
 
 pub(super) struct ContextCell<H: Host> {
     pub(super) key: ContextKey,
-    pub(super) seat: H::BankLock<PmuGuard<H::Bank>>,
+    pub(super) pmu_guard: H::BankLock<PmuGuard<H::Bank>>,
     pub(super) place: H::IrqLock<CtxState<H>>,
-    pub(super) mail: H::IrqLock<CallQueue<H>>,
+    pub(super) calls: H::IrqLock<CallQueue<H>>,
 }
 
 /// A core, and who is where.
@@ -44,7 +44,7 @@ pub(super) struct CtxState<H: Host> {
     pub(super) leaving: Option<Arc<ContextCell<H>>>,
 }
 
-/// Who sits here touches the counters.
+/// The right to touch the counters: only the thread that holds its lock does.
 pub(super) struct PmuGuard<B> {
     pub(super) banks: Banks<B>,
     todo: Todo,
@@ -130,19 +130,19 @@ impl<H: Host> ContextCell<H> {
         };
         Self {
             key,
-            seat: LockCell::ranked(bank_rank, PmuGuard { banks, todo: Todo::default(), steps: 0 }),
+            pmu_guard: LockCell::ranked(bank_rank, PmuGuard { banks, todo: Todo::default(), steps: 0 }),
             place: LockCell::ranked(rank, place),
-            mail: LockCell::ranked(Rank::Context, CallQueue::default()),
+            calls: LockCell::ranked(Rank::Context, CallQueue::default()),
         }
     }
 
     /// Makes room for as many orders as a switch may leave, and for groups of so many events, so that nothing is allocated then.
     pub(super) fn reserve(&self, events: usize) {
-        self.seat.with(|seat| {
-            seat.todo.tasks.reserve(BATCH);
-            seat.todo.batch.programs.reserve(BATCH);
-            seat.todo.refused.reserve(BATCH);
-            seat.todo.batch.reserve_group(events);
+        self.pmu_guard.with(|guard| {
+            guard.todo.tasks.reserve(BATCH);
+            guard.todo.batch.programs.reserve(BATCH);
+            guard.todo.refused.reserve(BATCH);
+            guard.todo.batch.reserve_group(events);
         });
         self.place.with(|place| place.core.reserve_group(events));
     }
@@ -234,10 +234,10 @@ impl<H: Host> ContextCell<H> {
         self.ask_here_in(None, engine, f, look)
     }
 
-    /// The same in room that is lent, by a caller that goes to many cores: none of them has to keep room of its own for it.
+    /// The same in scratch memory that is lent, by a caller that goes to many cores: none of them has to keep room of its own for it.
     pub(super) fn ask_here_in<R, S>(
         &self,
-        mut room: Option<&mut Todo>,
+        mut scratch: Option<&mut Todo>,
         engine: &Engine<H>,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         mut look: impl FnMut(&R, &Context) -> S,
@@ -247,9 +247,9 @@ impl<H: Host> ContextCell<H> {
             let core: &Self = self.core_of(engine).map_or(self, |core| core);
             let step = |context: &mut Context, step: Step<'_>| f.take().map(|f| f(context, step));
             let look = |result: &Option<R>, context: &Context| result.as_ref().map(|result| look(result, context));
-            let room = room.as_deref_mut();
+            let scratch = scratch.as_deref_mut();
             if let Some((Some(result), Some(seen))) =
-                core.transact_in((Purpose::Change, room, ReachCheck::Given), &engine.host, self, step, look)
+                core.transact_in((Purpose::Change, scratch, ReachCheck::Given), &engine.host, self, step, look)
             {
                 return (result, seen);
             }
@@ -268,26 +268,26 @@ impl<H: Host> ContextCell<H> {
         self.transact_in((Purpose::Change, None, ReachCheck::Given), host, whose, f, look)
     }
 
-    /// The same, with orders and results in `room` where that is lent.
+    /// The same, with orders and results in `scratch` where that is lent.
     fn transact_in<R, S>(
         &self,
-        (purpose, room, reach): (Purpose, Option<&mut Todo>, ReachCheck),
+        (purpose, scratch, reach): (Purpose, Option<&mut Todo>, ReachCheck),
         host: &H,
         whose: &Self,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.seat.with(|PmuGuard { banks, todo, steps }| {
+        self.pmu_guard.with(|PmuGuard { banks, todo, steps }| {
             if reach == ReachCheck::Asked && !self.is_in_reach(host) {
                 return None;
             }
-            let seat = (banks, room.unwrap_or(todo), steps);
+            let guard = (banks, scratch.unwrap_or(todo), steps);
             let step = Step { now: host.now(), pmus: host };
             let take = |place: &mut CtxState<H>| {
                 let side = place.side_of(self.key, whose)?;
                 Some((side, place.core.step(side, step, f)?))
             };
-            let (taken, seen) = self.drive(host, (purpose, step.now), seat, take, |place, taken| {
+            let (taken, seen) = self.drive(host, (purpose, step.now), guard, take, |place, taken| {
                 let (side, result) = taken.as_ref()?;
                 place.core.context(*side).map(|context| look(result, context))
             });
@@ -297,13 +297,13 @@ impl<H: Host> ContextCell<H> {
 
     /// A step of the whole core.
     pub(super) fn step_core<R>(&self, host: &H, f: impl FnOnce(&mut CtxState<H>, Step<'_>) -> R) -> R {
-        self.seat.with(|seat| {
+        self.pmu_guard.with(|guard| {
             let step = Step { now: host.now(), pmus: host };
-            self.drive(host, (Purpose::Change, step.now), seat.parts(), |place| f(place, step), |_, _| ()).0
+            self.drive(host, (Purpose::Change, step.now), guard.parts(), |place| f(place, step), |_, _| ()).0
         })
     }
 
-    /// Takes a step with the seat at the banks: `f`, then what that has ordered and what comes of it, until nothing is left
+    /// Takes a step with the `PmuGuard` held: `f`, then what that has ordered and what comes of it, until nothing is left
     /// to be done; then, before another caller can take a step, `last`. One visit to the lock for each.
     pub(super) fn drive<R, S>(
         &self,

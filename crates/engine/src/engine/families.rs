@@ -27,7 +27,8 @@ impl<H: Host> Engine<H> {
     pub fn create_tree(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
         let first = self.record(*roots.iter().flatten().next()?)?;
         let member = |member: &crate::event::Event| member.delegates(Delegated::INHERITANCE);
-        let below = first.tap().cell.look(self, |context| context.member(first.tap().member).map(member))?;
+        let below =
+            first.fast_read().cell.look(self, |context| context.member(first.fast_read().member).map(member))?;
         let groups =
             roots.iter().flatten().map(|&event| Some(self.record(event)?.group)).collect::<Option<Vec<_>>>()?;
         for view in groups.into_iter().filter_map(|group| self.view_of(group)) {
@@ -72,7 +73,7 @@ impl<H: Host> Engine<H> {
     /// The family of an event, where the engine counts its children: that of its master, where it shares.
     pub fn family_of(&self, event: EventId) -> Option<FamilyId> {
         let record = self.record(event)?;
-        let root_count = match &record.tap().view {
+        let root_count = match &record.fast_read().view {
             Some(view) => self.record(view.master)?.root_count,
             None => record.root_count,
         };

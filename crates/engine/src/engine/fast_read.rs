@@ -4,9 +4,9 @@
 //! has counted ([`SlotFacts`]). As long as nothing else is done to its context or its view, a reading costs one lock and one call of
 //! the bank. Its context need not be told: the next reading that it asks for itself covers all that came before. A caller that
 //! looks at what was read last, without asking the bank, looks at the [`LastReading`] as well.
-//! Read first: [`FastRead`], then [`Engine::read_tap`].
+//! Read first: [`FastRead`], then [`Engine::read_fast`].
 //!
-//! **Invariant:** a tap says what the way through the context would say, or nothing. SlotFacts are made and used with the seat of the
+//! **Invariant:** a fast read returns what the read through the context would return, or nothing. SlotFacts are made and used with the `PmuGuard` of the
 //! context only; whatever could make them wrong counts itself in [`PmuGuard::steps`] or in the changes of the view.
 
 use super::Engine;
@@ -51,13 +51,13 @@ impl<H: Host> FastRead<H> {
         Self { cell, member: master.member, view: Some(view), gauge, facts: SlotFacts::default() }
     }
 
-    /// How often its view has changed. Relaxed: a thread that relies on it has the seat, and a thread that changes a view either
-    /// reads the master with the seat after that, or has not returned to its caller yet.
+    /// How often its view has changed. Relaxed: a thread that relies on it holds the `PmuGuard`, and a thread that changes a view either
+    /// reads the master with the guard held after that, or has not returned to its caller yet.
     fn changes(&self) -> u64 {
         self.view.as_ref().map_or(0, |view| view.whole.changes())
     }
 
-    /// The count of its event, as far as it can be relied on, with what was read past it. Only with the seat.
+    /// The count of its event, as far as it can be relied on, with what was read past it. Only with the `PmuGuard` held.
     pub(super) fn reading(&self, context: &Context) -> Result<Count, ReadError> {
         let member = context.member(self.member).ok_or(ReadError::Closed)?;
         let count = member.reading().map_err(ReadError::Error)?;
@@ -67,13 +67,13 @@ impl<H: Host> FastRead<H> {
     }
 
     /// The slot to be read, if all is as it was when that was noted.
-    fn lease(&self, seat: &PmuGuard<H::Bank>) -> Option<Lease> {
-        self.facts.lease(seat.steps, self.changes())
+    fn lease(&self, guard: &PmuGuard<H::Bank>) -> Option<Lease> {
+        self.facts.lease(guard.steps, self.changes())
     }
 
     /// Notes what must be known to read it without asking another CPU. Returns whether that is possible at all.
     fn note(&self) -> bool {
-        self.cell.seat.with(|seat| {
+        self.cell.pmu_guard.with(|guard| {
             let look = |place: &mut CtxState<H>| {
                 let context = place.core.context(Ctx::Cpu).filter(|_| place.away.is_none())?;
                 let member = context.member(self.member)?;
@@ -91,7 +91,7 @@ impl<H: Host> FastRead<H> {
                     (changes, ReadWords::from(held), ReadWords::from(begun).plus(zero))
                 }
             };
-            self.facts.note(lease, (seat.steps, changes), held, begun);
+            self.facts.note(lease, (guard.steps, changes), held, begun);
             true
         })
     }
@@ -134,7 +134,7 @@ impl From<ReadWords> for Count {
 /// What must be known of an event to read it by its slot alone: the slot, what it shows when the event begins, and what the event
 /// had counted by then.
 ///
-/// Relaxed throughout: it is touched with the seat of the event's context only. Atomics, because that lock is not around it.
+/// Relaxed throughout: it is touched with the `PmuGuard` of the event's context only. Atomics, because that lock is not around it.
 struct SlotFacts([AtomicU64; 10]);
 
 impl Default for SlotFacts {
@@ -188,7 +188,7 @@ const fn lease_of([slot, generation]: [u64; 2]) -> Lease {
 /// A slot, its reading, and when it was read.
 type Shown = (Lease, SlotReading, Nanos);
 
-/// The last reading of a slot that was taken past its context, and when: written with the seat, read without it.
+/// The last reading of a slot that was taken past its context, and when: written with the `PmuGuard` held, read without it.
 pub(super) struct LastReading([AtomicU64; 7]);
 
 impl Default for LastReading {
@@ -247,7 +247,7 @@ pub(super) enum Missing {
 /// A group that is read often: with it no call has to look up what the group's id names.
 pub struct GroupHandle<H: Host> {
     group: GroupId,
-    pub(super) taps: FastReads<H>,
+    pub(super) fast_reads: FastReads<H>,
 }
 
 /// Those of a group, the leader first.
@@ -265,26 +265,28 @@ impl<H: Host> Engine<H> {
     /// For reading a group often; `None` where it is closed. It keeps the memory of what the group was opened on, so it should not
     /// outlive the group by much.
     pub fn group_handle(&self, group: GroupId) -> Option<GroupHandle<H>> {
-        let taps = self.registry.with(|registry| registry.groups.get(group).map(|record| Arc::clone(&record.taps)))?;
-        Some(GroupHandle { group, taps })
+        let fast_reads =
+            self.registry.with(|registry| registry.groups.get(group).map(|record| Arc::clone(&record.fast_reads)))?;
+        Some(GroupHandle { group, fast_reads })
     }
 
     /// Reads an event by its slot alone; `None` where its context has to be asked.
     #[inline]
-    pub(super) fn read_tap(&self, tap: &FastRead<H>) -> Option<Result<Count, ReadError>> {
-        match self.read_noted(tap) {
+    pub(super) fn read_fast(&self, fast_read: &FastRead<H>) -> Option<Result<Count, ReadError>> {
+        match self.read_noted(fast_read) {
             Ok(count) => Some(Ok(count)),
-            Err(missing) => self.note_and_read(tap, missing),
+            Err(missing) => self.note_and_read(fast_read, missing),
         }
     }
 
     #[cold]
-    fn note_and_read(&self, tap: &FastRead<H>, missing: Missing) -> Option<Result<Count, ReadError>> {
-        let read = if missing == Missing::SlotFacts && tap.note() { self.read_noted(tap) } else { Err(missing) };
+    fn note_and_read(&self, fast_read: &FastRead<H>, missing: Missing) -> Option<Result<Count, ReadError>> {
+        let read =
+            if missing == Missing::SlotFacts && fast_read.note() { self.read_noted(fast_read) } else { Err(missing) };
         match read {
             Ok(count) => Some(Ok(count)),
             Err(Missing::Reading(error)) => {
-                self.tell_refused(core::slice::from_ref(tap), error);
+                self.tell_refused(core::slice::from_ref(fast_read), error);
                 Some(Err(ReadError::Error(error)))
             }
             Err(Missing::SlotFacts) => None,
@@ -292,13 +294,13 @@ impl<H: Host> Engine<H> {
     }
 
     /// The bank would not read these: their context makes of it what it would have made of it itself.
-    fn tell_refused(&self, taps: &[FastRead<H>], error: BankError) {
-        let Some(first) = taps.first() else { return };
+    fn tell_refused(&self, fast_reads: &[FastRead<H>], error: BankError) {
+        let Some(first) = fast_reads.first() else { return };
         first.cell.step_here(self, |context, step| {
-            for tap in taps {
+            for fast_read in fast_reads {
                 // Another slot, by now, was not asked.
-                if context.member(tap.member).is_some_and(|member| member.counts_with(tap.facts.slot())) {
-                    context.reading_refused(tap.member, error, step);
+                if context.member(fast_read.member).is_some_and(|member| member.counts_with(fast_read.facts.slot())) {
+                    context.reading_refused(fast_read.member, error, step);
                 }
             }
         });
@@ -306,47 +308,47 @@ impl<H: Host> Engine<H> {
 
     /// Reads the slot of an event, if it was noted what that means, and nothing has happened since.
     #[inline]
-    pub(super) fn read_noted(&self, tap: &FastRead<H>) -> Result<Count, Missing> {
-        tap.cell.seat.with(|seat| {
-            let lease = tap.lease(seat).ok_or(Missing::SlotFacts)?;
-            let bank = seat.banks.own.as_mut().ok_or(Missing::SlotFacts)?;
+    pub(super) fn read_noted(&self, fast_read: &FastRead<H>) -> Result<Count, Missing> {
+        fast_read.cell.pmu_guard.with(|guard| {
+            let lease = fast_read.lease(guard).ok_or(Missing::SlotFacts)?;
+            let bank = guard.banks.own.as_mut().ok_or(Missing::SlotFacts)?;
             let reading = bank.read(lease).map_err(Missing::Reading)?;
-            tap.gauge.show(lease, reading, self.host.recently());
-            Ok(tap.facts.count(reading))
+            fast_read.gauge.show(lease, reading, self.host.recently());
+            Ok(fast_read.facts.count(reading))
         })
     }
 
-    /// [`Engine::read_tap`] for all events of a group at one moment, added to `out`. Returns whether it could.
-    pub(super) fn read_taps(&self, taps: &[FastRead<H>], out: &mut GroupReading) -> bool {
-        if let [tap] = taps {
-            return self.read_tap(tap).map(|count| out.push(count)).is_some();
+    /// [`Engine::read_fast`] for all events of a group at one moment, added to `out`. Returns whether it could.
+    pub(super) fn read_fast_group(&self, fast_reads: &[FastRead<H>], out: &mut GroupReading) -> bool {
+        if let [fast_read] = fast_reads {
+            return self.read_fast(fast_read).map(|count| out.push(count)).is_some();
         }
-        let read = match self.read_all_noted(taps, out) {
-            Err(Missing::SlotFacts) if taps.iter().all(FastRead::note) => self.read_all_noted(taps, out),
+        let read = match self.read_all_noted(fast_reads, out) {
+            Err(Missing::SlotFacts) if fast_reads.iter().all(FastRead::note) => self.read_all_noted(fast_reads, out),
             read => read,
         };
         if let Err(Missing::Reading(error)) = read {
-            self.tell_refused(taps, error);
-            out.extend(taps.iter().map(|_| Err(ReadError::Error(error))));
+            self.tell_refused(fast_reads, error);
+            out.extend(fast_reads.iter().map(|_| Err(ReadError::Error(error))));
         }
         read != Err(Missing::SlotFacts)
     }
 
-    pub(super) fn read_all_noted(&self, taps: &[FastRead<H>], out: &mut GroupReading) -> Result<(), Missing> {
-        let first = taps.first().ok_or(Missing::SlotFacts)?;
-        first.cell.seat.with(|seat| {
-            let steps = seat.steps;
-            let (banks, todo, _) = seat.parts();
-            let (leases, readings) = todo.group_of(taps.len());
-            for tap in taps {
-                leases.push(tap.facts.lease(steps, tap.changes()).ok_or(Missing::SlotFacts)?);
+    pub(super) fn read_all_noted(&self, fast_reads: &[FastRead<H>], out: &mut GroupReading) -> Result<(), Missing> {
+        let first = fast_reads.first().ok_or(Missing::SlotFacts)?;
+        first.cell.pmu_guard.with(|guard| {
+            let steps = guard.steps;
+            let (banks, todo, _) = guard.parts();
+            let (leases, readings) = todo.group_of(fast_reads.len());
+            for fast_read in fast_reads {
+                leases.push(fast_read.facts.lease(steps, fast_read.changes()).ok_or(Missing::SlotFacts)?);
             }
             let bank = banks.own.as_mut().ok_or(Missing::SlotFacts)?;
             bank.read_group(leases, readings).map_err(Missing::Reading)?;
             let at = self.host.recently();
-            out.extend(taps.iter().zip(&*leases).zip(&*readings).map(|((tap, &lease), &reading)| {
-                tap.gauge.show(lease, reading, at);
-                Ok(tap.facts.count(reading))
+            out.extend(fast_reads.iter().zip(&*leases).zip(&*readings).map(|((fast_read, &lease), &reading)| {
+                fast_read.gauge.show(lease, reading, at);
+                Ok(fast_read.facts.count(reading))
             }));
             Ok(())
         })
@@ -359,12 +361,12 @@ impl<H: Host> Engine<H> {
     }
 
     /// Looks at an event, or at its master's, as of its last reading, whichever caller took it; `None` where it is closed.
-    pub(super) fn look_at_last<R>(&self, tap: &FastRead<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
-        // A thread that lost its CPU while it was showing the reading has the seat.
-        let waited_for = || tap.cell.seat.with(|_| tap.gauge.shown());
-        let shown = tap.gauge.shown().or_else(waited_for).flatten();
-        tap.cell.look(self, |context: &Context| {
-            let member = context.member(tap.member)?;
+    pub(super) fn look_at_last<R>(&self, fast_read: &FastRead<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
+        // A thread that lost its CPU while it was showing the reading holds the guard.
+        let waited_for = || fast_read.cell.pmu_guard.with(|_| fast_read.gauge.shown());
+        let shown = fast_read.gauge.shown().or_else(waited_for).flatten();
+        fast_read.cell.look(self, |context: &Context| {
+            let member = context.member(fast_read.member)?;
             let last = shown.map_or_else(|| member.last(), |(lease, reading, at)| member.last_with(lease, reading, at));
             Some(f(member, last))
         })

@@ -1,7 +1,7 @@
-//! Mail for cores that are out of reach.
+//! Calls to cores that are out of reach.
 //!
-//! What it is: steps that must be taken on another CPU wait in its core's mailbox; the thread that sends one rings the doorbell and
-//! waits. A doorbell that rings late makes the sender wait longer; one that rings twice or for nothing finds nothing.
+//! What it is: steps that must be taken on another CPU wait in its core's call queue; the thread that sends one sends an IPI and
+//! waits. An IPI that comes late makes the sender wait longer; one that comes twice or for nothing finds nothing.
 //!
 //! **Invariant:** a step is taken once or not at all, on the CPU where its counters are; its sender always learns which. The queue of a
 //! CPU takes no call while that is offline, and none is left in it then.
@@ -40,10 +40,10 @@ pub(super) enum NotDone {
 
 /// Letters, in the order in which they came.
 pub(super) struct CallQueue<H: Host> {
-    /// Whether the CPU serves it. It changes while the counters of the CPU are held ([`ContextCell::seat`]).
+    /// Whether the CPU serves it. It changes while the counters of the CPU are held ([`ContextCell::pmu_guard`]).
     open: bool,
     sent: u64,
-    letters: VecDeque<RemoteCall<H>>,
+    calls: VecDeque<RemoteCall<H>>,
 }
 
 struct RemoteCall<H: Host> {
@@ -63,52 +63,52 @@ enum Status {
 
 impl<H: Host> Default for CallQueue<H> {
     fn default() -> Self {
-        Self { open: false, sent: 0, letters: VecDeque::new() }
+        Self { open: false, sent: 0, calls: VecDeque::new() }
     }
 }
 
 impl<H: Host> CallQueue<H> {
     /// # Errors
     /// It comes back where the CPU is offline.
-    fn put(&mut self, whose: Arc<ContextCell<H>>, errand: RemoteOp) -> Result<u64, RemoteOp> {
+    fn put(&mut self, whose: Arc<ContextCell<H>>, op: RemoteOp) -> Result<u64, RemoteOp> {
         if !self.open {
-            return Err(errand);
+            return Err(op);
         }
         self.sent += 1;
         let ticket = self.sent;
-        self.letters.push_back(RemoteCall { ticket, what: Some((whose, errand)), status: Status::Waiting });
+        self.calls.push_back(RemoteCall { ticket, what: Some((whose, op)), status: Status::Waiting });
         Ok(ticket)
     }
 
-    /// The next letter that no thread has opened.
+    /// The next call that no thread has opened.
     fn open(&mut self) -> Option<(u64, Arc<ContextCell<H>>, RemoteOp)> {
-        self.letters.iter_mut().filter(|letter| letter.status == Status::Waiting).find_map(|letter| {
-            let (whose, errand) = letter.what.take()?;
-            Some((letter.ticket, whose, errand))
+        self.calls.iter_mut().filter(|call| call.status == Status::Waiting).find_map(|call| {
+            let (whose, op) = call.what.take()?;
+            Some((call.ticket, whose, op))
         })
     }
 
-    /// Puts a letter back for its sender, which drops it: where the doorbell rings nothing is freed, the context neither.
+    /// Puts a call back for its sender, which drops it: the handler of the IPI frees nothing, the context neither.
     fn answer(&mut self, ticket: u64, what: (Arc<ContextCell<H>>, RemoteOp), status: Status) {
-        if let Some(letter) = self.letters.iter_mut().find(|letter| letter.ticket == ticket) {
-            letter.what = Some(what);
-            letter.status = status;
+        if let Some(call) = self.calls.iter_mut().find(|call| call.ticket == ticket) {
+            call.what = Some(what);
+            call.status = status;
         }
     }
 
     /// Takes no more calls, if none waits; returns whether that is so.
     fn close(&mut self) -> bool {
-        self.open &= self.letters.iter().any(|letter| letter.status == Status::Waiting);
+        self.open &= self.calls.iter().any(|call| call.status == Status::Waiting);
         !self.open
     }
 
     fn is_answered(&self, ticket: u64) -> bool {
-        self.letters.iter().all(|letter| letter.ticket != ticket || letter.status != Status::Waiting)
+        self.calls.iter().all(|call| call.ticket != ticket || call.status != Status::Waiting)
     }
 
     fn fetch(&mut self, ticket: u64) -> Option<RemoteCall<H>> {
-        let index = self.letters.iter().position(|letter| letter.ticket == ticket)?;
-        self.letters.remove(index)
+        let index = self.calls.iter().position(|call| call.ticket == ticket)?;
+        self.calls.remove(index)
     }
 }
 
@@ -116,36 +116,36 @@ impl<H: Host> ContextCell<H> {
     /// Has something done on this core, which is that of `cpu`, and waits for it.
     ///
     /// # Errors
-    /// The errand comes back, with the reason.
-    pub(super) fn send(&self, host: &H, cpu: CpuId, whose: &Arc<Self>, errand: RemoteOp) -> Result<(), NotDone> {
-        let ticket = self.mail.with(|mail| mail.put(Arc::clone(whose), errand)).map_err(NotDone::Offline)?;
+    /// The op comes back, with the reason.
+    pub(super) fn send(&self, host: &H, cpu: CpuId, whose: &Arc<Self>, op: RemoteOp) -> Result<(), NotDone> {
+        let ticket = self.calls.with(|calls| calls.put(Arc::clone(whose), op)).map_err(NotDone::Offline)?;
         host.send_ipi(cpu);
-        host.wait(&mut || self.mail.with(|mail| mail.is_answered(ticket)));
-        match self.mail.with(|mail| mail.fetch(ticket)) {
-            Some(RemoteCall { status: Status::Missed, what: Some((_, errand)), .. }) => Err(NotDone::Missed(errand)),
+        host.wait(&mut || self.calls.with(|calls| calls.is_answered(ticket)));
+        match self.calls.with(|calls| calls.fetch(ticket)) {
+            Some(RemoteCall { status: Status::Missed, what: Some((_, op)), .. }) => Err(NotDone::Missed(op)),
             _ => Ok(()),
         }
     }
 }
 
 impl<H: Host> ContextCell<H> {
-    /// Whether the caller may touch the counters of this core: it is on its CPU, or that is offline and has none. While the seat is held
+    /// Whether the caller may touch the counters of this core: it is on its CPU, or that is offline and has none. While the guard is held
     /// that stays so, on a host where its lock keeps the caller on its CPU.
     pub(super) fn is_in_reach(&self, host: &H) -> bool {
         match self.key {
-            ContextKey::Cpu(cpu) => host.reaches(cpu) || self.mail.with(|mail| !mail.open),
+            ContextKey::Cpu(cpu) => host.reaches(cpu) || self.calls.with(|calls| !calls.open),
             ContextKey::Task(_) => true,
         }
     }
 
     /// The CPU of this core serves calls from now on.
     pub(super) fn open_queue(&self) {
-        self.seat.with(|_| self.mail.with(|mail| mail.open = true));
+        self.pmu_guard.with(|_| self.calls.with(|calls| calls.open = true));
     }
 
     /// It serves none any more, if none waits and no task is there; returns whether that is so.
     fn close_queue(&self) -> bool {
-        self.seat.with(|_| self.place.with(|place| place.guest.is_none()) && self.mail.with(CallQueue::close))
+        self.pmu_guard.with(|_| self.place.with(|place| place.guest.is_none()) && self.calls.with(CallQueue::close))
     }
 }
 
@@ -163,8 +163,8 @@ impl<H: Host> Engine<H> {
     /// harm. It neither sleeps nor allocates.
     pub fn handle_ipi(&self, cpu: CpuId) {
         let Some(core) = self.core(cpu) else { return };
-        while let Some((ticket, whose, mut errand)) = core.mail.with(CallQueue::open) {
-            let done = match &mut errand {
+        while let Some((ticket, whose, mut op)) = core.calls.with(CallQueue::open) {
+            let done = match &mut op {
                 RemoteOp::Step(work) => {
                     core.transact(&self.host, &whose, |context, step| work(context, step), |(), _| ()).is_some()
                 }
@@ -172,7 +172,7 @@ impl<H: Host> Engine<H> {
                 RemoteOp::Leave => self.leave_here(cpu, &whose),
             };
             let status = if done { Status::Done } else { Status::Missed };
-            core.mail.with(|mail| mail.answer(ticket, (whose, errand), status));
+            core.calls.with(|calls| calls.answer(ticket, (whose, op), status));
         }
     }
 }

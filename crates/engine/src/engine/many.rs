@@ -100,7 +100,7 @@ impl<H: Host> Engine<H> {
         }
         let claims = |plan: &Plan| plan.members.iter().any(|member| member.spec.claim.is_some());
         let registers = if wanted.iter().any(claims) { self.registers() } else { None };
-        let mut room = Todo::default();
+        let mut scratch = Todo::default();
         let mut placed = Vec::with_capacity(targets.len() * wanted.len());
         let mut left_out = Vec::new();
         let mut failed = None;
@@ -113,7 +113,7 @@ impl<H: Host> Engine<H> {
                     &cell,
                     registers.as_ref(),
                     begin,
-                    &mut room,
+                    &mut scratch,
                     &mut placed,
                 ),
                 (Claimed::Cell(_), Some(_)) => {
@@ -178,7 +178,7 @@ impl<H: Host> Engine<H> {
         cell: &Arc<ContextCell<H>>,
         registers: Option<&LedgerHandle<H>>,
         begin: Begin,
-        room: &mut Todo,
+        scratch: &mut Todo,
         placed: &mut Vec<Placed<H>>,
     ) -> Result<(), (usize, OpenError)> {
         // Where contexts stay where they are, that is said together with the first group.
@@ -202,7 +202,7 @@ impl<H: Host> Engine<H> {
                 Ok((root, asked)) => {
                     // A child that is forked before there is a family would not be counted.
                     let begin = if root.is_some() { Begin::Off } else { begin };
-                    let how = How { begin, presence, room: Some(&mut *room) };
+                    let how = How { begin, presence, scratch: Some(&mut *scratch) };
                     let group = (plan.demand, &plan.members[..]);
                     (true, self.attach_to(Arc::clone(cell), target, group, asked, how))
                 }
@@ -307,7 +307,7 @@ impl<H: Host> Engine<H> {
             };
             groups.iter().map(place).collect()
         });
-        let mut room = Todo::default();
+        let mut scratch = Todo::default();
         let mut keys = Vec::new();
         let mut first = 0;
         for run in places.chunk_by(
@@ -317,7 +317,7 @@ impl<H: Host> Engine<H> {
                 [Some((cell, _)), ..] => {
                     keys.clear();
                     keys.extend(run.iter().flatten().map(|&(_, key)| key));
-                    switch(self, cell, &keys, op, &mut room)
+                    switch(self, cell, &keys, op, &mut scratch)
                 }
                 _ => groups.get(first).map_or(Ok(()), |&id| self.control_group(id, op).map_err(|error| (0, error))),
             };
@@ -334,7 +334,7 @@ fn switch<H: Host>(
     cell: &ContextCell<H>,
     groups: &[GroupKey],
     op: Op,
-    room: &mut Todo,
+    scratch: &mut Todo,
 ) -> Result<(), (usize, ControlError)> {
     let is_off = |context: &Context, key: GroupKey| {
         let leader = context.group(key).and_then(|group| context.member(*group.members.first()?));
@@ -362,13 +362,13 @@ fn switch<H: Host>(
         let failed = |(number, &key)| done(context, key).map_err(|error| (number, error));
         groups.iter().enumerate().try_for_each(failed)
     };
-    let (were_off, result) = cell.ask_here_in(Some(&mut *room), engine, step, look);
+    let (were_off, result) = cell.ask_here_in(Some(&mut *scratch), engine, step, look);
     if let Err((number, _)) = result {
         let behind = |key: &&GroupKey| groups.get(number + 1..).is_some_and(|behind| behind.contains(key));
         let undo = |context: &mut Context, step: Step<'_>| {
             were_off.iter().filter(behind).for_each(|&key| context.disable_group(key, step));
         };
-        cell.ask_here_in(Some(room), engine, undo, |&(), _| ());
+        cell.ask_here_in(Some(scratch), engine, undo, |&(), _| ());
     }
     result
 }

@@ -63,7 +63,7 @@ use sharing::{GroupSubscription, Index};
 
 struct EventRecord<H: Host> {
     /// Those of its group, and which is its own.
-    taps: FastReads<H>,
+    fast_reads: FastReads<H>,
     index: usize,
     group: GroupId,
     root_count: Option<RootCount>,
@@ -99,13 +99,13 @@ enum Gate {
 
 impl<H: Host> Clone for EventRecord<H> {
     fn clone(&self) -> Self {
-        Self { taps: Arc::clone(&self.taps), output: self.output.clone(), ..*self }
+        Self { fast_reads: Arc::clone(&self.fast_reads), output: self.output.clone(), ..*self }
     }
 }
 
 impl<H: Host> EventRecord<H> {
-    fn tap(&self) -> &FastRead<H> {
-        &self.taps[self.index]
+    fn fast_read(&self) -> &FastRead<H> {
+        &self.fast_reads[self.index]
     }
 }
 
@@ -113,7 +113,7 @@ struct GroupRecord<H: Host> {
     cell: Arc<ContextCell<H>>,
     group: GroupKey,
     events: Vec<EventId>,
-    taps: FastReads<H>,
+    fast_reads: FastReads<H>,
     /// The family of which it is the root, where the engine counts the children.
     family: Option<FamilyId>,
     /// Its debug registers.

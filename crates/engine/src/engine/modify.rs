@@ -38,7 +38,7 @@ impl<H: Host> Engine<H> {
     /// is gone, [`ModifyError::Shared`], [`ModifyError::DebugRegisters`], [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let Some(view) = &record.tap().view else { return self.modify_own(event, attr, || Ok(())) };
+        let Some(view) = &record.fast_read().view else { return self.modify_own(event, attr, || Ok(())) };
         // With the turn, so that no event joins meanwhile.
         view.whole.in_turn(|life| self.modify_own(view.master, attr, || self.keep_for_oneself(&view.whole, life)))
     }
@@ -54,13 +54,13 @@ impl<H: Host> Engine<H> {
         self.modifying.with(|()| {
             let record = self.record(event).ok_or(ModifyError::Closed)?;
             let look = |context: &Context| {
-                context.member(record.tap().member).map(|member| (*member.spec, member.filter, member.state()))
+                context.member(record.fast_read().member).map(|member| (*member.spec, member.filter, member.state()))
             };
-            let (before, filter, state) = record.tap().cell.look(self, look).ok_or(ModifyError::Closed)?;
+            let (before, filter, state) = record.fast_read().cell.look(self, look).ok_or(ModifyError::Closed)?;
             let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
             let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
             let after = EventSpec { cred: before.cred, ..after };
-            let target = Target { context: record.tap().cell.key, filter };
+            let target = Target { context: record.fast_read().cell.key, filter };
             let family = record.root_count.and_then(super::RootCount::by_engine).map(|(family, _)| family);
             let has_children = || family.is_some_and(|family| self.has_children(family));
             if has_children() {
@@ -164,13 +164,18 @@ impl<H: Host> Engine<H> {
     }
 
     fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
-        let (member, spec) = (record.tap().member, *after);
+        let (member, spec) = (record.fast_read().member, *after);
         let look = |context: &Context| match context.member(member).map(|member| &member.change) {
             Some(event::ModifyState::Refused(error)) => Err(*error),
             Some(event::ModifyState::Done | event::ModifyState::UnderWay(_)) => Ok(()),
             None => Err(BankError::NoSuchEvent),
         };
-        record.tap().cell.ask(self, Purpose::Change, move |context, step| context.modify(member, &spec, step), look)
+        record.fast_read().cell.ask(
+            self,
+            Purpose::Change,
+            move |context, step| context.modify(member, &spec, step),
+            look,
+        )
     }
 
     fn index_of(&self, event: EventId, record: &EventRecord<H>) -> usize {

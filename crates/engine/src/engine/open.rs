@@ -37,7 +37,7 @@ pub(super) struct How<'a> {
     /// Where the context is, if it has yet to be told.
     pub(super) presence: Option<Presence>,
     /// Lent by a caller that does so many times.
-    pub(super) room: Option<&'a mut Todo>,
+    pub(super) scratch: Option<&'a mut Todo>,
 }
 
 /// A group in its context that has no ids yet.
@@ -142,7 +142,7 @@ impl<H: Host> Engine<H> {
     ) -> Result<Attached<H>, OpenError> {
         let asked = asked.map_or_else(|| self.reserve(new, target), Ok)?;
         let cell = self.claim(target.context);
-        self.attach_to(cell, target, (demand, new), asked, How { begin: Begin::Off, presence: None, room: None })
+        self.attach_to(cell, target, (demand, new), asked, How { begin: Begin::Off, presence: None, scratch: None })
     }
 
     /// Every core knows the scarce PMUs of these events from now on, and has room for them.
@@ -160,7 +160,7 @@ impl<H: Host> Engine<H> {
         target: Target,
         (demand, new): (Demand, &[NewEvent]),
         asked: Asked<H>,
-        How { begin, presence, room }: How<'_>,
+        How { begin, presence, scratch }: How<'_>,
     ) -> Result<Attached<H>, OpenError> {
         let path = target.filter.cgroup().and_then(|cgroup| self.host.cgroup_path(cgroup));
         let attach = |context: &mut Context, step: Step<'_>| {
@@ -174,7 +174,7 @@ impl<H: Host> Engine<H> {
             (group, context.group(group).map(|group| group.members.clone()).unwrap_or_default())
         };
         let look = |&(group, _): &(GroupKey, _), context: &Context| context.refusal(group);
-        let ((group, members), refusal) = cell.ask_here_in(room, self, attach, look);
+        let ((group, members), refusal) = cell.ask_here_in(scratch, self, attach, look);
         let refusal = self.agree(&asked, new, target, refusal);
         let attached = Attached { cell, group, members, reserved: asked.reserved() };
         match refusal {
@@ -316,7 +316,7 @@ pub(super) fn unregister<H: Host>(registry: &mut Registry<H>, group: GroupId) ->
     let mut events = Vec::with_capacity(record.events.len());
     for &event in &record.events {
         let Some(removed) = registry.events.remove(event) else { continue };
-        if let Some(view) = &removed.tap().view {
+        if let Some(view) = &removed.fast_read().view {
             registry.shares.unlisten(view.master, event);
         }
         events.push(removed);
@@ -336,19 +336,19 @@ pub(super) fn register<H: Host>(registry: &mut Registry<H>, attached: &mut Attac
 pub(super) fn register_group<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> GroupId {
     let Attached { cell, group, members, reserved } = attached;
     let (cell, reserved) = (Arc::clone(cell), core::mem::take(reserved));
-    let tap = |&member: &EventKey| FastRead::own(Arc::clone(&cell), member);
-    let taps: FastReads<H> = members.iter().map(tap).collect();
+    let fast_read = |&member: &EventKey| FastRead::own(Arc::clone(&cell), member);
+    let fast_reads: FastReads<H> = members.iter().map(fast_read).collect();
     let record = GroupRecord {
         cell,
         group: *group,
         events: Vec::new(),
-        taps: Arc::clone(&taps),
+        fast_reads: Arc::clone(&fast_reads),
         family: None,
         reserved,
         view: None,
     };
     let group = registry.groups.insert(record);
-    let events = register_events(registry, group, &taps, gate);
+    let events = register_events(registry, group, &fast_reads, gate);
     if let Some(record) = registry.groups.get_mut(group) {
         for (index, held) in &record.reserved {
             events.get(*index).into_iter().for_each(|&event| held.name(event));
@@ -361,7 +361,7 @@ pub(super) fn register_group<H: Host>(registry: &mut Registry<H>, attached: &mut
 pub(super) fn register_events<H: Host>(
     registry: &mut Registry<H>,
     group: GroupId,
-    taps: &FastReads<H>,
+    fast_reads: &FastReads<H>,
     gate: Gate,
 ) -> Vec<EventId> {
     // What comes to a set writes where the set's events do.
@@ -369,7 +369,13 @@ pub(super) fn register_events<H: Host>(
         Gate::With(set) => registry.sets.get(set).and_then(|record| record.output.clone()),
         Gate::Open | Gate::Closed => None,
     };
-    let record =
-        |index| EventRecord { taps: Arc::clone(taps), index, group, root_count: None, gate, output: output.clone() };
-    (0..taps.len()).map(|index| registry.events.insert(record(index))).collect()
+    let record = |index| EventRecord {
+        fast_reads: Arc::clone(fast_reads),
+        index,
+        group,
+        root_count: None,
+        gate,
+        output: output.clone(),
+    };
+    (0..fast_reads.len()).map(|index| registry.events.insert(record(index))).collect()
 }

@@ -62,8 +62,8 @@ impl<H: Host> Engine<H> {
     /// on, too: it has no counter, but its children may have theirs. An exec may have enabled it in a child only.
     pub(super) fn is_on_anywhere(&self, record: &EventRecord<H>) -> bool {
         let state = |record: &EventRecord<H>| {
-            let member = record.tap().member;
-            record.tap().cell.look(self, |context| context.member(member).map(Event::state))
+            let member = record.fast_read().member;
+            record.fast_read().cell.look(self, |context| context.member(member).map(Event::state))
         };
         let is_on = |record: &EventRecord<H>| state(record).is_some_and(|state| state != EventState::Off);
         let root_count = || record.root_count.and_then(RootCount::by_engine);

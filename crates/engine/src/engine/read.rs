@@ -56,7 +56,7 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`]; [`ReadError::Error`] where the event is in error or its counter refuses.
     pub fn read(&self, event: EventId) -> Result<Count, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        self.read_tap(record.tap()).unwrap_or_else(|| self.read_through_context(event))
+        self.read_fast(record.fast_read()).unwrap_or_else(|| self.read_through_context(event))
     }
 
     /// [`Engine::read`] for a caller that does so often: one event of a group, by its number.
@@ -65,8 +65,8 @@ impl<H: Host> Engine<H> {
     /// As [`Engine::read`]; [`ReadError::Closed`] also where the group has no such event.
     #[inline]
     pub fn read_by(&self, handle: &GroupHandle<H>, index: usize) -> Result<Count, ReadError> {
-        let count = handle.taps.get(index).and_then(|tap| self.read_tap(tap));
-        // What was done to the event may have given it another tap, or none.
+        let count = handle.fast_reads.get(index).and_then(|fast_read| self.read_fast(fast_read));
+        // What was done to the event may have given it another fast read, or none.
         count.unwrap_or_else(|| self.read(self.event_of(handle, index)?))
     }
 
@@ -83,7 +83,7 @@ impl<H: Host> Engine<H> {
         record: &EventRecord<H>,
         root: Option<super::RootCount>,
     ) -> Result<Count, ReadError> {
-        let mut count = self.read_member(record.tap())?;
+        let mut count = self.read_member(record.fast_read())?;
         if let Some((family, index)) = root.and_then(super::RootCount::by_engine) {
             let children = self.children_of_event(family, index);
             count += children.retired;
@@ -99,14 +99,14 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn read_cached(&self, event: EventId) -> Result<(Count, Nanos), ReadError> {
-        let own = |record: &EventRecord<H>| self.cached_in_memory(record.tap());
+        let own = |record: &EventRecord<H>| self.cached_in_memory(record.fast_read());
         self.ask(event, own, |record, _| own(record))
     }
 
-    fn cached_in_memory(&self, tap: &FastRead<H>) -> Result<(Count, Nanos), ReadError> {
-        match &tap.view {
-            None => self.look_at_last(tap, |_, last| (last.count, last.at)).ok_or(ReadError::Closed),
-            Some(view) => self.seen_in_memory(tap, view).map(|(seen, at)| (seen.count, at)),
+    fn cached_in_memory(&self, fast_read: &FastRead<H>) -> Result<(Count, Nanos), ReadError> {
+        match &fast_read.view {
+            None => self.look_at_last(fast_read, |_, last| (last.count, last.at)).ok_or(ReadError::Closed),
+            Some(view) => self.seen_in_memory(fast_read, view).map(|(seen, at)| (seen.count, at)),
         }
     }
 
@@ -115,7 +115,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As [`Engine::read_cached`].
     pub fn read_cached_by(&self, handle: &GroupHandle<H>, index: usize) -> Result<(Count, Nanos), ReadError> {
-        let cached = handle.taps.get(index).map(|tap| self.cached_in_memory(tap));
+        let cached = handle.fast_reads.get(index).map(|fast_read| self.cached_in_memory(fast_read));
         match cached {
             Some(Ok(cached)) => Ok(cached),
             _ => self.read_cached(self.event_of(handle, index)?),
@@ -138,8 +138,9 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As [`Engine::read_group`]; `out` is then as it was.
     pub fn read_group_into(&self, group: GroupId, out: &mut GroupReading) -> Result<(), ReadError> {
-        let taps = self.registry.with(|registry| registry.groups.get(group).map(|record| Arc::clone(&record.taps)));
-        if self.read_taps(&taps.ok_or(ReadError::Closed)?, out) {
+        let fast_reads =
+            self.registry.with(|registry| registry.groups.get(group).map(|record| Arc::clone(&record.fast_reads)));
+        if self.read_fast_group(&fast_reads.ok_or(ReadError::Closed)?, out) {
             return Ok(());
         }
         self.read_group_through_context(group, out)
@@ -150,7 +151,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As [`Engine::read_group`].
     pub fn read_group_by(&self, handle: &GroupHandle<H>, out: &mut GroupReading) -> Result<(), ReadError> {
-        match self.read_taps(&handle.taps, out) {
+        match self.read_fast_group(&handle.fast_reads, out) {
             true => Ok(()),
             false => self.read_group_into(handle.id(), out),
         }
@@ -158,18 +159,18 @@ impl<H: Host> Engine<H> {
 
     #[cold]
     fn read_group_through_context(&self, group: GroupId, out: &mut GroupReading) -> Result<(), ReadError> {
-        let (taps, key, family, view) = self
+        let (fast_reads, key, family, view) = self
             .registry
             .with(|registry| {
                 let record = registry.groups.get(group)?;
-                Some((Arc::clone(&record.taps), record.group, record.family, record.view.clone()))
+                Some((Arc::clone(&record.fast_reads), record.group, record.family, record.view.clone()))
             })
             .ok_or(ReadError::Closed)?;
         if let Some(view) = view {
-            return self.read_group_view(&view, &taps, out);
+            return self.read_group_view(&view, &fast_reads, out);
         }
         let before = out.len();
-        self.read_own_group(&taps, key, out)?;
+        self.read_own_group(&fast_reads, key, out)?;
         if let Some(family) = family {
             let own = out.get_mut(before..).unwrap_or_default();
             self.with_children_of_group(family, own.len(), |index, children| {
@@ -221,7 +222,7 @@ impl<H: Host> Engine<H> {
         let root = roots.next().and_then(|&event| self.record(event)).ok_or(ReadError::Closed)?;
         let key = self.group_cell(root.group).ok_or(ReadError::Closed)?.1;
         let mut own = GroupReading::new();
-        self.read_own_group(&root.taps, key, &mut own)?;
+        self.read_own_group(&root.fast_reads, key, &mut own)?;
         let mut tallies = Vec::with_capacity(own.len());
         for count in own {
             let own = count?;
@@ -241,19 +242,24 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| registry.groups.get(group).map(|record| (Arc::clone(&record.cell), record.group)))
     }
 
-    fn read_member(&self, tap: &FastRead<H>) -> Result<Count, ReadError> {
-        let member = tap.member;
+    fn read_member(&self, fast_read: &FastRead<H>) -> Result<Count, ReadError> {
+        let member = fast_read.member;
         let order = move |context: &mut Context, step: Step<'_>| context.order_read(member, step);
-        tap.cell.ask(self, Purpose::Reading, order, |context| tap.reading(context))
+        fast_read.cell.ask(self, Purpose::Reading, order, |context| fast_read.reading(context))
     }
 
     /// `key` is the group of these in their context.
-    fn read_own_group(&self, taps: &[FastRead<H>], key: GroupKey, out: &mut GroupReading) -> Result<(), ReadError> {
-        let cell = &taps.first().ok_or(ReadError::Closed)?.cell;
+    fn read_own_group(
+        &self,
+        fast_reads: &[FastRead<H>],
+        key: GroupKey,
+        out: &mut GroupReading,
+    ) -> Result<(), ReadError> {
+        let cell = &fast_reads.first().ok_or(ReadError::Closed)?.cell;
         let order = move |context: &mut Context, step: Step<'_>| context.order_read_group(key, step);
         cell.ask(self, Purpose::Reading, order, |context| {
             context.group(key).ok_or(ReadError::Closed)?;
-            out.extend(taps.iter().map(|tap| tap.reading(context)));
+            out.extend(fast_reads.iter().map(|fast_read| fast_read.reading(context)));
             Ok(())
         })
     }
@@ -268,7 +274,7 @@ impl<H: Host> Engine<H> {
         }
         let mut counts = Vec::with_capacity(live.len());
         for (task, record) in live {
-            counts.push((task, self.read_child(&record.tap().cell, record.tap().member)));
+            counts.push((task, self.read_child(&record.fast_read().cell, record.fast_read().member)));
         }
         let mut children = [Children::default()];
         self.add_up(
@@ -295,8 +301,8 @@ impl<H: Host> Engine<H> {
             None => Default::default(),
         });
         for (_, record) in live {
-            let last = |context: &Context| context.member(record.tap().member).map(|member| member.cached().0);
-            count += record.tap().cell.look(self, last).unwrap_or_default();
+            let last = |context: &Context| context.member(record.fast_read().member).map(|member| member.cached().0);
+            count += record.fast_read().cell.look(self, last).unwrap_or_default();
         }
         count
     }

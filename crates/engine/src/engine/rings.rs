@@ -188,7 +188,7 @@ impl<H: Host> Engine<H> {
     /// [`OutputError::Closed`].
     pub fn source_of(&self, event: EventId) -> Result<EventId, OutputError> {
         let record = self.record(event).ok_or(OutputError::Closed)?;
-        Ok(record.tap().view.as_ref().map_or(event, |view| view.master))
+        Ok(record.fast_read().view.as_ref().map_or(event, |view| view.master))
     }
 
     /// Fills `audience` with those who get the records of an event now: of those who see it, where it is a master in
@@ -214,7 +214,7 @@ impl<H: Host> Engine<H> {
             own.chain([event]).filter_map(listens).collect::<Vec<_>>()
         });
         for (event, record, output) in listening {
-            let on = match &record.tap().view {
+            let on = match &record.fast_read().view {
                 Some(view) => {
                     view.whole.book(|book| book.stance(view.whole.key, view.index)) == Some(SubscriberState::Counts)
                 }

@@ -102,7 +102,8 @@ impl<H: Host> Engine<H> {
             return;
         };
         // The caller is on that CPU.
-        let done = core.seat.with(|seat| exchange(self, core, cpu, seat, next.map(|next| (next, Entry::Switched))));
+        let done =
+            core.pmu_guard.with(|guard| exchange(self, core, cpu, guard, next.map(|next| (next, Entry::Switched))));
         let Exchanged::Done { gone, .. } = done else { return };
         if let Some(out) = out.filter(|out| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(gone, out))) {
             self.note_absence(out);
@@ -144,7 +145,7 @@ impl<H: Host> Engine<H> {
     /// The caller is not on that CPU any more.
     pub(super) fn enter_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> Result<bool, OutOfReach> {
         let Some(core) = self.core(cpu) else { return Ok(false) };
-        core.seat.with(|seat| {
+        core.pmu_guard.with(|guard| {
             // No task comes onto a CPU that is offline.
             if !self.host.reaches(cpu) {
                 return Err(OutOfReach);
@@ -152,7 +153,7 @@ impl<H: Host> Engine<H> {
             // Another task there: the switch that the host is about to tell of will bring this one in. Unless it is the same
             // task, whose former events are gone.
             let stranger = core.place.with(|place| place.guest.as_ref().is_some_and(|guest| guest.key != cell.key));
-            let mut enters = || exchange(self, core, cpu, seat, Some((cell, Entry::IfUnmet)));
+            let mut enters = || exchange(self, core, cpu, guard, Some((cell, Entry::IfUnmet)));
             Ok(!stranger && matches!(enters(), Exchanged::Done { entered: true, .. }))
         })
     }
@@ -187,17 +188,17 @@ impl<H: Host> Engine<H> {
     /// No task is on a CPU. Called on that CPU.
     pub(super) fn send_guest_home(&self, cpu: CpuId) {
         if let Some(core) = self.core(cpu) {
-            core.seat.with(|seat| exchange(self, core, cpu, seat, None));
+            core.pmu_guard.with(|guard| exchange(self, core, cpu, guard, None));
         }
     }
 
     /// A context goes home from that CPU; returns whether it was there, and the caller is.
     pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
         let Some(core) = self.core(cpu) else { return false };
-        core.seat.with(|seat| {
+        core.pmu_guard.with(|guard| {
             let may = core.is_in_reach(&self.host) && is_guest(core, cell);
             if may {
-                exchange(self, core, cpu, seat, None);
+                exchange(self, core, cpu, guard, None);
             }
             may
         })
@@ -225,7 +226,7 @@ impl<H: Host> Engine<H> {
         let Some(core) = self.core(cpu) else { return };
         let mut next = core.place.with(|place| place.core.scarce_after(None));
         while let Some((pmu, _)) = next {
-            let wrapped = core.seat.with(|seat| seat.banks.own.as_mut().map(|bank| bank.take_overflows(pmu)));
+            let wrapped = core.pmu_guard.with(|guard| guard.banks.own.as_mut().map(|bank| bank.take_overflows(pmu)));
             if let Some(wrapped) = wrapped.filter(|wrapped| !wrapped.is_empty()) {
                 core.step_core(&self.host, |place, _| place.core.renew(pmu, wrapped));
             }
@@ -308,32 +309,32 @@ enum Exchanged<H: Host> {
     },
 }
 
-/// Lets a context in, or none, and brings the one that was there home. Called on that CPU, with the seat of its core. One that was to come
+/// Lets a context in, or none, and brings the one that was there home. Called on that CPU, with the `PmuGuard` of its core. One that was to come
 /// only if it is unmet, and is met, changes nothing.
 fn exchange<H: Host>(
     engine: &Engine<H>,
     core: &ContextCell<H>,
     cpu: CpuId,
-    seat: &mut PmuGuard<H::Bank>,
+    guard: &mut PmuGuard<H::Bank>,
     coming: Option<(&Arc<ContextCell<H>>, Entry)>,
 ) -> Exchanged<H> {
     let is_unmet = |cell: &ContextCell<H>| {
         cell.place.with(|place| place.core.context(Ctx::Cpu).is_some_and(|own| own.presence().is_none()))
     };
     let replaced = match coming {
-        // While its seat is held it stays where it is.
-        Some((cell, entry)) => cell.seat.with(|home| {
+        // While its guard is held it stays where it is.
+        Some((cell, entry)) => cell.pmu_guard.with(|home| {
             // Its bank is where it is: one that is at home is no guest.
             let is_here = home.banks.own.is_none() && is_guest(core, cell);
             let comes = !is_here && (entry == Entry::Switched || is_unmet(cell));
-            comes.then(|| replace_guest(engine, core, cpu, seat, Some((cell, home))))
+            comes.then(|| replace_guest(engine, core, cpu, guard, Some((cell, home))))
         }),
-        None => Some(replace_guest(engine, core, cpu, seat, None)),
+        None => Some(replace_guest(engine, core, cpu, guard, None)),
     };
     let Some((entered, gone)) = replaced else { return Exchanged::Nothing };
     if let Some(gone) = &gone {
-        gone.seat.with(|home| {
-            home.banks.own = seat.banks.leaving.take();
+        gone.pmu_guard.with(|home| {
+            home.banks.own = guard.banks.leaving.take();
             // Whatever was done to it where it was.
             home.steps += 1;
             core.place.with(|place| {
@@ -354,7 +355,7 @@ fn replace_guest<H: Host>(
     Engine { host, .. }: &Engine<H>,
     core: &ContextCell<H>,
     cpu: CpuId,
-    seat: &mut PmuGuard<H::Bank>,
+    guard: &mut PmuGuard<H::Bank>,
     coming: Option<AtHome<'_, H>>,
 ) -> (bool, Option<Arc<ContextCell<H>>>) {
     // A context that is with another core has its bank there.
@@ -363,7 +364,7 @@ fn replace_guest<H: Host>(
         None => (None, None),
     };
     let step = Step { now: host.now(), pmus: host };
-    let Banks { guest, leaving, .. } = &mut seat.banks;
+    let Banks { guest, leaving, .. } = &mut guard.banks;
     *leaving = core::mem::replace(guest, bank);
     let switch = |place: &mut CtxState<H>| {
         let context = cell.and_then(|cell| {
@@ -378,5 +379,5 @@ fn replace_guest<H: Host>(
         place.core.switch(cpu, context, step);
         comes.is_some()
     };
-    core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.leaving.clone())
+    core.drive(host, (Purpose::Change, step.now), guard.parts(), switch, |place, _| place.leaving.clone())
 }

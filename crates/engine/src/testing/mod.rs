@@ -97,7 +97,7 @@ struct World {
     programs: AtomicUsize,
     /// How often registers were programmed or changed with each credentials.
     creds: Mutex<BTreeMap<Cred, usize>>,
-    /// CPUs whose doorbell rang.
+    /// CPUs that were sent an IPI.
     rung: Mutex<Vec<CpuId>>,
     /// How far the clock goes at each look.
     tick: AtomicU64,
@@ -241,7 +241,7 @@ impl<K: LockKind> Machine<K> {
         core::mem::take(&mut lock(&self.world.creds))
     }
 
-    /// The CPUs whose doorbell rang since the last question.
+    /// The CPUs that were sent an IPI since the last call.
     pub(crate) fn rung(&self) -> Vec<CpuId> {
         core::mem::take(&mut lock(&self.world.rung))
     }

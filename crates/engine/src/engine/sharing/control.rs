@@ -179,7 +179,9 @@ impl<H: Host> Engine<H> {
     /// Why one of a master's events that count could not be read just now.
     fn unread(&self, master: &Master<H>) -> Option<BankError> {
         let unread = |member: &Event| member.fault().filter(|_| member.state() == EventState::Active);
-        master.cell.look(self, |context| master.taps.iter().find_map(|tap| context.member(tap.member).and_then(unread)))
+        master.cell.look(self, |context| {
+            master.fast_reads.iter().find_map(|fast_read| context.member(fast_read.member).and_then(unread))
+        })
     }
 
     /// What a master's events have seen, with their children where the engine counts them.
@@ -191,8 +193,8 @@ impl<H: Host> Engine<H> {
             // What can't be read has seen what it had seen.
             let _ = self.read_group_into(master.opened.group, &mut counts);
         }
-        let last = |tap: &FastRead<H>| self.look_at_last(tap, seen_by_then).unwrap_or_default();
-        let mut seen: Vec<_> = master.taps.iter().map(last).collect();
+        let last = |fast_read: &FastRead<H>| self.look_at_last(fast_read, seen_by_then).unwrap_or_default();
+        let mut seen: Vec<_> = master.fast_reads.iter().map(last).collect();
         for (index, seen) in seen.iter_mut().enumerate() {
             match (counts.get(index), family) {
                 (Some(Ok(count)), _) => seen.count = *count,
@@ -226,15 +228,15 @@ impl<H: Host> Engine<H> {
         view.whole.book(|book| counted_by(book, view.whole.key, view.index, reading))
     }
 
-    /// Reads a whole view, one moment for all of it; `taps` are those of its events.
+    /// Reads a whole view, one moment for all of it; `fast_reads` are those of its events.
     pub(in crate::engine) fn read_group_view(
         &self,
         view: &GroupSubscription<H>,
-        taps: &[FastRead<H>],
+        fast_reads: &[FastRead<H>],
         out: &mut GroupReading,
     ) -> Result<(), ReadError> {
         let (first, events) = view.book(|book| book.place(view.key)).ok_or(ReadError::Closed)?;
-        let event = taps.first().and_then(|tap| tap.view.as_ref()).ok_or(ReadError::Closed)?.master;
+        let event = fast_reads.first().and_then(|fast_read| fast_read.view.as_ref()).ok_or(ReadError::Closed)?.master;
         let master = self.record(event).ok_or(ReadError::Closed)?.group;
         let before = out.len();
         if first == 0 && events == view.share.question.events.len() {
@@ -255,11 +257,11 @@ impl<H: Host> Engine<H> {
     /// What an event of a view has seen, from memory.
     pub(in crate::engine) fn seen_in_memory(
         &self,
-        tap: &FastRead<H>,
+        fast_read: &FastRead<H>,
         view: &EventSubscription<H>,
     ) -> Result<(Seen, Nanos), ReadError> {
         let last = |member: &Event, last: Last| (seen_by_then(member, last), last.at);
-        let (mut now, at) = self.look_at_last(tap, last).ok_or(ReadError::Closed)?;
+        let (mut now, at) = self.look_at_last(fast_read, last).ok_or(ReadError::Closed)?;
         if let Some((family, index)) = view.root_count.and_then(super::super::RootCount::by_engine) {
             now.count += self.children_from_memory(family, index);
         }

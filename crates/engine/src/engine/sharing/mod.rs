@@ -75,7 +75,7 @@ pub(super) enum Life<H: Host> {
 pub(super) struct Master<H: Host> {
     opened: Opened,
     cell: Arc<ContextCell<H>>,
-    taps: FastReads<H>,
+    fast_reads: FastReads<H>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
     since: Nanos,
@@ -309,16 +309,16 @@ impl<H: Host> Engine<H> {
             share.turn.with(|life| {
                 let Life::Counts(master) = life else { return None };
                 let (views, counting) = share.book.with(|book| {
-                    let counting: Vec<_> = (0..master.taps.len()).map(|event| book.counting(event)).collect();
+                    let counting: Vec<_> = (0..master.fast_reads.len()).map(|event| book.counting(event)).collect();
                     (book.views(), counting)
                 });
-                let event = |(tap, &counting): (&FastRead<H>, &usize)| {
-                    self.look_at_last(tap, |member, last| {
+                let event = |(fast_read, &counting): (&FastRead<H>, &usize)| {
+                    self.look_at_last(fast_read, |member, last| {
                         let (state, count) = (member.state(), last.count);
                         SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count }
                     })
                 };
-                let events = master.taps.iter().zip(&counting).filter_map(event).collect();
+                let events = master.fast_reads.iter().zip(&counting).filter_map(event).collect();
                 Some(ShareReport { domain: share.question.domain, target: share.question.target, events, views })
             })
         })
@@ -373,7 +373,7 @@ impl<H: Host> Engine<H> {
         shared: impl Fn(&EventRecord<H>, &EventSubscription<H>) -> Result<R, ReadError>,
     ) -> Result<R, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        record.tap().view.as_ref().map_or_else(|| own(&record), |view| shared(&record, view))
+        record.fast_read().view.as_ref().map_or_else(|| own(&record), |view| shared(&record, view))
     }
 
     /// What an event of a view has seen, its master's having seen `now`.
@@ -407,8 +407,8 @@ impl<H: Host> Engine<H> {
         let look = |member: &Event, last: Last| (member.lease, last, seen_by_then(member, last), member.state());
         let seen = |record: &EventRecord<H>| {
             let (lease, Last { reading: raw, at, .. }, seen, state) =
-                self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
-            let lease = lease.map(|lease| (record.tap().cell.key, lease));
+                self.look_at_last(record.fast_read(), look).ok_or(ReadError::Closed)?;
+            let lease = lease.map(|lease| (record.fast_read().cell.key, lease));
             Ok((SlotView { lease, raw, at, count: seen.count, state }, seen))
         };
         let shared = |record: &EventRecord<H>, view: &_| {

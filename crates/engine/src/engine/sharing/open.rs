@@ -111,37 +111,38 @@ impl<H: Host> Engine<H> {
         let found = self.registry.with(|registry| {
             registry.shares.admit(share, &opened);
             let record = registry.groups.get(opened.group)?;
-            Some((Arc::clone(&record.cell), Arc::clone(&record.taps)))
+            Some((Arc::clone(&record.cell), Arc::clone(&record.fast_reads)))
         });
         // No other code knows its ids.
-        let (cell, taps) = found.ok_or(OpenError::EmptyGroup)?;
+        let (cell, fast_reads) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
-        Ok(Master { opened, cell, taps, on, since, kept: false })
+        Ok(Master { opened, cell, fast_reads, on, since, kept: false })
     }
 
     /// Whether what a master counts is gone, so that no group can ask for it any more.
     fn is_over(&self, share: &ShareCell<H>, master: &Master<H>) -> bool {
-        let dead = |tap: &FastRead<H>| {
-            let state = master.cell.look(self, |context| context.member(tap.member).map(crate::event::Event::state));
+        let dead = |fast_read: &FastRead<H>| {
+            let state =
+                master.cell.look(self, |context| context.member(fast_read.member).map(crate::event::Event::state));
             state.is_none_or(|state| state == EventState::Dead)
         };
         let replaced = match share.question.target.context {
             ContextKey::Task(task) => !self.host.is_still(task, master.since),
             ContextKey::Cpu(_) => false,
         };
-        replaced || master.taps.iter().any(dead) || self.has_ended(master)
+        replaced || master.fast_reads.iter().any(dead) || self.has_ended(master)
     }
 
     /// Whether the host has ended what a master counts although its task lives. All events of a group end together.
     fn has_ended(&self, master: &Master<H>) -> bool {
-        let (ContextKey::Task(_), Some(leader)) = (master.cell.key, master.taps.first()) else { return false };
-        // The seat first: while it is held, the slot that the member has is one that the bank holds.
-        master.cell.seat.with(|seat| {
+        let (ContextKey::Task(_), Some(leader)) = (master.cell.key, master.fast_reads.first()) else { return false };
+        // The guard first: while it is held, the slot that the member has is one that the bank holds.
+        master.cell.pmu_guard.with(|guard| {
             let lease = master.cell.place.with(|place| {
                 let context = place.core.context(Ctx::Cpu).filter(|_| place.away.is_none())?;
                 context.member(leader.member)?.lease
             });
-            lease.zip(seat.banks.own.as_mut()).is_some_and(|(lease, bank)| bank.has_ended(lease))
+            lease.zip(guard.banks.own.as_mut()).is_some_and(|(lease, bank)| bank.has_ended(lease))
         })
     }
 
@@ -160,19 +161,19 @@ impl<H: Host> Engine<H> {
             inherits && member.delegates(Delegated::INHERITANCE)
         };
         let inheriting = |context: &Context| -> Vec<Option<Lease>> {
-            let member = |tap: &FastRead<H>| context.member(tap.member).filter(|member| follows(member));
-            master.taps.iter().filter_map(member).map(|member| member.lease).collect()
+            let member = |fast_read: &FastRead<H>| context.member(fast_read.member).filter(|member| follows(member));
+            master.fast_reads.iter().filter_map(member).map(|member| member.lease).collect()
         };
         if master.cell.look(self, |context| inheriting(context).is_empty()) {
             return false;
         }
-        // The seat first, as in `has_ended`. What is not here, or has no slot, may have any.
-        master.cell.seat.with(|seat| {
+        // The guard first, as in `has_ended`. What is not here, or has no slot, may have any.
+        master.cell.pmu_guard.with(|guard| {
             let leases = master.cell.place.with(|place| {
                 let context = place.core.context(Ctx::Cpu).filter(|_| place.away.is_none());
                 context.map(inheriting)
             });
-            let (Some(leases), Some(bank)) = (leases, seat.banks.own.as_mut()) else { return true };
+            let (Some(leases), Some(bank)) = (leases, guard.banks.own.as_mut()) else { return true };
             leases.into_iter().any(|lease| lease.is_none_or(|lease| bank.may_have_heirs(lease)))
         })
     }
@@ -244,23 +245,23 @@ fn register_view<H: Host>(
         Some(record) => (Arc::clone(&record.cell), record.group),
         None => return Opened { group: master.opened.group, events: Vec::new() },
     };
-    let tap = |index: usize| {
+    let fast_read = |index: usize| {
         let event = master.opened.events[first + index];
         let root_count = registry.events.get(event).and_then(|record| record.root_count);
         let view = EventSubscription { whole: Arc::clone(view), index, master: event, root_count };
-        FastRead::shared(&master.taps[first + index], view)
+        FastRead::shared(&master.fast_reads[first + index], view)
     };
-    let taps: FastReads<H> = (0..events).map(tap).collect();
+    let fast_reads: FastReads<H> = (0..events).map(fast_read).collect();
     let group = registry.groups.insert(GroupRecord {
         cell,
         group: group_key,
         events: Vec::new(),
-        taps: Arc::clone(&taps),
+        fast_reads: Arc::clone(&fast_reads),
         family: None,
         reserved: Vec::new(),
         view: Some(Arc::clone(view)),
     });
-    let events = register_events(registry, group, &taps, gate);
+    let events = register_events(registry, group, &fast_reads, gate);
     for (&event, &master) in events.iter().zip(&master.opened.events[first..]) {
         registry.shares.listen(view.share.question.domain, master, event);
     }

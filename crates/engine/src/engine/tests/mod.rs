@@ -8,6 +8,7 @@ mod credentials;
 mod event_sets;
 mod exhaustive;
 mod families;
+mod fast_read;
 mod interrupted;
 mod lifecycle;
 mod many;
@@ -19,7 +20,6 @@ mod rings;
 mod sets;
 mod shared;
 mod sharing;
-mod taps;
 mod threads;
 
 use super::Census;

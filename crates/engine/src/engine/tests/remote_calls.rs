@@ -1,6 +1,6 @@
 //! Calls of other CPUs beside switches, hotplug, and one another.
 //!
-//! What it is: threads that play tasks on CPUs, beside one that plays a CPU itself: its switches, its doorbell, its going offline. A
+//! What it is: threads that play tasks on CPUs, beside one that plays a CPU itself: its switches, its IPIs, its going offline. A
 //! scheduler decides at each lock who comes next; the machine checks that registers of a CPU are touched on that CPU only.
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
@@ -34,7 +34,7 @@ fn machine() -> Arc<Racer> {
 /// What a task does with an event.
 type Ask = fn(&Racer, &Opened);
 
-/// Tasks that may be on any CPU do these things with an event, while the other CPU does `work` and serves its doorbell.
+/// Tasks that may be on any CPU do these things with an event, while the other CPU does `work` and serves its IPIs.
 fn beside(engine: &Arc<Racer>, opened: &Opened, work: fn(&Racer), asks: &[Ask]) {
     let over = Arc::new(AtomicBool::new(false));
     let there = {

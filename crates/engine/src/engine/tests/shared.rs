@@ -442,8 +442,8 @@ fn a_cpu_that_goes_leaves_its_task_whole() {
     close_all(&engine, &[&own, &of_task, &again]);
 }
 
-/// Plays the other CPUs, which answer their doorbells late, twice, and for nothing.
-fn with_doorbells(engine: &Arc<Engine<Machine>>, f: impl FnOnce()) {
+/// Plays the other CPUs, which answer their IPIs late, twice, and for nothing.
+fn with_ipis(engine: &Arc<Engine<Machine>>, f: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for cpu in [CpuId(1), CpuId(2)] {
@@ -470,7 +470,7 @@ fn what_is_out_of_reach_is_done_by_mail() {
     let [here, there, of_cpu] = [task(1), task(2), Target::cpu(CpuId(2))].map(|target| open(&engine, target, &[1]));
     come(&engine, 1, CpuId(0));
     come(&engine, 2, CpuId(1));
-    with_doorbells(&engine, || {
+    with_ipis(&engine, || {
         engine.host().rung();
         engine.host().run_on(0, Some(1), 5);
         engine.host().run_on(1, Some(2), 5);
@@ -497,7 +497,7 @@ fn what_is_out_of_reach_is_done_by_mail() {
 fn a_letter_to_a_task_that_has_left_follows_it() {
     let engine = Arc::new(machine(3));
     let opened = open(&engine, task(2), &[1]);
-    with_doorbells(&engine, || {
+    with_ipis(&engine, || {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! FastReads: what is read past the context is what is read through it, whatever was done before; and only the bank is asked.
+//! Fast reads: what is read past the context is what is read through it, whatever was done before; and only the bank is asked.
 
 use crate::engine::Exec;
 use crate::engine::fast_read::Missing;
@@ -33,7 +33,7 @@ fn open(engine: &Engine<Machine>, rates: &[u64]) -> Opened {
 
 /// What is read without asking anybody but the bank.
 fn tapped(engine: &Engine<Machine>, event: EventId) -> Option<Count> {
-    engine.record(event).and_then(|record| engine.read_noted(record.tap()).ok())
+    engine.record(event).and_then(|record| engine.read_noted(record.fast_read()).ok())
 }
 
 fn count(value: u64, ns: u64) -> Count {
@@ -140,13 +140,13 @@ fn a_group_is_read_at_one_moment_and_by_one_call() {
     };
     assert_eq!(read(), [count(10, 10), count(20, 10), count(30, 10)].map(Ok));
     let mut counts = Vec::new();
-    assert!(engine.read_all_noted(&handle.taps, &mut counts).is_ok(), "it was read before");
+    assert!(engine.read_all_noted(&handle.fast_reads, &mut counts).is_ok(), "it was read before");
     assert_eq!(counts, read());
     // One that is off counts nothing more, and then the others are no longer read alone.
     engine.disable(other.events[1]).unwrap();
     engine.host().run_task(TASK, 10);
-    assert_eq!(engine.read_all_noted(&handle.taps, &mut counts), Err(Missing::SlotFacts));
-    assert!(!engine.read_taps(&handle.taps, &mut counts), "what does not count is not in the slot");
+    assert_eq!(engine.read_all_noted(&handle.fast_reads, &mut counts), Err(Missing::SlotFacts));
+    assert!(!engine.read_fast_group(&handle.fast_reads, &mut counts), "what does not count is not in the slot");
     assert_eq!(counts.len(), 3, "what could not be read leaves nothing behind");
     assert_eq!(read(), [count(20, 20), count(20, 10), count(60, 20)].map(Ok));
 }
@@ -287,7 +287,7 @@ proptest! {
             for opened in &groups {
                 let handle = engine.group_handle(opened.group).unwrap();
                 let mut together = Vec::new();
-                let could = engine.read_taps(&handle.taps, &mut together);
+                let could = engine.read_fast_group(&handle.fast_reads, &mut together);
                 prop_assert_eq!(could, !together.is_empty());
                 for (index, &event) in opened.events.iter().enumerate() {
                     let short = tapped(&engine, event);
