@@ -76,7 +76,7 @@ fn run(options: &ConvertOptions) -> Result<(), Failure> {
     let input = &input::spec(&options.input)?;
     let format = options.format().ok_or_else(|| failed("no format"))?;
     let kind = kind(format);
-    let to = output::place(options.output.as_deref(), file_name(format), kind, options.force)?;
+    let to = output::place(&options.output, file_name(format), kind)?;
     let wanted = options.part().wanted();
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     if matches!(format, Format::Folded | Format::Pprof) {

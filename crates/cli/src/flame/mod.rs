@@ -12,14 +12,13 @@ use crate::options::exit_status;
 use crate::options::flame::{FlameOptions, GroupStacksBy};
 use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
-use crate::picture::output::{self, Kind, Packing};
+use crate::picture::output::{self, Kind, Packing, Place};
 use crate::picture::{self, Drawn, Unit, Weighing, base_name, unit};
 use crate::stderr::{report_error, visible};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 use pmux::profile::{Apart, EventInfo, LookupDetail, Tally};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 
 /// Stands in the remarks of the picture.
 const MARK: &str = "NOTES: written by pmux flame";
@@ -41,7 +40,7 @@ pub(crate) fn flame(options: &FlameOptions) -> u8 {
 }
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {
-    let to = output::place(options.output.as_deref(), "flame.svg", KIND, options.force)?;
+    let to = output::place(&options.output, "flame.svg", KIND)?;
     let asked = input::spec(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {
         Some([before, after]) => difference(options, &asked.at(before), &asked.at(after))?,
@@ -104,7 +103,7 @@ fn draw(
     drawn: &Drawn<Tally>,
     stacks: &[String],
     title: &str,
-    to: &Path,
+    to: &Place,
 ) -> Result<(), Failure> {
     let mut palette = colours::of(&drawn.places);
     // What holds all stacks has no name.

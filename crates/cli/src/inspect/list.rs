@@ -16,6 +16,8 @@ use std::fmt::Write as _;
 /// Whether an event opens.
 enum Openness {
     Opens,
+    /// In another way, in a sentence.
+    Changed(String),
     Refused(String),
     /// A template; there is nothing to open.
     Unknown,
@@ -33,7 +35,7 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
         let pattern = options.pattern.as_deref().unwrap_or_default();
         let gaps: Vec<_> = found.gaps.iter().map(ToString::to_string).collect();
         let text = match &gaps[..] {
-            [] => format!("no event matches '{pattern}'"),
+            [] => format!("no event matches '{pattern}': `pmux list` shows all"),
             gaps => format!("no event that can be listed matches '{pattern}': {}", gaps.join("; ")),
         };
         return report_error(&text, exit_status::FAILED);
@@ -65,8 +67,9 @@ fn probed<'l>(session: &Session, found: &'l Listing) -> Vec<(&'l Listed, Opennes
             }
             let first = tracepoints.get_or_insert_with(|| probe(session, listed));
             let same = match first {
-                Openness::Opens => Openness::Opens,
                 Openness::Refused(why) => Openness::Refused(why.clone()),
+                Openness::Changed(how) => Openness::Changed(how.clone()),
+                Openness::Opens => Openness::Opens,
                 Openness::Unknown => Openness::Unknown,
             };
             (listed, same)
@@ -80,7 +83,8 @@ fn probe(session: &Session, listed: &Listed) -> Openness {
         Err(error) => return Openness::Refused(error.to_string()),
     };
     match session.probe(&event, &session.easiest_target(&event)) {
-        Ok(Probe::Opens | Probe::OpensChanged(_)) => Openness::Opens,
+        Ok(Probe::Opens) => Openness::Opens,
+        Ok(Probe::OpensChanged(how)) => Openness::Changed(how),
         Ok(Probe::Refused(refusal)) => Openness::Refused(refusal.summary),
         Err(error) => Openness::Refused(error.to_string()),
     }
@@ -100,7 +104,7 @@ fn table(rows: &[(&Listed, Openness)], found: &Listing, style: Style) -> String 
             out.push('\n');
         }
         let (mark, ink) = match openness {
-            Openness::Opens => ("yes", Ink::Plain),
+            Openness::Opens | Openness::Changed(_) => ("yes", Ink::Plain),
             Openness::Refused(_) => ("no ", Ink::Faint),
             Openness::Unknown => ("   ", Ink::Plain),
         };
@@ -112,7 +116,20 @@ fn table(rows: &[(&Listed, Openness)], found: &Listing, style: Style) -> String 
         style.paint(&mut out, Ink::Faint, &listed.description);
         out.push('\n');
     }
-    reasons(&mut out, rows, style);
+    reasons(
+        &mut out,
+        "changed",
+        rows,
+        |openness| if let Openness::Changed(how) = openness { Some(how) } else { None },
+        style,
+    );
+    reasons(
+        &mut out,
+        "why not",
+        rows,
+        |openness| if let Openness::Refused(why) = openness { Some(why) } else { None },
+        style,
+    );
     for gap in &found.gaps {
         // Writing to a String can't fail.
         let _ = writeln!(out, "\nNot listed: {gap}");
@@ -129,11 +146,16 @@ fn shown_name(listed: &Listed) -> String {
     name
 }
 
-/// Each reason once, with how many events it keeps away.
-fn reasons(out: &mut String, rows: &[(&Listed, Openness)], style: Style) {
+/// Each reason once, with the number of events that have it.
+fn reasons(
+    out: &mut String,
+    title: &str,
+    rows: &[(&Listed, Openness)],
+    reason: fn(&Openness) -> Option<&String>,
+    style: Style,
+) {
     let mut reasons: Vec<(&str, usize)> = Vec::new();
-    for (_, openness) in rows {
-        let Openness::Refused(why) = openness else { continue };
+    for why in rows.iter().filter_map(|(_, openness)| reason(openness)) {
         match reasons.iter_mut().find(|(known, _)| known == why) {
             Some((_, count)) => *count += 1,
             None => reasons.push((why, 1)),
@@ -141,7 +163,7 @@ fn reasons(out: &mut String, rows: &[(&Listed, Openness)], style: Style) {
     }
     if !reasons.is_empty() {
         out.push('\n');
-        style.paint(out, Ink::Strong, "why not");
+        style.paint(out, Ink::Strong, title);
         out.push('\n');
     }
     for (why, count) in reasons {
@@ -156,6 +178,7 @@ fn json(rows: &[(&Listed, Openness)], found: &Listing, session: &Session) -> Str
         .map(|(listed, openness)| {
             let (opens, why) = match openness {
                 Openness::Opens => (Some(true), None),
+                Openness::Changed(how) => (Some(true), Some(how)),
                 Openness::Refused(why) => (Some(false), Some(why)),
                 Openness::Unknown => (None, None),
             };

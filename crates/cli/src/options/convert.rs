@@ -2,9 +2,8 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
-use super::picture::{FilterOptions, InputOptions, PartOptions, time_ns};
+use super::picture::{FilterOptions, InputOptions, OutputOptions, PartOptions, time_ns};
 use clap::{ArgAction, Args, ValueEnum};
-use std::path::PathBuf;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ConvertOptions {
@@ -15,14 +14,8 @@ pub(crate) struct ConvertOptions {
     #[command(flatten)]
     pub(crate) input: InputOptions,
 
-    /// Write to FILE, compressed if its name ends in .gz; `-` is standard output (default: standard output, and on a terminal a file
-    /// that is called as the tool expects it)
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-
-    /// Replace a file that is there, whatever it is; folded stacks can't be told from those of others, and need it
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
 
     /// Only these events, by name with or without modifiers; separated by commas, may be given again
     #[arg(short, long = "event", value_name = "EVENT,…", value_delimiter = ',')]

@@ -11,8 +11,12 @@ use std::path::PathBuf;
 pub(crate) struct DiffOptions {
     /// Recordings from before the change; with two and nothing after `--`, one before and one after. A folder stands for all recordings in
     /// it
-    #[arg(value_name = "BEFORE", required = true)]
+    #[arg(value_name = "BEFORE", required_unless_present = "input")]
     pub(crate) before: Vec<PathBuf>,
+
+    /// The same as BEFORE, one each time
+    #[arg(short, long, value_name = "FILE", conflicts_with = "before")]
+    pub(crate) input: Vec<PathBuf>,
 
     /// Recordings from after the change
     #[arg(value_name = "AFTER", last = true)]
@@ -44,7 +48,8 @@ impl DiffOptions {
     /// # Errors
     /// A sentence.
     pub(crate) fn sides(&self) -> Result<(&[PathBuf], &[PathBuf]), String> {
-        match (self.before.as_slice(), self.after.as_slice()) {
+        let before = if self.input.is_empty() { &self.before } else { &self.input };
+        match (before.as_slice(), self.after.as_slice()) {
             ([before, after], []) => Ok((std::slice::from_ref(before), std::slice::from_ref(after))),
             (_, []) => Err("name two recordings, or those from before, `--`, and those from after".to_owned()),
             (before, after) => Ok((before, after)),

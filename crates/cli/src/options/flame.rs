@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
-use super::picture::{InputOptions, PartOptions};
+use super::picture::{InputOptions, OutputOptions, PartOptions};
 use super::reading::{Percent, percent};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -15,13 +15,8 @@ pub(crate) struct FlameOptions {
     #[command(flatten)]
     pub(crate) part: PartOptions,
 
-    /// Write the picture to FILE; `-` is standard output (default: standard output, and on a terminal flame.svg)
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-
-    /// Replace a file that is there, whatever it is
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
 
     /// Compare two recordings: the second one is drawn, what grew is red and what shrank is blue
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with_all = ["input", "file"])]

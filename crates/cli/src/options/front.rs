@@ -26,6 +26,10 @@ pub(super) fn as_options(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, 
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("help") => {
             arguments.remove(1);
+            // These two are words only.
+            if arguments.get(1).is_some_and(|word| word == "help" || word == "version") {
+                arguments.remove(1);
+            }
             arguments.truncate(
                 1 + arguments.iter().skip(1).take_while(|word| !word.as_encoded_bytes().starts_with(b"-")).count(),
             );
@@ -90,6 +94,8 @@ mod tests {
         for (line, as_options) in [
             ("pmux help", "pmux --help"),
             ("pmux help stat", "pmux stat --help"),
+            ("pmux help help", "pmux --help"),
+            ("pmux help version", "pmux --help"),
             ("pmux help bench breakpoint", "pmux bench breakpoint --help"),
             ("pmux version", "pmux --version"),
             ("pmux stat help", "pmux stat help"),

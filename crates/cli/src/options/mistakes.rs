@@ -6,8 +6,8 @@
 //! **Invariant:** what is advised works.
 
 use super::find_command;
-use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory as _};
 use std::error::Error as _;
 use std::ffi::OsString;
 
@@ -130,6 +130,8 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
             error.remove(ContextKind::Suggested);
             let typed = as_text(&error, ContextKind::InvalidArg);
             keep_near(&mut error, &typed, ContextKind::SuggestedArg);
+            // That of clap has the option in it which it took for the nearest.
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(command.clone().render_usage()));
         }
         _ => {}
     }
@@ -175,29 +177,48 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     // Of `-1s` the first letter is taken for an option.
     let is_number =
         unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
-    let takes_it = |option: &str| {
-        let mut takes = command.get_arguments().filter(|argument| argument.is_allow_negative_numbers_set());
-        takes.any(|argument| {
-            let (short, long) = (argument.get_short(), argument.get_long());
-            option.strip_prefix("--").is_some_and(|name| long == Some(name))
-                || option.strip_prefix('-').is_some_and(|name| short.is_some_and(|short| name == short.to_string()))
-        })
-    };
-    let mut pairs =
-        words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-') && !takes_it(option));
-    let (option, value) = pairs.find(|(_, word)| is_number && word.starts_with(unknown.as_str()))?;
-    Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"))
+    let mut pairs = words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-'));
+    if let Some((option, value)) = pairs.find(|(_, word)| is_number && word.starts_with(unknown.as_str())) {
+        return Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"));
+    }
+    elsewhere(plain, name)
+}
+
+/// An option that another command has, or that stands before the command.
+fn elsewhere(option: &str, name: &str) -> Option<String> {
+    let mut pmux = super::Pmux::command();
+    pmux.build();
+    if pmux.find_subcommand(name).is_none() {
+        return Some(format!(
+            "'{option}' stands before a command: write the command first, as in `pmux stat {option} …`"
+        ));
+    }
+    let long = option.strip_prefix("--")?;
+    let has = |command: &&Command| command.get_arguments().any(|argument| argument.get_long() == Some(long));
+    let names: Vec<_> =
+        pmux.get_subcommands().filter(has).map(|command| format!("`pmux {}`", command.get_name())).collect();
+    let (last, others) = names.split_last()?;
+    let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    let have = if others.is_empty() { "has" } else { "have" };
+    Some(format!("pmux {name} has no '{option}'; {names} {have} one"))
 }
 
 /// A long option that was written with one dash, so that its letters were taken for options.
 fn one_dash(words: &[&str], command: &Command) -> Option<String> {
-    let is_long = |word: &&&str| {
+    let long = |word: &str| {
         let long = word.strip_prefix('-').filter(|rest| rest.len() > 2 && !rest.starts_with('-'));
-        let long = long.map(|rest| rest.split('=').next().unwrap_or(rest));
-        long.is_some_and(|long| command.get_arguments().any(|argument| argument.get_long() == Some(long)))
+        long.map(|rest| rest.split('=').next().unwrap_or(rest).to_owned())
     };
-    let word = words.iter().skip(2).take_while(|word| **word != "--").find(is_long)?;
-    Some(format!("'{word}' has one dash: write '-{word}'"))
+    let has = |command: &Command, long: &str| command.get_arguments().any(|argument| argument.get_long() == Some(long));
+    let mut ours = words.iter().skip(2).take_while(|word| **word != "--");
+    if let Some(word) = ours.clone().find(|word| long(word).is_some_and(|long| has(command, &long))) {
+        return Some(format!("'{word}' has one dash: write '-{word}'"));
+    }
+    let mut pmux = super::Pmux::command();
+    pmux.build();
+    let of_another = |long: &String| pmux.get_subcommands().any(|command| has(command, long));
+    let long = ours.find_map(|word| long(word).filter(of_another))?;
+    elsewhere(&format!("--{long}"), command.get_name())
 }
 
 fn no_number(error: &clap::Error) -> Option<String> {

@@ -84,7 +84,7 @@ pub(crate) enum Invocation {
     Plan(plan::PlanOptions),
     /// Run scenario files on a simulated machine or on this kernel
     Sim(SimOptions),
-    /// Run a command whose events share counters, and explain what becomes of them
+    /// Run a command so that its events share counters with those of other programs
     Run(run::RunOptions),
     /// Find what reads, writes or executes a variable, a function or a line of code
     Watch(Box<watch::WatchOptions>),

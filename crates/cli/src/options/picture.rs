@@ -30,6 +30,23 @@ impl InputOptions {
     }
 }
 
+// Where what is made of it goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct OutputOptions {
+    /// Write to FILE, compressed if its name ends in .gz; `-` is standard output (default: standard output, and on a terminal a file that
+    /// is called as usual)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace a file that is there, whatever it is; folded stacks can't be told from those of others, and need it
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Write a file, and print its name and size as JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
 // Which part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct PartOptions {

@@ -15,11 +15,11 @@ pub(crate) struct ReportOptions {
     #[command(flatten)]
     pub(crate) part: PartOptions,
 
-    /// Print a table. It is what is done anyway where the output is no terminal
+    /// Print a table: the default where the output is no terminal
     #[arg(long, conflicts_with = "tui")]
     pub(crate) stdio: bool,
 
-    /// Show the interactive view. It is what is done anyway on a terminal; `?` in it tells the keys
+    /// Show the interactive view: the default on a terminal; `?` in it lists the keys
     #[arg(long, conflicts_with_all = ["json", "header_only"])]
     pub(crate) tui: bool,
 
@@ -32,7 +32,7 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "no_group"])]
     pub(crate) latency: bool,
 
-    /// Show which locks were waited for, by their addresses: for how long, by which threads, and who ended it (`pmux record --off-cpu`)
+    /// Show the locks that threads waited for, by address: how long, which threads, and which thread ended it (`pmux record --off-cpu`)
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph"])]
     pub(crate) locks: bool,
 
@@ -40,8 +40,8 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks"])]
     pub(crate) wakers: bool,
 
-    /// Show how long threads that could run waited for a CPU: by length, thread and CPU, and the longest waits with who ran
-    /// meanwhile on the CPU that was got (`pmux record --off-cpu`)
+    /// Show how long runnable threads waited for a CPU: by length, thread and CPU, and the longest waits with what ran on that
+    /// CPU meanwhile (`pmux record --off-cpu`)
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph", "locks", "wakers"])]
     pub(crate) runqueue: bool,
 

@@ -51,7 +51,7 @@ pub(crate) struct RecordOptions {
         long = "delay",
         value_name = "TIME",
         value_parser = delay,
-        allow_negative_numbers = true,
+        allow_hyphen_values = true,
         help_heading = "When to record"
     )]
     pub(crate) delay: Option<Delay>,
@@ -87,7 +87,7 @@ pub(crate) struct RecordOptions {
     #[arg(long = "max-size", value_name = "SIZE", value_parser = size_bytes, help_heading = "How to write")]
     pub(crate) max_bytes: Option<u64>,
 
-    /// Go on in another file when this one has SIZE (bytes, or with K, M or G), when TIME has passed (with s, m or h), or at
+    /// Go on in another file when this one has SIZE (bytes, or with K, M or G), when TIME has passed (100ms, 2s, 1m), or at
     /// SIGUSR2: `signal`, which is also the default
     #[arg(
         long,

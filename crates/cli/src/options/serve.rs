@@ -51,7 +51,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| Listen::try_from(text.to_owned()))]
     pub(crate) metrics: Option<Listen>,
 
-    /// Take in containers here, whatever the configuration says: the socket that their seccomp profile names as its listenerPath
+    /// Serve containers at this socket, whatever the configuration says: the one that their seccomp profile names as listenerPath
     #[arg(long, value_name = "PATH")]
     pub(crate) containers: Option<PathBuf>,
 

@@ -93,7 +93,7 @@ pub(crate) struct StatOptions {
         long = "delay",
         value_name = "TIME",
         value_parser = delay,
-        allow_negative_numbers = true,
+        allow_hyphen_values = true,
         help_heading = "When to count"
     )]
     pub(crate) delay: Option<Delay>,

@@ -2,9 +2,8 @@
 //!
 //! **Invariant:** plain data.
 
-use super::picture::{InputOptions, PartOptions};
+use super::picture::{InputOptions, OutputOptions, PartOptions};
 use clap::Args;
-use std::path::PathBuf;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct TimelineOptions {
@@ -14,13 +13,8 @@ pub(crate) struct TimelineOptions {
     #[command(flatten)]
     pub(crate) part: PartOptions,
 
-    /// Write the page to FILE; `-` is standard output (default: standard output, and on a terminal timeline.html)
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-
-    /// Replace a file that is there, whatever it is
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
 
     /// Leave out functions that were inlined: faster where there is much debugging information
     #[arg(long)]

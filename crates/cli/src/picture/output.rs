@@ -4,6 +4,7 @@
 //! is, unless the user says otherwise; a reader that has enough is no error.
 
 use crate::failure::{Failure, failed};
+use crate::options::picture::OutputOptions;
 use crate::stderr::write_stderr;
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -39,20 +40,36 @@ pub(crate) enum Packing {
     ByName,
 }
 
-/// Where to write: what was typed, or standard output; on a terminal, a file of this name.
+/// Where to write.
+pub(crate) struct Place {
+    path: PathBuf,
+    json: bool,
+}
+
+impl Place {
+    fn is_stdout(&self) -> bool {
+        self.path == Path::new("-")
+    }
+}
+
+/// Where to write: what was typed, or standard output; on a terminal and with `--json`, a file of this name.
 ///
 /// # Errors
-/// A file is there that pmux has not written, unless it `may_replace` it.
-pub(crate) fn place(typed: Option<&Path>, name: &str, kind: Kind, may_replace: bool) -> Result<PathBuf, Failure> {
-    let to = match typed {
-        Some(path) => path.to_owned(),
-        None if io::stdout().is_terminal() => name.into(),
+/// A file is there that pmux has not written and that it may not replace; or both the picture and JSON would go to standard output.
+pub(crate) fn place(options: &OutputOptions, name: &str, kind: Kind) -> Result<Place, Failure> {
+    let path = match &options.output {
+        Some(path) => path.clone(),
+        None if options.json || io::stdout().is_terminal() => name.into(),
         None => "-".into(),
     };
-    if to != Path::new("-") && !may_replace {
-        check(&to, kind)?;
+    let place = Place { path, json: options.json };
+    if place.is_stdout() && options.json {
+        return Err(failed("with --json standard output says what was written: -o names a file".to_owned()));
     }
-    Ok(to)
+    if !place.is_stdout() && !options.force {
+        check(&place.path, kind)?;
+    }
+    Ok(place)
 }
 
 /// Refuses to replace a file without the mark of this command.
@@ -88,11 +105,11 @@ fn check(to: &Path, kind: Kind) -> Result<(), Failure> {
 /// # Errors
 /// It can't be written there.
 pub(crate) fn write(
-    to: &Path,
+    to: &Place,
     kind: Kind,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let is_stdout = to == Path::new("-");
+    let (is_stdout, json, to) = (to.is_stdout(), to.json, &*to.path);
     let name = if is_stdout { "standard output".to_owned() } else { to.display().to_string() };
     let cant = |error: io::Error| failed(format!("can't write to {name}: {error}"));
     let place: Box<dyn Write> =
@@ -118,8 +135,12 @@ pub(crate) fn write(
             Err(cant(error))
         }
         Ok(()) => {
-            if !is_stdout && io::stderr().is_terminal() {
-                let bytes = std::fs::metadata(to).map_or(0, |it| it.len());
+            let bytes = std::fs::metadata(to).map_or(0, |it| it.len());
+            if json {
+                let what = kind.name.split_once(' ').map_or(kind.name, |(_, name)| name);
+                let written = serde_json::json!({ "file": name, "what": what, "bytes": bytes });
+                writeln!(io::stdout().lock(), "{written}").map_err(|error| failed(format!("can't write: {error}")))?;
+            } else if !is_stdout && io::stderr().is_terminal() {
                 write_stderr(&format!("wrote {name}, {}, {}. {}", kind.name, bytes_text(bytes), kind.opens));
             }
             Ok(())

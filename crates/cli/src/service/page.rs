@@ -134,10 +134,15 @@ impl StatusPage {
         let (asked, kernel) = (number(&events["asked"]), number(&events["kernel"]));
         self.line("events", &format!("{asked} requested, {kernel} open in the kernel"));
         let saved = &status["saved"];
-        let (files, bytes) = (number(&saved["files"]), number(&saved["kernel_bytes"]));
+        let (files, bytes) = (number(&saved["events"]), number(&saved["kernel_bytes"]));
         self.line(
             "saved",
-            &format!("{files} files, {} of kernel memory ({})", bytes_text(bytes), words(&saved["how"])),
+            &format!(
+                "{}, {} of kernel memory ({})",
+                several(files, "kernel event"),
+                bytes_text(bytes),
+                words(&saved["how"])
+            ),
         );
         let turns = match service["turns"].as_str() {
             Some("engine") => "all CPUs in step",
@@ -188,7 +193,7 @@ impl StatusPage {
             })
             .collect();
         self.table(
-            ["client", "user", "process", "command", "events", "asks"],
+            ["client", "user", "process", "command", "events", "requests"],
             [true, true, true, false, true, false],
             &rows,
         );
@@ -218,7 +223,7 @@ impl StatusPage {
                 [events, of, asked.times.to_string(), ran, for_user]
             })
             .collect();
-        self.table(["events", "of", "asked", "ran", "for"], [false, false, true, true, false], &rows);
+        self.table(["events", "of", "requests", "ran", "for"], [false, false, true, true, false], &rows);
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         for event in list(&questions["list"]).iter().flat_map(|question| list(&question["events"])) {
             let Some(why) = event["why"].as_str().map(visible) else { continue };
@@ -516,7 +521,7 @@ mod tests {
                 ],
             }] },
             "events": { "asked": 8, "kernel": 2 },
-            "saved": { "files": 6, "kernel_bytes": 16_200, "how": "8 less 2" },
+            "saved": { "events": 6, "kernel_bytes": 16_200, "how": "8 less 2" },
             "since_start": { "clients": 5 },
             "records": { "subscriptions": 1, "kernel_events": 2, "ring_bytes": 8192, "ring_bytes_most": 1 << 30, "taken": 90, "lost_in_kernel": 4 },
             "questions": { "masters": 4, "views": 4, "list": [
@@ -539,7 +544,7 @@ mod tests {
             "process 7, up 1:01:01, /run/pmux/pmux.sock",
             "metrics  http://127.0.0.1:9464/metrics; cgroups are counted by a program",
             "8 requested, 2 open in the kernel",
-            "6 files, 15.8 KiB of kernel memory (8 less 2)",
+            "6 kernel events, 15.8 KiB of kernel memory (8 less 2)",
             "ag\\u{1b}ent",
             "cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1\n",
             "and 1 of other users",

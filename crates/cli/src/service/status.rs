@@ -69,7 +69,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
                 in_locale(&screen(&status, Style::of_stdout(options.color), lines)).into_owned()
             }
             // A user who watches the screen sees it come back; a program is told at once.
-            (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; it is asked again and again\n"),
+            (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; trying again\n"),
             (None, Ok(status)) if options.json => text(options, &status, style),
             (None, status) => text(options, &status?, style) + "\n",
         };

@@ -43,7 +43,7 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 }
 
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
-    let to = output::place(options.output.as_deref(), "timeline.html", KIND, options.force)?;
+    let to = output::place(&options.output, "timeline.html", KIND)?;
     let look = if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines };
     let (drawn, waits) = picture::whole_with_waits(&input::spec(&options.input)?, &options.part.wanted(), look)?;
     let data = data::of(&drawn, &waits);

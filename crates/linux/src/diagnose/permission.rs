@@ -146,12 +146,7 @@ fn lacking(refusal: &RefusedRequest<'_>, need: Need, unmet: &[Need]) -> Reason {
     let only_kernel = unmet.iter().all(|need| matches!(need, Need::Kernel | Need::OtherTask));
     let mut reason = reason;
     let in_user_mode = (need == Need::Kernel && only_kernel).then(|| user_mode_only(attr, facts)).flatten();
-    let (helps, warning) = match in_user_mode {
-        Some(UserMode::Counts(text)) => (Some(text), None),
-        Some(UserMode::CountsNothing(text)) => (None, Some(text)),
-        None => (None, None),
-    };
-    reason = reason.help_if(helps.map(Into::into));
+    reason = reason.help_if(in_user_mode.map(Into::into));
     if need == Need::Branches {
         reason =
             reason.help("restrict the branches to user mode: branch filter `u`, or the modifiers `:u` and not `:h`");
@@ -172,22 +167,15 @@ fn lacking(refusal: &RefusedRequest<'_>, need: Need, unmet: &[Need]) -> Reason {
     let reason = reason
         .help_if(another.then(|| "the task must belong to the same user as well, or the capability is needed".into()));
     let hardware = matches!(attr.kind, EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW);
-    let reason = reason.help_if(warning.map(Into::into));
     reason.help_if(
         (hardware && facts.lacks_core_pmu())
             .then(|| "that opens software events only, such as cpu-clock: this machine shows no hardware PMU".into()),
     )
 }
 
-/// What comes of an event that is restricted to user mode, in a sentence.
-enum UserMode {
-    Counts(&'static str),
-    CountsNothing(&'static str),
-}
-
-/// Some events happen in the kernel only: restricted to user mode they open, and their number is 0. Some PMUs cannot be
-/// restricted.
-fn user_mode_only(attr: &Attr, facts: &Facts) -> Option<UserMode> {
+/// That an event can be restricted to user mode. Some happen in the kernel only: then they open, and their number is 0. Some PMUs cannot
+/// be restricted.
+fn user_mode_only(attr: &Attr, facts: &Facts) -> Option<&'static str> {
     let in_kernel = match attr.kind {
         EventType::TRACEPOINT => true,
         EventType::SOFTWARE => matches!(attr.config, 3 | 4 | 11),
@@ -199,11 +187,7 @@ fn user_mode_only(attr: &Attr, facts: &Facts) -> Option<UserMode> {
         }
         _ => false,
     };
-    Some(if in_kernel {
-        UserMode::CountsNothing("the modifier `:u` opens the event but counts nothing, since it happens in the kernel")
-    } else {
-        UserMode::Counts("count user mode only, with the modifier `:u`")
-    })
+    (!in_kernel).then_some("count user mode only, with the modifier `:u`")
 }
 
 fn capability_name(facts: &Facts) -> &'static str {

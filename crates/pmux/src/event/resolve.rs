@@ -108,7 +108,9 @@ impl Resolver<'_> {
                 Ok(pmus) => return self.on_pmus(node, &pmus, terms),
                 Err(CatalogError::NoSuchPmu { .. }) => {
                     let near = suggest::pmus(self.catalog, name);
-                    ParseFault::new(at, format!("this machine has no PMU named '{}'", printable(name))).suggesting(near)
+                    let list = if near.is_empty() { ": `pmux list` shows the events that it has" } else { "" };
+                    ParseFault::new(at, format!("this machine has no PMU named '{}'{list}", printable(name)))
+                        .suggesting(near)
                 }
                 Err(error) => ParseFault::new(at, error.to_string()),
             },

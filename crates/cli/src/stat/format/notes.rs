@@ -112,7 +112,9 @@ fn push_brief(
     width: usize,
     style: Style,
 ) {
-    let events: Vec<usize> = same.iter().flat_map(|one| &one.events).copied().collect();
+    // What has no count is named first.
+    let of = |counted: bool| same.iter().filter(move |one| one.state.is_empty() == counted).flat_map(|one| &one.events);
+    let events: Vec<usize> = of(false).chain(of(true)).copied().collect();
     // What is in brackets then tells how it is known.
     let brief =
         cause.split_once(" (there is no ").filter(|(_, how)| how.ends_with(')')).map_or(cause, |(brief, _)| brief);
