@@ -14,7 +14,7 @@ use common::service::{Service, ServiceClient, on_cpu, on_task};
 use pmux::Sharing;
 use pmux::exact::{ExactTarget, GroupMode};
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::server_api::shared::wire::{Handle, Open, Reply, Request, Verb, encode_request};
+use pmux::server_api::shared::wire::{EventOp, Handle, Open, Reply, Request, encode_request};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn through(client: &mut ServiceClient, open: &Open, count: usize, then: Then) ->
     let one = |client: &mut ServiceClient| {
         let handle = client.open(open.clone()).handles[0];
         if then == Then::GoesOn {
-            client.does(handle, Verb::Enable);
+            client.does(handle, EventOp::Enable);
         }
         handle
     };
@@ -363,7 +363,7 @@ fn pages(service: &Service, clients: usize, time: Duration) {
         (cpu_time(service) - used).as_secs_f64() / time.as_secs_f64() * 100.0
     };
     let standing = share();
-    conns.iter_mut().zip(&handles).for_each(|(conn, &handle)| conn.does(handle, Verb::Enable));
+    conns.iter_mut().zip(&handles).for_each(|(conn, &handle)| conn.does(handle, EventOp::Enable));
     println!(
         "{clients} clients have one question shown: {standing:.2} % of a core while it stands, {:.2} % while it counts",
         share()

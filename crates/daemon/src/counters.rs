@@ -12,9 +12,9 @@ use pmux::server_api::abi::{Attr, AttrFlags, EventType};
 use pmux::server_api::shared::page::{Base, Entry, PageWriter};
 use pmux::server_api::shared::wire::{CgroupName, Handle, PassedFile, TimedTotals, Totals, ValueIndex};
 use pmux::server_api::{
-    ActError, Acting, Breadth, CachedCount, Cgroups, Closing, CountSource, Credentials, EventAction, EventTarget,
-    NamedCgroup, Peer, PeerCred, ReadError, ReaderIds, Selinux, ServeError, ServeRequest, ServedGroup, ServedTarget,
-    SharedFile, Streams, TargetKind, Whose,
+    ActError, Acting, CachedCount, Cgroups, Closing, CountSource, Credentials, EventAction, EventTarget, NamedCgroup,
+    Peer, PeerCred, ReadError, ReaderIds, Selinux, ServeError, ServeRequest, ServedGroup, ServedTarget, SharedFile,
+    Streams, TargetKind, TargetScope, Whose,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -188,14 +188,14 @@ impl Counters {
 
     /// What the service's own rules say about events of a target.
     fn may_count(&mut self, peer: &Peer, attrs: &[Attr], target: Target) -> Result<(), Refused> {
-        let breadth = match target {
-            Target::Cpu(_) | Target::Cgroup(_) => Breadth::WholeCpu,
-            Target::Task(_) | Target::TaskOnCpu(..) => Breadth::Task,
+        let target_scope = match target {
+            Target::Cpu(_) | Target::Cgroup(_) => TargetScope::WholeCpu,
+            Target::Task(_) | Target::TaskOnCpu(..) => TargetScope::Task,
         };
         for (index, attr) in attrs.iter().enumerate() {
             let pmu = self.pmu(attr.kind);
-            let may =
-                rights::may_count(peer, attr, pmu, breadth).and_then(|()| self.module_allows(peer, attr, breadth));
+            let may = rights::may_count(peer, attr, pmu, target_scope)
+                .and_then(|()| self.module_allows(peer, attr, target_scope));
             may.map_err(|denied| Refused::Denied(index, denied))?;
         }
         Ok(())
@@ -247,8 +247,8 @@ impl Counters {
     }
 
     /// Whether a security module lets an asker have an event.
-    pub(crate) fn module_allows(&mut self, peer: &Peer, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
-        allowed_by(self.module(peer), attr, breadth)
+    pub(crate) fn module_allows(&mut self, peer: &Peer, attr: &Attr, target_scope: TargetScope) -> Result<(), Denied> {
+        allowed_by(self.module(peer), attr, target_scope)
     }
 
     /// What a security module has to say about an asker.
@@ -299,7 +299,7 @@ impl Counting for Counters {
         let attr = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
         let named = membership == Membership::Named;
         let as_service = rights::access(peer, self.own.as_ref()) == Ok(Access::AsService);
-        self.module_allows(peer, &attr, Breadth::WholeCpu).is_ok()
+        self.module_allows(peer, &attr, TargetScope::WholeCpu).is_ok()
             && (named || as_service || rights::is_privileged(peer) || self.paranoid() <= 0)
     }
 

@@ -12,7 +12,7 @@
 
 use pmux::server_api::abi::{Attr, EventType};
 use pmux::server_api::{
-    Breadth, Credentials, Peer, PerfPermission, PidNamespace, counting_part_of_records, only_counts,
+    Credentials, Peer, PerfPermission, PidNamespace, TargetScope, counting_part_of_records, only_counts,
 };
 use std::fmt;
 
@@ -155,7 +155,7 @@ pub fn access(peer: &Peer, own: Option<&Credentials>) -> Result<Access, Denied> 
 /// # Errors
 /// Checked in this order: [`Denied::NotCounting`], [`Denied::Probe`], of a task [`Denied::OtherNamespace`]. What a security module
 /// says is asked apart: [`allowed_by`].
-pub fn may_count(peer: &Peer, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> Result<(), Denied> {
+pub fn may_count(peer: &Peer, attr: &Attr, pmu: PmuKind, target_scope: TargetScope) -> Result<(), Denied> {
     if !only_counts(attr) {
         return Err(Denied::NotCounting);
     }
@@ -163,7 +163,7 @@ pub fn may_count(peer: &Peer, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> Re
     if pmu == PmuKind::Probe {
         return Err(Denied::Probe);
     }
-    if breadth == Breadth::Task && peer.task_ids != PidNamespace::Ours {
+    if target_scope == TargetScope::Task && peer.task_ids != PidNamespace::Ours {
         return Err(Denied::OtherNamespace);
     }
     Ok(())
@@ -175,7 +175,7 @@ pub fn may_count(peer: &Peer, attr: &Attr, pmu: PmuKind, breadth: Breadth) -> Re
 /// Checked in this order: [`Denied::OwnRecords`], [`Denied::OtherNamespace`], then as [`may_count`].
 pub fn may_record(peer: &Peer, attr: &Attr, pmu: PmuKind) -> Result<(), Denied> {
     let counting = counting_part_of_records(attr).ok_or(Denied::OwnRecords)?;
-    may_count(peer, &counting, pmu, Breadth::Task)
+    may_count(peer, &counting, pmu, TargetScope::Task)
 }
 
 /// What the kernel has to say before a group of the configuration allows a client to count an event on a CPU.

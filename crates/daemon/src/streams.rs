@@ -9,8 +9,8 @@ use crate::rights;
 use crate::service::{Counting as _, Flow, Refused, Streaming, Subscription};
 use pmux::server_api::shared::wire::{EventNumber, Scope};
 use pmux::server_api::{
-    Acting, Breadth, EventTarget, Peer, RoundRemainder, ServeError, StreamId, StreamRequest, StreamScope, Streams,
-    TargetKind, Whose,
+    Acting, EventTarget, Peer, RoundRemainder, ServeError, StreamId, StreamRequest, StreamScope, Streams, TargetKind,
+    TargetScope, Whose,
 };
 use std::os::fd::OwnedFd;
 
@@ -46,13 +46,13 @@ impl Counters {
     /// With whose rights a client is given records, if it may have them. The kernel decides once more when they are opened; here it is
     /// asked also where equal ones are open already.
     fn may_record(&mut self, peer: &Peer, wanted: &Subscription) -> Result<Acting, Refused> {
-        let breadth = match wanted.scope {
-            Scope::Cpus(_) => Breadth::WholeCpu,
-            Scope::Tasks(_) => Breadth::Task,
+        let target_scope = match wanted.scope {
+            Scope::Cpus(_) => TargetScope::WholeCpu,
+            Scope::Tasks(_) => TargetScope::Task,
         };
         for (index, attr) in wanted.attrs.iter().enumerate() {
             let pmu = self.pmu(attr.kind);
-            let may = rights::may_record(peer, attr, pmu).and_then(|()| self.module_allows(peer, attr, breadth));
+            let may = rights::may_record(peer, attr, pmu).and_then(|()| self.module_allows(peer, attr, target_scope));
             may.map_err(|denied| Refused::Denied(index, denied))?;
         }
         let acting = self.acting(peer).map_err(|denied| Refused::Denied(0, denied))?;

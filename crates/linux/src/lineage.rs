@@ -125,7 +125,7 @@ mod tests {
             println!("skipped: needs performance events");
             return;
         };
-        let (say, told) = channel();
+        let (say, received) = channel();
         let (go, wait) = channel::<()>();
         let parent = std::thread::spawn(move || {
             let mut children = Vec::new();
@@ -143,10 +143,10 @@ mod tests {
                 child.join().unwrap();
             }
         });
-        let parent_tid = told.recv().unwrap();
+        let parent_tid = received.recv().unwrap();
         let born = || {
             go.send(()).unwrap();
-            told.recv().unwrap()
+            received.recv().unwrap()
         };
         let early = born();
         lineage.mark(parent_tid, MarkTime::Before).unwrap();

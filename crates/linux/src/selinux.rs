@@ -48,10 +48,10 @@ impl PerfPermission {
 
     /// Whether the kernel asks for it when a process opens such an event: one of root's too.
     #[must_use]
-    pub fn is_needed_for(self, attr: &Attr, breadth: Breadth) -> bool {
+    pub fn is_needed_for(self, attr: &Attr, target_scope: TargetScope) -> bool {
         match self {
             Self::Open => true,
-            Self::Cpu => breadth == Breadth::WholeCpu,
+            Self::Cpu => target_scope == TargetScope::WholeCpu,
             Self::Kernel => !attr.flags.contains(AttrFlags::EXCLUDE_KERNEL),
             Self::Tracepoint => {
                 let tells = attr.sample.contains(SampleFormat::RAW) || attr.config == tracepoint::FUNCTIONS;
@@ -63,7 +63,7 @@ impl PerfPermission {
 
 /// How much of the machine an event sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Breadth {
+pub enum TargetScope {
     /// A task.
     Task,
     /// All that runs on a CPU, or of a cgroup on it.
@@ -88,8 +88,9 @@ impl PerfRights {
 
     /// What is missing to open such an event, if anything.
     #[must_use]
-    pub fn lack_for(self, attr: &Attr, breadth: Breadth) -> Option<PerfPermission> {
-        let lacks = |permission: &PerfPermission| permission.is_needed_for(attr, breadth) && !self.allow(*permission);
+    pub fn lack_for(self, attr: &Attr, target_scope: TargetScope) -> Option<PerfPermission> {
+        let lacks =
+            |permission: &PerfPermission| permission.is_needed_for(attr, target_scope) && !self.allow(*permission);
         PerfPermission::ALL.into_iter().find(lacks)
     }
 

@@ -13,7 +13,7 @@ use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_linux::shared::Heard;
 use pmux_linux::shared::client::{AskError, Records, Service};
-use pmux_linux::shared::wire::{EventNumber, Scope, Subscribe, Verb};
+use pmux_linux::shared::wire::{EventNumber, EventOp, Scope, Subscribe};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Subscription {
     /// # Errors
     /// [`Error::ServiceRefused`].
     pub fn enable(&mut self) -> Result<(), Error> {
-        let there = self.switch(Verb::Enable)?;
+        let there = self.switch(EventOp::Enable)?;
         let now = pmux_linux::now_ns();
         if self.flow == Flow::Off {
             // Until now nothing was missed.
@@ -133,7 +133,7 @@ impl Subscription {
     /// # Errors
     /// [`Error::ServiceRefused`].
     pub fn disable(&mut self) -> Result<(), Error> {
-        let there = self.switch(Verb::Disable)?;
+        let there = self.switch(EventOp::Disable)?;
         if self.flow == Flow::On {
             if there == ServicePresence::No {
                 // What it has not written yet it never will.
@@ -145,9 +145,9 @@ impl Subscription {
         Ok(())
     }
 
-    fn switch(&self, verb: Verb) -> Result<ServicePresence, Error> {
+    fn switch(&self, op: EventOp) -> Result<ServicePresence, Error> {
         let Some(records) = &self.records else { return Ok(ServicePresence::No) };
-        match self.service.switch_records(records, verb) {
+        match self.service.switch_records(records, op) {
             Ok(()) => Ok(ServicePresence::Yes),
             Err(AskError::Away) => Ok(ServicePresence::No),
             Err(error) => Err(refused(error)),
@@ -200,7 +200,7 @@ impl Subscription {
         }
         match self.service.subscribe(&self.request) {
             Ok(records) => {
-                if self.flow == Flow::On && self.service.switch_records(&records, Verb::Enable).is_err() {
+                if self.flow == Flow::On && self.service.switch_records(&records, EventOp::Enable).is_err() {
                     return;
                 }
                 if self.flow == Flow::On {

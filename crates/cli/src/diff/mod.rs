@@ -34,7 +34,7 @@ pub(crate) fn diff(options: &DiffOptions) -> u8 {
 
 fn run(options: &DiffOptions) -> Result<String, Failure> {
     let (before, after) = options.sides().map_err(|text| (text, exit_status::FAILED))?;
-    let (before, after) = (read(options, before)?, read(options, after)?);
+    let (before, after) = (read(options, &before)?, read(options, &after)?);
     let events = pmux::order::set(before.iter().chain(&after).flat_map(|shares| shares.events.keys()));
     let compared: Vec<Compared> = events.into_iter().map(|event| compare_event(event, &before, &after)).collect();
     Ok(if options.json {

@@ -14,8 +14,8 @@ pub(crate) struct DiffOptions {
     #[arg(value_name = "BEFORE", required_unless_present = "input")]
     pub(crate) before: Vec<PathBuf>,
 
-    /// The same as BEFORE, one each time
-    #[arg(short, long, value_name = "FILE", conflicts_with = "before")]
+    /// The same as BEFORE, one each time; these come first
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Vec<PathBuf>,
 
     /// Recordings from after the change
@@ -47,12 +47,12 @@ impl DiffOptions {
     ///
     /// # Errors
     /// A sentence.
-    pub(crate) fn sides(&self) -> Result<(&[PathBuf], &[PathBuf]), String> {
-        let before = if self.input.is_empty() { &self.before } else { &self.input };
+    pub(crate) fn sides(&self) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
+        let before: Vec<_> = self.input.iter().chain(&self.before).cloned().collect();
         match (before.as_slice(), self.after.as_slice()) {
-            ([before, after], []) => Ok((std::slice::from_ref(before), std::slice::from_ref(after))),
+            ([before, after], []) => Ok((vec![before.clone()], vec![after.clone()])),
             (_, []) => Err("name two recordings, or those from before, `--`, and those from after".to_owned()),
-            (before, after) => Ok((before, after)),
+            (_, after) => Ok((before, after.to_vec())),
         }
     }
 }
@@ -69,6 +69,8 @@ mod tests {
         };
         assert_eq!(options(&["a", "b"], &[]).sides().map(|(a, b)| (a.len(), b.len())), Ok((1, 1)));
         assert_eq!(options(&["a", "b"], &["c"]).sides().map(|(a, b)| (a.len(), b.len())), Ok((2, 1)));
+        let with_input = DiffOptions { input: vec!["a".into()], ..options(&["b"], &[]) };
+        assert_eq!(with_input.sides(), Ok((vec!["a".into()], vec!["b".into()])));
         assert!(options(&["a"], &[]).sides().is_err() && options(&["a", "b", "c"], &[]).sides().is_err());
     }
 }

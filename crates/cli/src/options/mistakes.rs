@@ -177,7 +177,16 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     // Of `-1s` the first letter is taken for an option.
     let is_number =
         unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
-    let mut pairs = words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-'));
+    let takes_it = |option: &str| {
+        let mut takes = command.get_arguments().filter(|argument| argument.is_allow_hyphen_values_set());
+        takes.any(|argument| {
+            let (short, long) = (argument.get_short(), argument.get_long());
+            option.strip_prefix("--").is_some_and(|name| long == Some(name))
+                || option.strip_prefix('-').is_some_and(|name| short.is_some_and(|short| name == short.to_string()))
+        })
+    };
+    let mut pairs =
+        words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-') && !takes_it(option));
     if let Some((option, value)) = pairs.find(|(_, word)| is_number && word.starts_with(unknown.as_str())) {
         return Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"));
     }
@@ -188,15 +197,23 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
 fn elsewhere(option: &str, name: &str) -> Option<String> {
     let mut pmux = super::Pmux::command();
     pmux.build();
+    let has = |command: &&Command| {
+        command.get_arguments().any(|argument| match option.strip_prefix("--") {
+            Some(long) => argument.get_long() == Some(long),
+            None => option.strip_prefix('-').is_some_and(|rest| rest.chars().next() == argument.get_short()),
+        })
+    };
+    let names: Vec<_> = pmux.get_subcommands().filter(has).map(Command::get_name).collect();
     if pmux.find_subcommand(name).is_none() {
+        let first = names.first()?;
         return Some(format!(
-            "'{option}' stands before a command: write the command first, as in `pmux stat {option} …`"
+            "'{option}' stands before a command: write the command first, as in `pmux {first} {option} …`"
         ));
     }
-    let long = option.strip_prefix("--")?;
-    let has = |command: &&Command| command.get_arguments().any(|argument| argument.get_long() == Some(long));
-    let names: Vec<_> =
-        pmux.get_subcommands().filter(has).map(|command| format!("`pmux {}`", command.get_name())).collect();
+    if !option.starts_with("--") {
+        return None;
+    }
+    let names: Vec<_> = names.iter().map(|name| format!("`pmux {name}`")).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     let have = if others.is_empty() { "has" } else { "have" };

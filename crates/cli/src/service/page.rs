@@ -43,7 +43,7 @@ fn page_of(status: &Value, style: Style, most_lines: usize) -> String {
     if has_service {
         page.head(status);
         page.clients(status);
-        page.questions(status);
+        page.shared_counters(status);
         page.counters(status);
         page.records(status);
         page.recorders(status);
@@ -134,16 +134,9 @@ impl StatusPage {
         let (asked, kernel) = (number(&events["asked"]), number(&events["kernel"]));
         self.line("events", &format!("{asked} requested, {kernel} open in the kernel"));
         let saved = &status["saved"];
-        let (files, bytes) = (number(&saved["events"]), number(&saved["kernel_bytes"]));
-        self.line(
-            "saved",
-            &format!(
-                "{}, {} of kernel memory ({})",
-                several(files, "kernel event"),
-                bytes_text(bytes),
-                words(&saved["how"])
-            ),
-        );
+        let (events, memory) =
+            (several(number(&saved["events"]), "kernel event"), bytes_text(number(&saved["kernel_bytes"])));
+        self.line("saved", &format!("{events}, {memory} of kernel memory ({})", words(&saved["how"])));
         let turns = match service["turns"].as_str() {
             Some("engine") => "all CPUs in step",
             _ => "by the kernel, CPU by CPU",
@@ -188,7 +181,7 @@ impl StatusPage {
                     client["process"].as_i64().unwrap_or_default().to_string(),
                     words(&client["command"]),
                     number(&client["events"]).to_string(),
-                    asks(client),
+                    requests_of(client),
                 ]
             })
             .collect();
@@ -203,7 +196,7 @@ impl StatusPage {
         }
     }
 
-    fn questions(&mut self, status: &Value) {
+    fn shared_counters(&mut self, status: &Value) {
         let questions = &status["questions"];
         let (masters, views) = (number(&questions["masters"]), number(&questions["views"]));
         self.title(&format!("shared counters: {masters}, for {}", several(views, "request")));
@@ -212,15 +205,15 @@ impl StatusPage {
         for question in list(&questions["list"]) {
             let events: Vec<_> = list(&question["events"]).iter().map(|event| words(&event["event"])).collect();
             let ran = list(&question["events"]).iter().filter_map(|event| event["ran"].as_f64());
-            let asked = places.of(question, events.join(", "), words(&question["for"]).replace("everybody", "all"));
-            asked.ran = ran.chain(asked.ran).reduce(f64::min);
-            asked.times = asked.times.max(number(&question["views"]));
+            let shared = places.of(question, events.join(", "), words(&question["for"]).replace("everybody", "all"));
+            shared.ran = ran.chain(shared.ran).reduce(f64::min);
+            shared.times = shared.times.max(number(&question["views"]));
         }
         let rows: Vec<[String; 5]> = places
             .rows()
-            .map(|(events, of, for_user, asked)| {
-                let ran = asked.ran.map_or("-".to_owned(), |ran| format!("{:.0} %", ran * 100.0));
-                [events, of, asked.times.to_string(), ran, for_user]
+            .map(|(events, of, for_user, shared)| {
+                let ran = shared.ran.map_or("-".to_owned(), |ran| format!("{:.0} %", ran * 100.0));
+                [events, of, shared.times.to_string(), ran, for_user]
             })
             .collect();
         self.table(["events", "of", "requests", "ran", "for"], [false, false, true, true, false], &rows);
@@ -442,7 +435,7 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-fn asks(client: &Value) -> String {
+fn requests_of(client: &Value) -> String {
     let mut places: Places<u64> = Places::default();
     for question in list(&client["questions"]) {
         let times = places.of(question, words(&question["events"]), String::new());

@@ -32,9 +32,9 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     let mut last_ns = begin_ns;
     let (offline, ran): (Vec<&Span>, Vec<&Span>) = spans.iter().partition(|span| is_offline(drawn, span));
     // Who recorded may have noticed; otherwise it is concluded.
-    let told =
+    let reported =
         profile.about.absences.iter().map(|away| (Some(away.cpu), away.from.0, away.to.map_or(end_ns, |to| to.0)));
-    let mut away: Vec<(Option<u32>, u64, u64)> = told.collect();
+    let mut away: Vec<(Option<u32>, u64, u64)> = reported.collect();
     if away.is_empty() {
         away.extend(offline.iter().map(|span| (span.cpu, span.from_ns, span.to_ns)));
     }
@@ -48,12 +48,13 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     gaps.extend(left_out(&drawn.manifests, (begin_ns, end_ns)).into_iter().map(|(cpu, from_ns, to_ns)| {
         json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "not in this snapshot" })
     }));
-    let told = |kind: &'static str, of: fn(&Manifest) -> &Vec<Mark>| {
+    let reported = |kind: &'static str, of: fn(&Manifest) -> &Vec<Mark>| {
         drawn.manifests.iter().flat_map(of).map(move |moment| (moment.at_ns, moment.what.as_str(), kind))
     };
     // Two snapshots may tell of the same moment.
-    let moments =
-        pmux::order::set(told("trigger", |manifest| &manifest.causes).chain(told("mark", |manifest| &manifest.marks)));
+    let moments = pmux::order::set(
+        reported("trigger", |manifest| &manifest.causes).chain(reported("mark", |manifest| &manifest.marks)),
+    );
     let marks: Vec<Value> =
         moments.into_iter().map(|(at_ns, what, kind)| json!({ "at": at(at_ns), "what": what, "kind": kind })).collect();
     gaps.extend(throttled(&kept.notes, end_ns).into_iter().map(|(cpu, from_ns, to_ns)| {

@@ -399,7 +399,7 @@ pub(super) mod tests {
         ])
     }
 
-    fn told(rows: &[Row]) -> Vec<(&str, i32, u64, u64)> {
+    fn cells(rows: &[Row]) -> Vec<(&str, i32, u64, u64)> {
         rows.iter().map(|row| (row.name.as_str(), row.number, row.period, row.samples)).collect()
     }
 
@@ -407,12 +407,12 @@ pub(super) mod tests {
     fn rows_by_each_key_have_what_was_not_idle() {
         let shop = shop();
         let by = |key| shop.rows(&Choice { key, ..Choice::default() });
-        assert_eq!(told(&by(TopKey::Symbol)), [("read", 0, 50, 2), ("serve", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
-        assert_eq!(told(&by(TopKey::Process)), [("p7", 7, 60, 3), ("p9", 9, 6, 2)]);
-        assert_eq!(told(&by(TopKey::Thread)), [("t8", 8, 50, 2), ("t7", 7, 10, 1), ("t9", 9, 6, 2)]);
-        assert_eq!(told(&by(TopKey::Cpu)), [("CPU 1", 1, 50, 2), ("CPU 0", 0, 16, 3)]);
+        assert_eq!(cells(&by(TopKey::Symbol)), [("read", 0, 50, 2), ("serve", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
+        assert_eq!(cells(&by(TopKey::Process)), [("p7", 7, 60, 3), ("p9", 9, 6, 2)]);
+        assert_eq!(cells(&by(TopKey::Thread)), [("t8", 8, 50, 2), ("t7", 7, 10, 1), ("t9", 9, 6, 2)]);
+        assert_eq!(cells(&by(TopKey::Cpu)), [("CPU 1", 1, 50, 2), ("CPU 0", 0, 16, 3)]);
         let dsos = by(TopKey::Dso);
-        assert_eq!(told(&dsos), [("[kernel.kallsyms]", 0, 50, 2), ("shop", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
+        assert_eq!(cells(&dsos), [("[kernel.kallsyms]", 0, 50, 2), ("shop", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
         assert_eq!(shop.totals(0), Totals { samples: 6, busy_period: 66 });
         assert_eq!(shop.totals(1), Totals::default());
     }

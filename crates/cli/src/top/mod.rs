@@ -126,7 +126,7 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
         None if options.json => usize::MAX,
         None => USUAL_ENTRIES,
     };
-    let mut told = 0;
+    let mut printed = 0;
     let mut at = Instant::now() + delay;
     for shown in 0.. {
         if options.iterations == Some(shown) {
@@ -142,8 +142,8 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
         let mut interval = watch.turn();
         interval.prepare(choice);
         let notes = watch.feed.live().notes.clone();
-        notes.iter().skip(told).for_each(|note| write_stderr(&format!("pmux top: {note}")));
-        told = notes.len();
+        notes.iter().skip(printed).for_each(|note| write_stderr(&format!("pmux top: {note}")));
+        printed = notes.len();
         let text = if options.json {
             text::json_line(&watch.facts, &interval, choice, most)
         } else {

@@ -100,8 +100,8 @@ pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, mos
     let totals = interval.totals(choice.event);
     let rows = interval.rows(choice);
     let row = |row: &Row| {
-        let mut told = serde_json::Map::new();
-        let mut put = |key: &str, value: Value| drop(told.insert(key.to_owned(), value));
+        let mut object = serde_json::Map::new();
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         match choice.key {
             TopKey::Symbol => {
                 put("symbol", json!(row.name));
@@ -130,7 +130,7 @@ pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, mos
         put("samples", json!(row.samples));
         put("share", json!(percent(row.period, totals.busy_period) / 100.0));
         put("cpus", json!(facts.cpus_of(choice.event, row.period, interval)));
-        Value::Object(told)
+        Value::Object(object)
     };
     let line = json!({
         "event": facts.event(choice.event),

@@ -45,11 +45,11 @@ fn a_mapping_that_is_told_is_added_to_what_is_known() {
     let maps = pmux::server_api::Proc::system().maps(own).unwrap();
     let code = maps.iter().find(|mapping| mapping.rights.execute && mapping.file().is_some()).unwrap();
     // Where nothing is mapped in truth.
-    let told = Mapping { start: 0x10000, end: 0x10000 + (code.end - code.start), ..code.clone() };
+    let reported = Mapping { start: 0x10000, end: 0x10000 + (code.end - code.start), ..code.clone() };
     let mut resolver = Resolver::new();
     resolver.remember(own);
     assert_eq!(resolver.place(own, 0x10000, AddressKind::Instruction).module, None);
-    resolver.mapped(own, Some(told));
+    resolver.mapped(own, Some(reported));
     assert!(resolver.place(own, 0x10001, AddressKind::Instruction).module.is_some());
 }
 

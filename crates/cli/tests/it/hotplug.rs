@@ -8,7 +8,7 @@ use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
 use crate::common::{eventually, stat};
 use pmux::server_api::abi::{Attr, EventType, sw};
-use pmux::server_api::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
+use pmux::server_api::shared::wire::{EventOp, Notice, RefusalKind, Reply, Request};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 
 /// Off, and on again, with some time before, between and after.
@@ -75,7 +75,7 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let handle = client.open(on_cpu(1, &[clock])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     switch.turn("0");
     let told = eventually("the CPU's absence is told", || {
         client.ask(&Request::Ping);
@@ -89,7 +89,7 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     switch.turn("1");
     // At once: the client that asks may have heard of it before the service has.
     let again = client.open(on_cpu(1, &[clock])).handles[0];
-    client.does(again, Verb::Enable);
+    client.does(again, EventOp::Enable);
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
 }
@@ -104,7 +104,7 @@ fn clients_are_notified_of_an_offline_cpu_once() {
     let other = Attr { config: sw::PAGE_FAULTS, ..clock };
     for _ in 0..3 {
         let handle = client.open(on_cpu(1, &[clock])).handles[0];
-        client.does(handle, Verb::Enable);
+        client.does(handle, EventOp::Enable);
         std::thread::scope(|scope| {
             scope.spawn(|| std::fs::write(SWITCH, "0").unwrap());
             loop {

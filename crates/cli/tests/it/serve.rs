@@ -10,7 +10,7 @@ use crate::common::{SyncDir, eventually, has_pmu, kernel, needs, pmux, role, roo
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::listener::Listener;
 use pmux::server_api::shared::page::{Base, Page};
-use pmux::server_api::shared::wire::{CgroupName, Notice, OpenCgroup, RefusalKind, Reply, Request, Verb};
+use pmux::server_api::shared::wire::{CgroupName, EventOp, Notice, OpenCgroup, RefusalKind, Reply, Request};
 use std::io::Read as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -24,15 +24,15 @@ fn a_client_counts_through_it() {
     let opened = client.open(on_task(own(), &[faults()]));
     let [handle] = opened.handles[..] else { panic!("{opened:?}") };
     assert_eq!(client.read(&[handle])[0].totals.value, 0, "it is disabled when it is opened");
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     touch(0, 100);
-    client.does(handle, Verb::Disable);
+    client.does(handle, EventOp::Disable);
     let counted = client.read(&[handle])[0];
     assert!((100..200).contains(&counted.totals.value), "{counted:?}");
     assert!(counted.totals.enabled_ns > 0 && counted.totals.enabled_ns == counted.totals.running_ns);
     touch(100, 100);
     assert_eq!(client.read(&[handle])[0].totals, counted.totals);
-    client.does(handle, Verb::Reset);
+    client.does(handle, EventOp::Reset);
     assert_eq!(client.read(&[handle])[0].totals.value, 0);
     client.close(&[handle]);
     assert_eq!(client.refused(&Request::Read { handles: vec![handle] }).kind(), RefusalKind::Request);
@@ -47,7 +47,7 @@ fn a_group_is_opened_whole_and_read_at_one_moment() {
     let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
     let opened = client.open(on_task(own(), &[faults(), minor]));
     look_at(200, 50);
-    client.does(opened.handles[0], Verb::EnableGroup);
+    client.does(opened.handles[0], EventOp::EnableGroup);
     touch(200, 50);
     let counted = client.read(&opened.handles);
     assert_eq!((counted.len(), counted[0].totals.value), (2, counted[1].totals.value));
@@ -67,12 +67,12 @@ fn what_one_does_shows_to_no_other() {
     let open = || on_task(own(), &[faults()]);
     let (first, second) = (one.open(open()).handles[0], other.open(open()).handles[0]);
     assert_ne!(first, second);
-    other.does(second, Verb::Enable);
+    other.does(second, EventOp::Enable);
     touch(300, 50);
-    one.does(first, Verb::Enable);
+    one.does(first, EventOp::Enable);
     touch(350, 50);
-    one.does(first, Verb::Reset);
-    one.does(first, Verb::Disable);
+    one.does(first, EventOp::Reset);
+    one.does(first, EventOp::Disable);
     one.close(&[first]);
     touch(400, 50);
     let counted = other.read(&[second])[0].totals;
@@ -81,7 +81,7 @@ fn what_one_does_shows_to_no_other() {
     for request in [
         Request::Read { handles: vec![second] },
         Request::Close { handles: vec![second] },
-        Request::Control { handle: second, verb: Verb::Disable },
+        Request::Control { handle: second, op: EventOp::Disable },
     ] {
         assert_eq!(one.refused(&request).kind(), RefusalKind::Request);
     }
@@ -99,11 +99,11 @@ fn equal_questions_cost_one_counter() {
     assert_eq!((&status["questions"]["masters"], &status["questions"]["views"]), (&1.into(), &10.into()), "{status}");
     assert_eq!(status["saved"]["files"], 18);
     for (client, handles) in clients.iter_mut().zip(&handles) {
-        client.does(handles[0], Verb::EnableGroup);
+        client.does(handles[0], EventOp::EnableGroup);
     }
     touch(800, 50);
     for (client, handles) in clients.iter_mut().zip(&handles) {
-        client.does(handles[0], Verb::DisableGroup);
+        client.does(handles[0], EventOp::DisableGroup);
     }
     let counted = clients.iter_mut().zip(&handles).map(|(client, handles)| client.read(handles)[0].totals);
     let counted: Vec<_> = counted.collect();
@@ -123,7 +123,7 @@ fn a_passed_file_says_the_same_as_the_service() {
     let (mut early, mut late) = (service.client(), service.client());
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let first = early.open(on_cpu(0, &[clock])).handles[0];
-    early.does(first, Verb::Enable);
+    early.does(first, EventOp::Enable);
     std::thread::sleep(Duration::from_millis(5));
     let served = late.welcome.as_ref().unwrap().page.unwrap();
     let page = Page::map(late.page.as_ref().unwrap(), served.entries).unwrap();
@@ -133,7 +133,7 @@ fn a_passed_file_says_the_same_as_the_service() {
     let [described] = &opened.files[..] else { panic!("{opened:?}") };
     let mut file = std::fs::File::from(answer.files.pop().unwrap());
     assert!(matches!(page.read(entry, handle).unwrap().entry.base, Base::Stopped(totals) if totals.value == 0));
-    late.does(handle, Verb::Enable);
+    late.does(handle, EventOp::Enable);
     for _ in 0..20 {
         let before = late.read(&[handle])[0].totals;
         let Base::File(number, less) = page.read(entry, handle).unwrap().entry.base else { panic!("no file") };
@@ -147,12 +147,12 @@ fn a_passed_file_says_the_same_as_the_service() {
         assert!((before.value..=after.value).contains(&value), "{before:?} {value} {after:?}");
         assert!((before.enabled_ns..=after.enabled_ns).contains(&enabled_ns));
         // What the other one does doesn't matter.
-        early.does(first, Verb::Reset);
+        early.does(first, EventOp::Reset);
     }
-    late.does(handle, Verb::Reset);
+    late.does(handle, EventOp::Reset);
     let Base::File(_, less) = page.read(entry, handle).unwrap().entry.base else { panic!("no file") };
     assert!(less.value > 0);
-    late.does(handle, Verb::Disable);
+    late.does(handle, EventOp::Disable);
     let stands = late.read(&[handle])[0].totals;
     assert_eq!(page.read(entry, handle).unwrap().entry.base, Base::Stopped(stands));
 }
@@ -162,7 +162,7 @@ fn its_state_is_a_page_or_json() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let handle = client.open(on_task(own(), &[faults()])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     let socket = service.socket();
     let socket = socket.to_str().unwrap();
     let page = pmux(["status", "--socket", socket]).run().good().text();
@@ -201,14 +201,14 @@ fn it_tells_how_many_counters_are_free() {
     let mut client = service.client();
     let cycles = Attr { kind: EventType::HARDWARE, ..Attr::default() };
     let handle = client.open(on_cpu(0, &[cycles])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     let line = |client: &mut ServiceClient| client.status()["counters"][0].clone();
     let first = line(&mut client);
     let free = first["free"].as_u64().unwrap();
     assert_eq!((first["cpu"].as_u64(), first["in_use"].as_u64()), (Some(0), Some(1)), "{first}");
     let instructions = Attr { config: 1, ..cycles };
     let handle = client.open(on_cpu(0, &[instructions])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     let second = line(&mut client);
     assert_eq!((second["in_use"].as_u64(), second["free"].as_u64()), (Some(2), Some(free - 1)), "{second}");
 }
@@ -237,7 +237,7 @@ fn turns_are_taken_where_counters_run_out() {
         return;
     }
     for &handle in &handles {
-        client.does(handle, Verb::Enable);
+        client.does(handle, EventOp::Enable);
     }
     let counted = eventually("all clients have had a turn", || {
         std::hint::black_box((0..1_000_000_u64).sum::<u64>());
@@ -267,7 +267,7 @@ fn the_page_says_what_was_counted() {
     let opened = client.open(on_task(own(), &[faults()]));
     let (handle, entry) = (opened.handles[0], opened.entries[0]);
     assert_eq!(page.cached(entry, handle).unwrap().totals.value, 0);
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     touch(500, 100);
     let seen = eventually("the page is written", || page.cached(entry, handle).filter(|seen| seen.totals.value >= 100));
     assert!(seen.totals.value <= client.read(&[handle])[0].totals.value);
@@ -417,7 +417,7 @@ fn a_task_that_has_gone_is_gone() {
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let handle = client.open(on_task(pid, &[faults()])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     child.kill().unwrap();
     child.wait().unwrap();
     client.read(&[handle]);
@@ -432,7 +432,7 @@ fn cpus_are_counted_and_their_absence_told() {
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let handle = client.open(on_cpu(0, &[clock])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     eventually("the CPU's clock goes", || (client.read(&[handle])[0].totals.value > 0).then_some(()));
     let refusal = client.refused(&Request::Open(on_cpu(9999, &[clock])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);

@@ -8,7 +8,7 @@ use crate::common::{SyncDir, eventually, kernel, needs, pmux, role, root, signal
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::wire::{
-    Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, Verb, encode_request,
+    EventOp, Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, encode_request,
 };
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn hostile_bytes_are_an_error_for_their_sender() {
     let Some(service) = Service::of_kernel("") else { return };
     let mut good = service.client();
     let handle = good.open(on_task(own(), &[faults()])).handles[0];
-    good.does(handle, Verb::Enable);
+    good.does(handle, EventOp::Enable);
     let ping = encode_request(1, &Request::Ping).unwrap();
     let greeting = encode_request(1, &hello()).unwrap();
     let long = vec![7; PACKET_BYTES + 1];
@@ -285,7 +285,7 @@ fn a_stopped_client_stops_no_other() {
     signal(&child.id().to_string(), "STOP");
     let mut client = service.client();
     let handle = client.open(on_task(own(), &[faults()])).handles[0];
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     touch(700, 10);
     assert!(client.read(&[handle])[0].totals.value >= 10);
     assert_eq!(service.status()["events"]["asked"], 6);

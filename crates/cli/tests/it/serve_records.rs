@@ -8,7 +8,7 @@ use crate::common::service::{Service, ServiceClient, own};
 use crate::common::{SyncDir, eventually, signal};
 use pmux::server_api::StreamRequest;
 use pmux::server_api::abi::{Attr, AttrFlags, SampleFormat, Sampling};
-use pmux::server_api::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};
+use pmux::server_api::shared::wire::{EventOp, Handle, RefusalKind, Reply, Request, Scope, Subscribe};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -186,15 +186,15 @@ fn hostile_files_harm_no_other_client() {
     let denied = again(records).and_then(|mut file| file.write_all(b"lies"));
     assert_eq!(denied.unwrap_err().raw_os_error(), Some(1));
     again(bell).unwrap().write_all(&[1; 65_536]).unwrap();
-    hostile.does(handle, Verb::Enable);
+    hostile.does(handle, EventOp::Enable);
     let mut word = again(taken).unwrap();
     let all: Vec<_> = (0..500).map(|number| format!("n{number}")).collect();
     for (part, lie) in all.chunks(50).zip([u64::MAX, 1, 1 << 63, 4096, 7, 0, 1 << 20, 12_345, 8, 1 << 40]) {
         word.rewind().unwrap();
         word.write_all(&lie.to_ne_bytes()).unwrap();
         rename(part);
-        hostile.does(handle, Verb::Disable);
-        hostile.does(handle, Verb::Enable);
+        hostile.does(handle, EventOp::Disable);
+        hostile.does(handle, EventOp::Enable);
     }
     good.disable().unwrap();
     assert_eq!(Reading::of(&mut good).names(), all);

@@ -5,7 +5,7 @@ use crate::common;
 use crate::common::role::{self, copy};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, where_all_is_refused};
 use crate::common::{Start, SyncDir, commands_are_programs, copy_of, eventually, needs, root, signal, start};
-use pmux::server_api::shared::wire::Verb;
+use pmux::server_api::shared::wire::EventOp;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;
@@ -361,8 +361,8 @@ fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
         let group = [faults(), faults()];
         let single = client.open(on_task(task, &group[..1])).handles[0];
         let leader = client.open(on_task(task, &group)).handles[0];
-        client.does(single, Verb::Enable);
-        client.does(leader, Verb::EnableGroup);
+        client.does(single, EventOp::Enable);
+        client.does(leader, EventOp::EnableGroup);
         (client, [single, leader])
     };
     let (mut before, ended) = ask();

@@ -4,13 +4,13 @@ use crate::common;
 use crate::common::service::{Service, ServiceClient, faults, on_task, own};
 use crate::common::{eventually, kernel, pmux, root, stat};
 use pmux::server_api::abi::Attr;
-use pmux::server_api::shared::wire::{RefusalKind, Request, Verb};
+use pmux::server_api::shared::wire::{EventOp, RefusalKind, Request};
 use std::path::Path;
 
 /// A client that counts something.
 fn counts(mut client: ServiceClient) {
     let opened = client.open(on_task(own(), &[faults()]));
-    client.does(opened.handles[0], Verb::Enable);
+    client.does(opened.handles[0], EventOp::Enable);
     common::role::touch(0, 50);
     assert!(client.read(&opened.handles)[0].totals.running_ns > 0);
     client.close(&opened.handles);
@@ -99,7 +99,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     let service = Service::from_shell("ulimit -n 40; exec \"$0\" serve --socket p.sock --config pmux.toml 2>log");
     let mut first = client_at(&service.socket());
     let opened = first.open(on_task(own(), &[faults()]));
-    first.does(opened.handles[0], Verb::Enable);
+    first.does(opened.handles[0], EventOp::Enable);
     let others: Vec<_> = (0..60).map(|_| ServiceClient::connect(&service.socket())).collect();
     service.says("new clients are turned away");
     // No client waits for what may never come: one that must have a service is told why not, and any other counts by itself.

@@ -14,7 +14,7 @@ use fastrand::Rng;
 use pmux::Subscription;
 use pmux::server_api::StreamRequest;
 use pmux::server_api::abi::{Attr, EventType, Sampling, sw};
-use pmux::server_api::shared::wire::{Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request};
+use pmux::server_api::shared::wire::{EventOp, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, encode_request};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -68,7 +68,7 @@ fn nothing_is_left_of_anything() {
         // A client that behaves is served all the time.
         let mut steady = service.client();
         let handle = steady.open(on_task(own(), &[faults()])).handles[0];
-        steady.does(handle, Verb::Enable);
+        steady.does(handle, EventOp::Enable);
         let mut counted = 0;
         while Instant::now() < until {
             role::touch(0, 1);
@@ -204,7 +204,7 @@ fn counts_as_the_kernel_does(client: &mut ServiceClient) {
     let handle = client.open(on_task(task, &[faults()])).handles[0];
     // It looks for a file and sleeps until it is told to go: nothing is touched in between.
     direct.enable(0).unwrap();
-    client.does(handle, Verb::Enable);
+    client.does(handle, EventOp::Enable);
     sync_dir.post("go");
     sync_dir.read("done");
     let served = client.read(&[handle])[0].totals;
@@ -244,11 +244,11 @@ fn round(service: &Service, rng: &mut Rng, steps: u32) {
             (5, Some(handles)) => assert_eq!(client.read(&handles).len(), handles.len()),
             (6, Some(handles)) => {
                 // An event that was refused by its counter says so when it is read.
-                let verb = if rng.bool() { Verb::EnableGroup } else { Verb::DisableGroup };
-                client.does(handles[0], verb);
+                let op = if rng.bool() { EventOp::EnableGroup } else { EventOp::DisableGroup };
+                client.does(handles[0], op);
             }
-            (7, Some(handles)) => client.does(handles[rng.usize(..handles.len())], Verb::Reset),
-            (8, Some(handles)) => client.does(handles[rng.usize(..handles.len())], Verb::Disable),
+            (7, Some(handles)) => client.does(handles[rng.usize(..handles.len())], EventOp::Reset),
+            (8, Some(handles)) => client.does(handles[rng.usize(..handles.len())], EventOp::Disable),
             (9, Some(handles)) => {
                 let renewed = client.ask(&Request::Renew { handle: handles[0] }).reply;
                 assert!(matches!(renewed, Reply::Opened(_)), "{renewed:?}");

@@ -6,7 +6,7 @@
 
 use super::Denied;
 use pmux::server_api::abi::Attr;
-use pmux::server_api::{Breadth, PerfRights};
+use pmux::server_api::{PerfRights, TargetScope};
 
 /// A security module, as far as one asker is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,10 +23,12 @@ pub enum Module {
 ///
 /// # Errors
 /// [`Denied::Module`] with the first permission that the asker lacks; [`Denied::ModuleUnknown`].
-pub fn allowed_by(module: Module, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
+pub fn allowed_by(module: Module, attr: &Attr, target_scope: TargetScope) -> Result<(), Denied> {
     match module {
         Module::None => Ok(()),
         Module::Silent => Err(Denied::ModuleUnknown),
-        Module::Allows(rights) => rights.lack_for(attr, breadth).map_or(Ok(()), |lacks| Err(Denied::Module(lacks))),
+        Module::Allows(rights) => {
+            rights.lack_for(attr, target_scope).map_or(Ok(()), |lacks| Err(Denied::Module(lacks)))
+        }
     }
 }

@@ -29,8 +29,8 @@ fn in_user_mode() -> Attr {
     event(EventType::HARDWARE, AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV)
 }
 
-fn ask(peer: &Peer, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
-    may_count(peer, attr, PmuKind::Other, breadth)
+fn ask(peer: &Peer, attr: &Attr, target_scope: TargetScope) -> Result<(), Denied> {
+    may_count(peer, attr, PmuKind::Other, target_scope)
 }
 
 /// Only a client that has every right of the service is served with the service's own credentials.
@@ -70,7 +70,7 @@ fn a_client_with_fewer_rights_than_the_service_is_served_with_its_own() {
 #[test]
 fn what_is_more_than_counting_is_not_shared() {
     let peer = able(0, !0);
-    let refused = |attr: Attr| ask(&peer, &attr, Breadth::WholeCpu) == Err(Denied::NotCounting);
+    let refused = |attr: Attr| ask(&peer, &attr, TargetScope::WholeCpu) == Err(Denied::NotCounting);
     for flag in AttrFlags::all().iter() {
         let attr = event(EventType::SOFTWARE, flag);
         assert_eq!(refused(attr), !only_counts(&attr), "{flag:?}");
@@ -80,14 +80,14 @@ fn what_is_more_than_counting_is_not_shared() {
     assert!(refused(Attr { sampling: Sampling::Period(1), ..Attr::default() }));
     assert!(refused(Attr { sampling: Sampling::Frequency(1), ..Attr::default() }));
     assert!(refused(Attr { aux_action: 1, ..Attr::default() }));
-    assert_eq!(ask(&peer, &in_user_mode(), Breadth::WholeCpu), Ok(()));
+    assert_eq!(ask(&peer, &in_user_mode(), TargetScope::WholeCpu), Ok(()));
 }
 
 /// The name of a probe is an address in the memory of the process that asks.
 #[test]
 fn probes_are_for_their_own_process() {
-    for breadth in [Breadth::Task, Breadth::WholeCpu] {
-        assert_eq!(may_count(&able(0, !0), &in_user_mode(), PmuKind::Probe, breadth), Err(Denied::Probe));
+    for target_scope in [TargetScope::Task, TargetScope::WholeCpu] {
+        assert_eq!(may_count(&able(0, !0), &in_user_mode(), PmuKind::Probe, target_scope), Err(Denied::Probe));
     }
     assert_eq!(may_record(&able(0, !0), &sampling(SampleFormat::empty()), PmuKind::Probe), Err(Denied::Probe));
 }
@@ -95,8 +95,8 @@ fn probes_are_for_their_own_process() {
 #[test]
 fn numbers_of_tasks_from_elsewhere_mean_nothing() {
     let peer = Peer { task_ids: PidNamespace::Other, ..able(0, !0) };
-    assert_eq!(ask(&peer, &in_user_mode(), Breadth::Task), Err(Denied::OtherNamespace));
-    assert_eq!(ask(&peer, &in_user_mode(), Breadth::WholeCpu), Ok(()));
+    assert_eq!(ask(&peer, &in_user_mode(), TargetScope::Task), Err(Denied::OtherNamespace));
+    assert_eq!(ask(&peer, &in_user_mode(), TargetScope::WholeCpu), Ok(()));
     // Records tell numbers of tasks of the service's namespace.
     let plain = sampling(SampleFormat::empty());
     assert_eq!(may_record(&peer, &plain, PmuKind::Other), Err(Denied::OtherNamespace));
@@ -118,24 +118,24 @@ fn a_security_module_is_asked_what_the_kernel_would_ask_it() {
     let all = event(EventType::SOFTWARE, AttrFlags::empty());
     let functions = Attr { config: 1, ..event(EventType::TRACEPOINT, AttrFlags::EXCLUDE_KERNEL) };
     let cases = [
-        (in_user_mode(), Breadth::Task, &[Open][..]),
-        (in_user_mode(), Breadth::WholeCpu, &[Open, Cpu]),
-        (all, Breadth::Task, &[Open, Kernel]),
-        (all, Breadth::WholeCpu, &[Open, Cpu, Kernel]),
-        (Attr { config: 300, ..functions }, Breadth::Task, &[Open]),
-        (functions, Breadth::Task, &[Open, Tracepoint]),
-        (Attr { sample: SampleFormat::RAW, config: 300, ..functions }, Breadth::Task, &[Open, Tracepoint]),
+        (in_user_mode(), TargetScope::Task, &[Open][..]),
+        (in_user_mode(), TargetScope::WholeCpu, &[Open, Cpu]),
+        (all, TargetScope::Task, &[Open, Kernel]),
+        (all, TargetScope::WholeCpu, &[Open, Cpu, Kernel]),
+        (Attr { config: 300, ..functions }, TargetScope::Task, &[Open]),
+        (functions, TargetScope::Task, &[Open, Tracepoint]),
+        (Attr { sample: SampleFormat::RAW, config: 300, ..functions }, TargetScope::Task, &[Open, Tracepoint]),
     ];
-    for (attr, breadth, needed) in cases {
+    for (attr, target_scope, needed) in cases {
         for without in PerfPermission::ALL {
             let others = PerfPermission::ALL.into_iter().filter(|&permission| permission != without);
             let rights = others.fold(PerfRights::NONE, PerfRights::with);
-            let answer = allowed_by(Module::Allows(rights), &attr, breadth);
+            let answer = allowed_by(Module::Allows(rights), &attr, target_scope);
             assert_eq!(answer, if needed.contains(&without) { Err(Denied::Module(without)) } else { Ok(()) });
         }
-        assert_eq!(allowed_by(Module::Allows(PerfRights::ALL), &attr, breadth), Ok(()));
-        assert_eq!(allowed_by(Module::None, &attr, breadth), Ok(()));
-        assert_eq!(allowed_by(Module::Silent, &attr, breadth), Err(Denied::ModuleUnknown));
+        assert_eq!(allowed_by(Module::Allows(PerfRights::ALL), &attr, target_scope), Ok(()));
+        assert_eq!(allowed_by(Module::None, &attr, target_scope), Ok(()));
+        assert_eq!(allowed_by(Module::Silent, &attr, target_scope), Err(Denied::ModuleUnknown));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::service::{ClientId, Effect, Note};
 use pmux::server_api::RequestId;
 use pmux::server_api::shared::channel::Received;
 use pmux::server_api::shared::poll::{Interest, Ready, Token};
-use pmux::server_api::shared::wire::{Part, Reply, Request, Verb, decode_request};
+use pmux::server_api::shared::wire::{EventOp, Part, Reply, Request, decode_request};
 use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
@@ -319,7 +319,7 @@ const fn needs_rights(request: &Request) -> bool {
         Request::Open(_)
             | Request::OpenCgroup(_)
             | Request::Subscribe(_)
-            | Request::Control { verb: Verb::Modify(_), .. }
+            | Request::Control { op: EventOp::Modify(_), .. }
     )
 }
 

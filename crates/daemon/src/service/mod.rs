@@ -352,7 +352,7 @@ impl<C: Counting> Service<C> {
             Request::OpenCgroup(OpenCgroup { open, cgroup }) => {
                 self.open(id, counting, number, (open, Some(cgroup)), out)
             }
-            Request::Control { handle, verb } => self.control(id, counting, *handle, verb).map(|()| done(number, out)),
+            Request::Control { handle, op } => self.control(id, counting, *handle, op).map(|()| done(number, out)),
             Request::Read { handles } => self.read(id, counting, number, handles, out),
             Request::Renew { handle } => self.renew(id, counting, number, *handle, out),
             Request::Close { handles } => self.close(id, counting, handles).map(|closed| {

@@ -9,7 +9,7 @@ use super::request::{Answered, decode, unknown};
 use super::streaming::{Flow, Subscription};
 use super::{ClientId, Effect, Note, Rules, Service, errno};
 use pmux::server_api::shared::wire::{
-    Handle, PART_NUMBERS, Part, Refusal, RefusalKind, Reply, Scope, Subscribe, Subscribed, Verb,
+    EventOp, Handle, PART_NUMBERS, Part, Refusal, RefusalKind, Reply, Scope, Subscribe, Subscribed,
 };
 
 /// The smallest ring: a page.
@@ -141,13 +141,13 @@ impl<C: Counting> Service<C> {
         id: ClientId,
         counting: &mut C,
         handle: Handle,
-        verb: &Verb,
+        op: &EventOp,
     ) -> Result<Option<()>, Refusal> {
         let Some(held) = self.client(id)?.stream(handle) else { return Ok(None) };
-        let flow = match verb {
-            Verb::Enable | Verb::EnableGroup => Flow::On,
-            Verb::Disable | Verb::DisableGroup => Flow::Off,
-            Verb::Reset | Verb::Modify(_) => {
+        let flow = match op {
+            EventOp::Enable | EventOp::EnableGroup => Flow::On,
+            EventOp::Disable | EventOp::DisableGroup => Flow::Off,
+            EventOp::Reset | EventOp::Modify(_) => {
                 let text = "a subscription is switched on and off, and nothing else";
                 return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
             }

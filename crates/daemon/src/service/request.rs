@@ -10,8 +10,8 @@ use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
 use pmux::server_api::abi::Attr;
 use pmux::server_api::shared::wire::{
-    CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn, PACKET_FILES,
-    Refusal, RefusalKind, Reply, Rights, ServedPage, Verb, Welcome,
+    CgroupName, Context, EventOp, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn,
+    PACKET_FILES, Refusal, RefusalKind, Reply, Rights, ServedPage, Welcome,
 };
 use pmux::server_api::{EventAction, PidNamespace, without_filter};
 
@@ -131,25 +131,25 @@ impl<C: Counting> Service<C> {
         Ok(())
     }
 
-    pub(super) fn control(&mut self, id: ClientId, counting: &mut C, handle: Handle, verb: &Verb) -> Answered {
-        if self.control_stream(id, counting, handle, verb)?.is_some() {
+    pub(super) fn control(&mut self, id: ClientId, counting: &mut C, handle: Handle, op: &EventOp) -> Answered {
+        if self.control_stream(id, counting, handle, op)?.is_some() {
             return Ok(());
         }
         let client = self.client(id)?;
         let (peer, membership) = (client.peer().clone(), client.membership);
         let Some((leader, index, held)) = client.find(handle) else { return Err(unknown(0)) };
-        let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
+        let whole = matches!(op, EventOp::EnableGroup | EventOp::DisableGroup);
         if whole && index > 0 {
             let text = "a group is switched by the handle of its leader";
             return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
         }
-        let action = match verb {
-            Verb::Enable => EventAction::Enable,
-            Verb::Disable => EventAction::Disable,
-            Verb::Reset => EventAction::Reset,
-            Verb::EnableGroup => EventAction::EnableGroup,
-            Verb::DisableGroup => EventAction::DisableGroup,
-            Verb::Modify(bytes) => {
+        let action = match op {
+            EventOp::Enable => EventAction::Enable,
+            EventOp::Disable => EventAction::Disable,
+            EventOp::Reset => EventAction::Reset,
+            EventOp::EnableGroup => EventAction::EnableGroup,
+            EventOp::DisableGroup => EventAction::DisableGroup,
+            EventOp::Modify(bytes) => {
                 let wanted = decode(std::slice::from_ref(bytes))?[0];
                 counting.modify(Requester { peer: &peer, membership }, &mut held.group, index, &wanted)?;
                 if let Some(known) = held.attrs.get_mut(index) {

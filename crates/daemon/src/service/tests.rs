@@ -11,8 +11,8 @@ use crate::config::{Files, LimitsConfig};
 use crate::rights::{Denied, Grant};
 use pmux::server_api::abi::Attr;
 use pmux::server_api::shared::wire::{
-    CgroupName, Context, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, OptIn, PassedFile, TimedTotals,
-    Totals, ValueIndex, Verb,
+    CgroupName, Context, EventOp, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, OptIn, PassedFile,
+    TimedTotals, Totals, ValueIndex,
 };
 use pmux::server_api::{Credentials, EventAction, PeerCred, PidNamespace, ServeError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -325,10 +325,10 @@ fn handles_of_other_clients_are_refused() {
     let requests = [
         Request::Read { handles: handles.clone() },
         Request::Close { handles: handles.clone() },
-        Request::Control { handle: handles[0], verb: Verb::Disable },
-        Request::Control { handle: handles[1], verb: Verb::Modify(Vec::new()) },
+        Request::Control { handle: handles[0], op: EventOp::Disable },
+        Request::Control { handle: handles[1], op: EventOp::Modify(Vec::new()) },
         Request::Renew { handle: handles[0] },
-        Request::Control { handle: stream, verb: Verb::Enable },
+        Request::Control { handle: stream, op: EventOp::Enable },
         Request::Numbers { handle: stream },
         Request::Close { handles: vec![stream] },
     ];

@@ -74,10 +74,10 @@ impl Audience {
         selects: impl Fn(EventId) -> bool,
         record: &[u8],
         now: Nanos,
-        mut told: impl FnMut(EventId, Result<Wake, WriteError>),
+        mut written: impl FnMut(EventId, Result<Wake, WriteError>),
     ) {
         let some = self.outputs.iter().filter(|(event, _)| selects(*event));
-        some.for_each(|(event, output)| told(*event, output.write(record, now)));
+        some.for_each(|(event, output)| written(*event, output.write(record, now)));
     }
 }
 

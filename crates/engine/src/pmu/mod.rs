@@ -125,7 +125,7 @@ pub trait PmuModel: Send + Sync {
     /// shares with no other event.
     ///
     /// By default as [`crate::pmu::share_key::canonical`] says. A PMU whose attributes hold pointers can't compare them.
-    fn question(&self, attr: &Attr) -> Option<Attr> {
+    fn share_key(&self, attr: &Attr) -> Option<Attr> {
         share_key::canonical(attr)
     }
 
@@ -135,7 +135,7 @@ pub trait PmuModel: Send + Sync {
     /// By default as [`crate::pmu::share_key::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.
     fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
         use share_key::{canonical_of_records, counting_part};
-        self.question(&counting_part(attr)).and_then(|_| canonical_of_records(attr))
+        self.share_key(&counting_part(attr)).and_then(|_| canonical_of_records(attr))
     }
 
     /// Finds slots for all of `wanted` (on which slots each may be) beside those `used`, or for none; `true` if all fit.

@@ -8,7 +8,7 @@ use pmux_abi::attr::{Attr, EventType};
 
 use crate::cpus::CpuList;
 use crate::procfs::SeccompMode;
-use crate::selinux::{Breadth, PerfPermission, PerfRights};
+use crate::selinux::{PerfPermission, PerfRights, TargetScope};
 
 use super::TargetKind;
 
@@ -215,11 +215,11 @@ impl Facts {
     #[must_use]
     pub fn selinux_withholds(&self, attr: &Attr, target: TargetKind) -> Option<(&str, PerfPermission)> {
         let (label, rights) = self.selinux.as_ref()?;
-        let breadth = match target {
-            TargetKind::Task(_) => Breadth::Task,
-            TargetKind::Cpu(_) | TargetKind::Cgroup => Breadth::WholeCpu,
+        let target_scope = match target {
+            TargetKind::Task(_) => TargetScope::Task,
+            TargetKind::Cpu(_) | TargetKind::Cgroup => TargetScope::WholeCpu,
         };
-        Some((label, rights.as_ref()?.lack_for(attr, breadth)?))
+        Some((label, rights.as_ref()?.lack_for(attr, target_scope)?))
     }
 
     /// The PMU with a number.

@@ -166,8 +166,8 @@ fn each_permission_names_its_level() {
             "perf_event_paranoid=1",
         ),
         (EACCES, OWN, event(1, 1), "", "with the modifier `:u`"),
-        (EACCES, OWN, event(1, 3), "counting in the kernel", "counts nothing"),
-        (EACCES, OWN, event(2, 372), "counting in the kernel", "counts nothing"),
+        (EACCES, OWN, event(1, 3), "counting in the kernel", "perf_event_paranoid=1"),
+        (EACCES, OWN, event(2, 372), "counting in the kernel", "perf_event_paranoid=1"),
         (EACCES, TargetKind::Cpu(0), user(event(1, 0)), "a whole CPU or a cgroup needs", "perf_event_paranoid=0"),
         (EACCES, TargetKind::Cgroup, event(1, 0), "at most 0", "cap_perfmon=ep"),
         (EPERM, OWN, user(raw), "the fields of a tracepoint", "perf_event_paranoid=-1"),
@@ -189,6 +189,8 @@ fn each_permission_names_its_level() {
     }
     let whole = why(&facts, TargetKind::Cpu(0), EACCES, &event(1, 0));
     assert!(!whole.to_string().contains(":u"), "user mode alone does not help a whole CPU:\n{whole}");
+    let switches = why(&facts, OWN, EACCES, &event(1, 3));
+    assert!(!switches.to_string().contains(":u"), "in user mode no switches are counted:\n{switches}");
     let hardware = why(&facts, OWN, EACCES, &event(0, 0));
     check(&hardware, NotPermitted, "counting in the kernel", "opens software events only");
 }

@@ -126,7 +126,7 @@ impl PmuModel for KernelModel {
     }
 
     /// The attribute of a probe points to its name.
-    fn question(&self, attr: &Attr) -> Option<Attr> {
+    fn share_key(&self, attr: &Attr) -> Option<Attr> {
         canonical(attr).filter(|attr| ProbePmu::of(attr.kind).is_none())
     }
 }
@@ -148,7 +148,7 @@ impl PmuModel for UsageModel {
     }
 
     /// Whether a thread stands for its process is said from outside; and there is nothing to be saved.
-    fn question(&self, _: &Attr) -> Option<Attr> {
+    fn share_key(&self, _: &Attr) -> Option<Attr> {
         None
     }
 }

@@ -64,10 +64,10 @@ impl Poll {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    fn control(&self, verb: libc::c_int, fd: BorrowedFd<'_>, token: u64, events: libc::c_int) -> Result<(), Errno> {
+    fn control(&self, op: libc::c_int, fd: BorrowedFd<'_>, token: u64, events: libc::c_int) -> Result<(), Errno> {
         let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: token };
         // SAFETY: (1) `event` is readable. (2) Both borrows keep their descriptors open.
-        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), verb, fd.as_raw_fd(), &raw mut event) }).map(drop)
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd.as_raw_fd(), &raw mut event) }).map(drop)
     }
 
     /// Adds a descriptor under a name.

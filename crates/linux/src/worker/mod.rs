@@ -24,7 +24,7 @@ use crate::spawn::Child;
 use crate::sys::worker::{WorkerAnswer, WorkerPacket, receive, send};
 use crate::sys::{self, Errno};
 
-pub use crate::sys::worker::{INSTRUCTIONS_PER_ROUND, Kin, Order, Touching};
+pub use crate::sys::worker::{ChildKind, INSTRUCTIONS_PER_ROUND, Order, Touching};
 
 /// The word that makes the program a worker.
 const WORD: &str = "sim-worker";
@@ -96,7 +96,7 @@ impl std::error::Error for WorkerError {}
 
 /// What a worker did by an order, by its own knowledge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Deed {
+pub struct WorkDone {
     /// CPU time since the last answer, with what waiting for the order has cost.
     pub cpu_ns: u64,
     /// Rounds of the known loop: see [`INSTRUCTIONS_PER_ROUND`].
@@ -198,11 +198,11 @@ impl Worker {
     ///
     /// # Errors
     /// [`WorkerError::Refused`] where it can't do what it was told; [`WorkerError::Ended`], [`WorkerError::Channel`].
-    pub fn answer(&mut self) -> Result<Deed, WorkerError> {
-        self.take().map(|(deed, _)| deed)
+    pub fn answer(&mut self) -> Result<WorkDone, WorkerError> {
+        self.take().map(|(work_done, _)| work_done)
     }
 
-    fn take(&mut self) -> Result<(Deed, i32), WorkerError> {
+    fn take(&mut self) -> Result<(WorkDone, i32), WorkerError> {
         let answer = match receive(self.channel.as_fd()) {
             Ok(WorkerPacket::Message(message, _)) => WorkerAnswer::decode(message),
             Ok(WorkerPacket::End) => return Err(self.ended()),
@@ -215,11 +215,11 @@ impl Worker {
             return Err(WorkerError::Refused(Errno::from_raw(answer.errno)));
         }
         let WorkerAnswer { rounds, pages, accesses, user, child, .. } = answer;
-        Ok((Deed { cpu_ns, rounds, pages, accesses, user }, child))
+        Ok((WorkDone { cpu_ns, rounds, pages, accesses, user }, child))
     }
 
     /// Takes the first answer, in which it says who it is.
-    fn meet(&mut self) -> Result<Deed, WorkerError> {
+    fn meet(&mut self) -> Result<WorkDone, WorkerError> {
         match self.answer() {
             Err(WorkerError::Ended(Some(status))) if status.code() == Some(inside::NOT_READY) => {
                 Err(WorkerError::NotStarted("it could not make itself ready".into()))
@@ -233,34 +233,34 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::answer`].
-    pub fn fork(&mut self, kin: Kin, stack: u32) -> Result<(Self, Deed, Deed), WorkerError> {
+    pub fn fork(&mut self, child_kind: ChildKind, stack: u32) -> Result<(Self, WorkDone, WorkDone), WorkerError> {
         let (channel, theirs) =
             UnixStream::pair().map_err(|error| WorkerError::NotStarted(format!("it has no socket: {error}")))?;
-        self.tell_with(Order::Fork { stack, kin }, Some(theirs.as_fd()))?;
+        self.tell_with(Order::Fork { stack, child_kind }, Some(theirs.as_fd()))?;
         drop(theirs);
-        let (deed, child) = self.take()?;
-        let task = match kin {
-            Kin::Process => TaskHandle::Process(Child::new(child)),
-            Kin::Thread => TaskHandle::Thread,
+        let (work_done, child) = self.take()?;
+        let task = match child_kind {
+            ChildKind::Process => TaskHandle::Process(Child::new(child)),
+            ChildKind::Thread => TaskHandle::Thread,
         };
         let mut child = Self { channel, task, pid: self.pid, tid: child, cpu_ns: 0 };
         let born = child.meet()?;
-        Ok((child, born, deed))
+        Ok((child, born, work_done))
     }
 
     /// Lets it end, and waits until its events have been taken from it; answers what it did until then.
     ///
     /// # Errors
     /// As [`Worker::answer`].
-    pub fn exit(&mut self) -> Result<Deed, WorkerError> {
+    pub fn exit(&mut self) -> Result<WorkDone, WorkerError> {
         self.tell(Order::Exit)?;
-        let deed = self.answer()?;
+        let work_done = self.answer()?;
         let proc = crate::procfs::Proc::system();
         // A first thread whose process goes on stays as a zombie: it can't be waited for as a child.
         while self.is_there(&proc) {
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
-        Ok(deed)
+        Ok(work_done)
     }
 
     fn is_there(&self, proc: &crate::procfs::Proc) -> bool {

@@ -6,7 +6,7 @@
 
 use pmux_linux::Errno;
 use pmux_linux::procfs::Proc;
-use pmux_linux::worker::{Code, Deed, Kin, Order, Stage, Touching, Worker, WorkerError, page_bytes};
+use pmux_linux::worker::{ChildKind, Code, Order, Stage, Touching, WorkDone, Worker, WorkerError, page_bytes};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -28,7 +28,7 @@ fn start() -> Worker {
     Worker::start(&STAGE).unwrap()
 }
 
-fn execute(worker: &mut Worker, order: Order) -> Deed {
+fn execute(worker: &mut Worker, order: Order) -> WorkDone {
     worker.tell(order).unwrap();
     worker.answer().unwrap()
 }
@@ -47,12 +47,12 @@ fn lives(pid: i32) -> bool {
 
 fn it_runs_for_its_own_time() {
     let mut worker = start();
-    let deed = execute(&mut worker, Order::Run { cpu_ns: 5_000_000, pages: 0 });
-    assert!(deed.cpu_ns >= 5_000_000, "{deed:?}");
-    assert!(deed.rounds > 0 && deed.pages == 0 && deed.accesses == 0, "{deed:?}");
+    let work_done = execute(&mut worker, Order::Run { cpu_ns: 5_000_000, pages: 0 });
+    assert!(work_done.cpu_ns >= 5_000_000, "{work_done:?}");
+    assert!(work_done.rounds > 0 && work_done.pages == 0 && work_done.accesses == 0, "{work_done:?}");
     // What is idle uses no time, but for the order itself.
     let idle = execute(&mut worker, Order::Touch { pages: 0 });
-    assert!(idle.cpu_ns < deed.cpu_ns && idle.rounds == 0, "{idle:?}");
+    assert!(idle.cpu_ns < work_done.cpu_ns && idle.rounds == 0, "{idle:?}");
 }
 
 fn pages_are_faults_and_nothing_else_is() {
@@ -65,8 +65,8 @@ fn pages_are_faults_and_nothing_else_is() {
     assert_eq!(execute(&mut worker, Order::Run { cpu_ns: 1_000_000, pages: 7 }).pages, 7);
     assert_eq!(faults(&worker) - before, 1027);
     for how in [Touching::Read, Touching::Write, Touching::Execute] {
-        let deed = execute(&mut worker, Order::Access { offset: page_bytes() + 64, how, times: 3 });
-        assert_eq!(deed.accesses, 3);
+        let work_done = execute(&mut worker, Order::Access { offset: page_bytes() + 64, how, times: 3 });
+        assert_eq!(work_done.accesses, 3);
     }
     execute(&mut worker, Order::Go { cpu: 0 });
     assert_eq!(faults(&worker) - before, 1027, "accesses and moves are no faults");
@@ -75,9 +75,9 @@ fn pages_are_faults_and_nothing_else_is() {
 fn children_cost_no_faults() {
     let mut worker = start();
     let before = faults(&worker);
-    let (mut process, _, _) = worker.fork(Kin::Process, 0).unwrap();
-    let (mut thread, _, _) = worker.fork(Kin::Thread, 1).unwrap();
-    let (mut grandchild, _, _) = process.fork(Kin::Process, 2).unwrap();
+    let (mut process, _, _) = worker.fork(ChildKind::Process, 0).unwrap();
+    let (mut thread, _, _) = worker.fork(ChildKind::Thread, 1).unwrap();
+    let (mut grandchild, _, _) = process.fork(ChildKind::Process, 2).unwrap();
     assert_eq!(thread.pid(), worker.pid());
     assert_ne!(process.pid(), worker.pid());
     for child in [&mut process, &mut thread, &mut grandchild] {
@@ -103,20 +103,20 @@ fn it_goes_where_it_is_told() {
 fn an_exec_leaves_it_as_it_was() {
     let mut worker = start();
     execute(&mut worker, Order::Go { cpu: 0 });
-    let (mut child, _, _) = worker.fork(Kin::Process, 0).unwrap();
+    let (mut child, _, _) = worker.fork(ChildKind::Process, 0).unwrap();
     for (worker, name) in [(&mut worker, "the first"), (&mut child, "a child")] {
         let (pid, user) = (worker.pid(), execute(worker, Order::Touch { pages: 1 }).user);
         worker.tell_exec(None).unwrap();
-        let deed = worker.answer().unwrap();
-        assert_eq!((worker.pid(), deed.user), (pid, user), "{name}");
-        assert!(deed.cpu_ns > 0);
+        let work_done = worker.answer().unwrap();
+        assert_eq!((worker.pid(), work_done.user), (pid, user), "{name}");
+        assert!(work_done.cpu_ns > 0);
         let before = faults(worker);
         execute(worker, Order::Touch { pages: 5 });
         assert_eq!(faults(worker) - before, 5, "{name}: it is ready again");
         execute(worker, Order::Access { offset: 0, how: Touching::Write, times: 1 });
     }
     // Also those who came back can have children, and copies can be executed.
-    let (mut next, _, _) = child.fork(Kin::Process, 0).unwrap();
+    let (mut next, _, _) = child.fork(ChildKind::Process, 0).unwrap();
     let itself = std::fs::File::open("/proc/self/exe").unwrap();
     next.tell_exec(Some(itself.as_fd())).unwrap();
     next.answer().unwrap();
@@ -126,13 +126,16 @@ fn what_it_cannot_do_it_says() {
     let mut worker = start();
     let wrong = [
         Order::Access { offset: 2 * page_bytes(), how: Touching::Read, times: 1 },
-        Order::Fork { stack: 0, kin: Kin::Process },
+        Order::Fork { stack: 0, child_kind: ChildKind::Process },
     ];
     for order in wrong {
         worker.tell(order).unwrap();
         assert!(matches!(worker.answer(), Err(WorkerError::Refused(_))), "{order:?}");
     }
-    assert!(matches!(worker.fork(Kin::Process, 4), Err(WorkerError::Refused(Errno::EINVAL))), "there are four stacks");
+    assert!(
+        matches!(worker.fork(ChildKind::Process, 4), Err(WorkerError::Refused(Errno::EINVAL))),
+        "there are four stacks"
+    );
     assert_eq!(execute(&mut worker, Order::Touch { pages: 2 }).pages, 2, "it goes on");
     let mut worker = Worker::start(&Stage { code: Code::No, ..STAGE }).unwrap();
     worker.tell(Order::Access { offset: 0, how: Touching::Execute, times: 1 }).unwrap();
@@ -141,7 +144,7 @@ fn what_it_cannot_do_it_says() {
 
 fn no_process_is_left() {
     let mut worker = start();
-    let (child, _, _) = worker.fork(Kin::Process, 0).unwrap();
+    let (child, _, _) = worker.fork(ChildKind::Process, 0).unwrap();
     let pids = [worker.pid(), child.pid()];
     // Also in the middle of something.
     worker.tell(Order::Run { cpu_ns: 60_000_000_000, pages: 0 }).unwrap();
@@ -153,7 +156,7 @@ fn no_process_is_left() {
 
 fn a_worker_that_is_killed_is_told() {
     let mut worker = start();
-    let (mut thread, _, _) = worker.fork(Kin::Thread, 0).unwrap();
+    let (mut thread, _, _) = worker.fork(ChildKind::Thread, 0).unwrap();
     worker.tell(Order::Run { cpu_ns: 60_000_000_000, pages: 0 }).unwrap();
     std::process::Command::new("kill").args(["-9", &worker.pid().to_string()]).status().unwrap();
     match worker.answer() {
@@ -166,7 +169,7 @@ fn a_worker_that_is_killed_is_told() {
 
 fn a_process_lives_on_without_its_first_thread() {
     let mut worker = start();
-    let (mut thread, _, _) = worker.fork(Kin::Thread, 0).unwrap();
+    let (mut thread, _, _) = worker.fork(ChildKind::Thread, 0).unwrap();
     worker.exit().unwrap();
     let before = faults(&thread);
     execute(&mut thread, Order::Touch { pages: 9 });

@@ -180,9 +180,9 @@ mod tests {
             at_ns = stretch.to_ns;
         }
         assert_eq!(at_ns, 100);
-        let told =
+        let line =
             |stretch: &Stretch| (stretch.from_ns, stretch.to_ns, stretch.thread, stretch.wait.map(|wait| wait.kind));
-        path.stretches.iter().map(told).collect()
+        path.stretches.iter().map(line).collect()
     }
 
     #[test]

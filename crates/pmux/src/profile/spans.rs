@@ -21,7 +21,7 @@ pub struct Span {
 
 /// Where one thread can be at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Seat {
+enum RunKey {
     Cpu(u32),
     Of(ThreadId),
 }
@@ -31,47 +31,47 @@ enum Seat {
 pub fn spans(whole: &Whole) -> Vec<Span> {
     let Some((first_ns, last_ns)) = whole.span_ns() else { return Vec::new() };
     // One runs on each CPU; where CPUs were not recorded, each thread is looked at alone.
-    let mut running: HashMap<Seat, (ThreadId, u64)> = HashMap::new();
+    let mut running: HashMap<RunKey, (ThreadId, u64)> = HashMap::new();
     let mut spans = Vec::new();
-    let mut met: std::collections::HashSet<Seat> = std::collections::HashSet::new();
+    let mut met: std::collections::HashSet<RunKey> = std::collections::HashSet::new();
     for &Noted { time_ns, cpu, thread, what } in &whole.notes {
         let Some(thread) = thread else { continue };
-        let seat = cpu.map_or(Seat::Of(thread), Seat::Cpu);
+        let key = cpu.map_or(RunKey::Of(thread), RunKey::Cpu);
         match what {
             NotedKind::SwitchedIn => {
-                if let Some((before, from_ns)) = running.insert(seat, (thread, time_ns)) {
+                if let Some((before, from_ns)) = running.insert(key, (thread, time_ns)) {
                     spans.push(Span { thread: before, cpu, from_ns, to_ns: time_ns });
                 }
             }
-            NotedKind::SwitchedOut | NotedKind::Preempted => match running.remove(&seat) {
+            NotedKind::SwitchedOut | NotedKind::Preempted => match running.remove(&key) {
                 Some((before, from_ns)) if before == thread => {
                     spans.push(Span { thread, cpu, from_ns, to_ns: time_ns });
                 }
                 Some(_) => {}
                 // It ran when the recording began.
-                None if !met.contains(&seat) => {
+                None if !met.contains(&key) => {
                     spans.push(Span { thread, cpu, from_ns: first_ns, to_ns: time_ns });
                 }
                 None => {}
             },
             // Who ends does not give the CPU up any more.
             NotedKind::Ended => {
-                if let Some(&(before, from_ns)) = running.get(&seat)
+                if let Some(&(before, from_ns)) = running.get(&key)
                     && before == thread
                 {
-                    running.remove(&seat);
+                    running.remove(&key);
                     spans.push(Span { thread, cpu, from_ns, to_ns: time_ns });
                 }
                 continue;
             }
             _ => continue,
         }
-        met.insert(seat);
+        met.insert(key);
     }
-    let open = running.into_iter().map(|(seat, (thread, from_ns))| {
-        let cpu = match seat {
-            Seat::Cpu(cpu) => Some(cpu),
-            Seat::Of(_) => None,
+    let open = running.into_iter().map(|(key, (thread, from_ns))| {
+        let cpu = match key {
+            RunKey::Cpu(cpu) => Some(cpu),
+            RunKey::Of(_) => None,
         };
         Span { thread, cpu, from_ns, to_ns: last_ns }
     });

@@ -157,11 +157,11 @@ mod tests {
             (desc(sw::CPU_CLOCK, Sampling::Period(1), &[1]), desc(sw::PAGE_FAULTS, Sampling::Period(1), &[2, 4]));
         let layout = SampleLayout::new(&faults.attr);
         let bytes = |ids: [u64; 4]| ids.map(|id| encoded(&sample(id), id, &layout)).concat();
-        let (told, right) = (bytes([1, 4, 99, 2]), bytes([1, 4, 2, 2]));
+        let (recorded, right) = (bytes([1, 4, 99, 2]), bytes([1, 4, 2, 2]));
         let one = [clock.clone(), faults.clone(), desc(sw::DUMMY, Sampling::None, &[3])];
-        assert_eq!(mended(&Mend::new(&one), &told), right);
+        assert_eq!(mended(&Mend::new(&one), &recorded), right);
         let two = [faults, desc(sw::CONTEXT_SWITCHES, Sampling::Period(1), &[1])];
-        assert_eq!(mended(&Mend::new(&two), &told), told, "it may be either");
-        assert_eq!(mended(&Mend::new(&[clock]), &told), told, "a clock has samples of its own");
+        assert_eq!(mended(&Mend::new(&two), &recorded), recorded, "it may be either");
+        assert_eq!(mended(&Mend::new(&[clock]), &recorded), recorded, "a clock has samples of its own");
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct OffCpu {
     /// Where the events stand among all.
     first_index: usize,
     /// Of the sums: what was told already.
-    told: HashMap<(u32, u32), ShortWaits>,
+    reported: HashMap<(u32, u32), ShortWaits>,
     /// From when to when was recorded, until what goes on then is looked for.
     recorded: Option<(u64, u64)>,
     /// When recording was switched off.
@@ -139,7 +139,7 @@ impl OffCpu {
             raw: SampleLayout::new(&asked),
             layout: SampleLayout::new(&file.attr),
             first_index,
-            told: HashMap::new(),
+            reported: HashMap::new(),
             recorded: None,
             ended_ns: None,
             under_way: Taken::default(),
@@ -259,8 +259,8 @@ impl OffCpu {
                 0 => TaskId { pid: u32::MAX, tid: u32::MAX },
                 pid => TaskId { pid, tid: sum.tid },
             };
-            let told = self.told.insert((sum.pid, sum.tid), *sum);
-            let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(told.as_ref().map_or(0, of));
+            let reported = self.reported.insert((sum.pid, sum.tid), *sum);
+            let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(reported.as_ref().map_or(0, of));
             let mut sample = |which, ns| encoder.sample(which, task, (now, ns), 0, &[], &mut taken);
             sample(BLOCKED, since(|sum| sum.blocked_ns));
             sample(RUNNABLE, since(|sum| sum.runnable_ns));

@@ -36,7 +36,7 @@ pub use pmux_linux::limits::{files_left, locked_memory_of, most_files, ring_memo
 pub use pmux_linux::peer::{Peer, PeerCred, PidNamespace, user_namespace_of};
 pub use pmux_linux::procfs::{Proc, ProcError};
 pub use pmux_linux::ring::MOST_RING_BYTES;
-pub use pmux_linux::selinux::{Breadth, PerfPermission, PerfRights, Selinux};
+pub use pmux_linux::selinux::{PerfPermission, PerfRights, Selinux, TargetScope};
 pub use pmux_linux::shared;
 pub use pmux_linux::{now_ns, tick_ns};
 pub use state::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};

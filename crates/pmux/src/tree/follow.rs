@@ -262,7 +262,7 @@ impl TreeFollower {
                     let (parent, child) = (LinuxHost::task(parent), LinuxHost::task(tid));
                     let joined = engine.with_family(self.family, |family| family.fork(parent, child, at));
                     match joined {
-                        Some(Ok(kin)) => self.names.born(engine, self.family, kin, pid, tid),
+                        Some(Ok(task_id)) => self.names.born(engine, self.family, task_id, pid, tid),
                         // Its parent's own fork was lost.
                         _ => self.lost += 1,
                     }

@@ -86,7 +86,7 @@ pub(super) struct TaskNames {
     root_pid: i32,
     root_name: String,
     root_started: Option<Nanos>,
-    by_kin: HashMap<FamilyTaskId, TaskName>,
+    by_task: HashMap<FamilyTaskId, TaskName>,
     /// The threads of a process beside its first, by that one.
     threads: HashMap<FamilyTaskId, Vec<FamilyTaskId>>,
     /// Threads that have become the first of their process by an exec, and when.
@@ -110,7 +110,7 @@ impl TaskNames {
             root_pid,
             root_name: String::new(),
             root_started: None,
-            by_kin: HashMap::new(),
+            by_task: HashMap::new(),
             threads: HashMap::new(),
             merged: HashMap::new(),
             replaced: HashMap::new(),
@@ -118,10 +118,10 @@ impl TaskNames {
     }
 
     /// A fork was seen. A child has its parent's name until it gets another one.
-    pub(super) fn born(&mut self, engine: &LinuxEngine, family: FamilyId, kin: FamilyTaskId, pid: i32, tid: i32) {
+    pub(super) fn born(&mut self, engine: &LinuxEngine, family: FamilyId, task_id: FamilyTaskId, pid: i32, tid: i32) {
         let parent = engine
             .with_family(family, |family| {
-                let parent = family.task(kin)?.parent?;
+                let parent = family.task(task_id)?.parent?;
                 Some((parent, parent == family.root()))
             })
             .flatten();
@@ -129,24 +129,24 @@ impl TaskNames {
             Some((parent, true)) => {
                 Some(TaskName { pid: self.root_pid, command: self.root_name.clone(), process: parent })
             }
-            Some((parent, false)) => self.by_kin.get(&parent).cloned(),
+            Some((parent, false)) => self.by_task.get(&parent).cloned(),
             None => None,
         };
         let command = above.as_ref().map(|name| name.command.clone()).unwrap_or_default();
         let process = match above {
             Some(name) if name.pid == pid && pid != tid => name.process,
-            _ => kin,
+            _ => task_id,
         };
-        self.by_kin.insert(kin, TaskName { pid, command, process });
-        if process != kin {
-            self.threads.entry(process).or_default().push(kin);
+        self.by_task.insert(task_id, TaskName { pid, command, process });
+        if process != task_id {
+            self.threads.entry(process).or_default().push(task_id);
         }
     }
 
     /// A task has exited, before the family is told.
     pub(super) fn exiting(&mut self, family: &Family, tid: i32, at: Nanos) {
-        let kin = family.find(LinuxHost::task(tid));
-        if let Some(replaced) = kin.and_then(|kin| self.replaced.get_mut(&kin)) {
+        let task_id = family.find(LinuxHost::task(tid));
+        if let Some(replaced) = task_id.and_then(|task_id| self.replaced.get_mut(&task_id)) {
             replaced.ended = Some(at);
         }
     }
@@ -164,8 +164,8 @@ impl TaskNames {
     }
 
     /// When a task has exited, and how many times it makes its reports.
-    fn end_of(&self, kin: FamilyTaskId, relative: &FamilyTask) -> (Option<Nanos>, u32) {
-        match (self.merged.get(&kin), self.replaced.get(&kin)) {
+    fn end_of(&self, task_id: FamilyTaskId, relative: &FamilyTask) -> (Option<Nanos>, u32) {
+        match (self.merged.get(&task_id), self.replaced.get(&task_id)) {
             (Some(&merged), _) => (Some(merged), 0),
             (None, Some(replaced)) => (replaced.ended, 1 + replaced.times),
             (None, None) => (relative.exited, 1),
@@ -191,12 +191,12 @@ impl TaskNames {
             return;
         }
         engine.with_family(family, |family| {
-            let Some(kin) = family.find(LinuxHost::task(tid)) else { return };
-            if let Some(known) = self.by_kin.get_mut(&kin) {
+            let Some(task_id) = family.find(LinuxHost::task(tid)) else { return };
+            if let Some(known) = self.by_task.get_mut(&task_id) {
                 known.command = name;
             }
             if exec {
-                self.unite(family, kin, at);
+                self.unite(family, task_id, at);
             }
         });
     }
@@ -211,33 +211,33 @@ impl TaskNames {
     ) -> ProcessTree {
         let root = family.root();
         let mut relatives: Vec<(FamilyTaskId, &FamilyTask)> = family.tasks().collect();
-        crate::order::sort_by_key(&mut relatives, |(kin, relative)| (*kin != root, relative.born));
-        let process_of = |kin: FamilyTaskId| self.by_kin.get(&kin).map_or(kin, |name| name.process);
+        crate::order::sort_by_key(&mut relatives, |(task_id, relative)| (*task_id != root, relative.born));
+        let process_of = |task_id: FamilyTaskId| self.by_task.get(&task_id).map_or(task_id, |name| name.process);
         let mut processes: Vec<Process> = Vec::new();
         let mut index_of: HashMap<FamilyTaskId, usize> = HashMap::new();
         let mut missing = 0;
-        for &(kin, relative) in &relatives {
-            let first = process_of(kin);
+        for &(task_id, relative) in &relatives {
+            let first = process_of(task_id);
             let index = *index_of.entry(first).or_insert_with(|| {
                 processes.push(self.process(first, relative.born, layout));
                 processes.len() - 1
             });
             let process = &mut processes[index];
             process.threads += 1;
-            let (exited, times) = self.end_of(kin, relative);
+            let (exited, times) = self.end_of(task_id, relative);
             process.ended = match (process.ended, exited) {
                 (Some(last), Some(exited)) => Some(last.max(exited)),
                 _ => None,
             };
-            if kin != root && exited.is_some() {
+            if task_id != root && exited.is_some() {
                 process.complete &= relative.reports == times * layout.reports;
                 missing += u64::from((times * layout.reports).saturating_sub(relative.reports));
             }
             layout.add(&mut process.counts, relative.counts());
         }
-        for &(kin, relative) in &relatives {
+        for &(task_id, relative) in &relatives {
             let (own, parent) =
-                (index_of[&process_of(kin)], relative.parent.map(|parent| index_of.get(&process_of(parent))));
+                (index_of[&process_of(task_id)], relative.parent.map(|parent| index_of.get(&process_of(parent))));
             if let Some(Some(&parent)) = parent
                 && parent != own
                 && processes[own].parent.is_none()
@@ -259,7 +259,7 @@ impl TaskNames {
     }
 
     fn process(&self, first: FamilyTaskId, born: Nanos, layout: &Layout<'_>) -> Process {
-        let (pid, command, started) = match self.by_kin.get(&first) {
+        let (pid, command, started) = match self.by_task.get(&first) {
             Some(name) => (name.pid, name.command.clone(), born),
             None => (self.root_pid, self.root_name.clone(), self.root_started.unwrap_or(born)),
         };
@@ -319,10 +319,10 @@ fn reporting(
     now: Nanos,
 ) -> Reporting {
     let silent = relatives.iter().all(|(_, relative)| relative.reports == 0);
-    let end = relatives.iter().find(|(kin, _)| *kin == root).and_then(|(_, root)| root.exited);
+    let end = relatives.iter().find(|(task_id, _)| *task_id == root).and_then(|(_, root)| root.exited);
     // A task reports a little after the record of its exit. A process that waited for it has seen it do so.
-    let exited_before = |(kin, relative): &(FamilyTaskId, &FamilyTask)| {
-        let exited = relative.exited.filter(|_| *kin != root);
+    let exited_before = |(task_id, relative): &(FamilyTaskId, &FamilyTask)| {
+        let exited = relative.exited.filter(|_| *task_id != root);
         exited.is_some_and(|exited| end.is_some_and(|end| exited < end) || now.since(exited) > LAG)
     };
     match layout.loss {

@@ -237,6 +237,26 @@ fn the_engine_has_the_words_of_the_kernel() {
     }
 }
 
+/// Names of types that said nothing to a reader who knows perf; each has another one now.
+#[test]
+fn no_type_has_a_name_that_was_given_up() {
+    const RETIRED: &str = "Asker Breadth Board Crowd Deed Domain Ear Fate Furniture GateReport Gated Kin Luggage Manner News Outlet Pilot \
+                           Seat SignalDoor Standing Stance Told Verb Verdict Wanted Wish Wishes";
+    let mut found = Vec::new();
+    for source in sources() {
+        for line in source.text.lines().map(str::trim_start) {
+            let line = line.strip_prefix("pub(crate) ").or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
+            let declared = ["struct ", "enum ", "trait ", "type "].iter().find_map(|kind| line.strip_prefix(kind));
+            let name = declared.and_then(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
+            found.extend(
+                name.filter(|name| RETIRED.split(' ').any(|word| word == *name))
+                    .map(|name| format!("{}: {name}", source.name())),
+            );
+        }
+    }
+    no_offenders("names of types that were given up", &found);
+}
+
 /// Programs, clients and tasks are no persons.
 #[test]
 fn no_program_is_taken_for_a_person() {

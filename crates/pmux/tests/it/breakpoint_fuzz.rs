@@ -13,7 +13,7 @@ use crate::common::breakpoints::draw::Draw;
 use crate::common::breakpoints::engine::Engine;
 use crate::common::breakpoints::kernel::{Kernel, LEASE, open};
 use crate::common::breakpoints::party::{Answer, Model, Party};
-use crate::common::breakpoints::step::{Counting, Heirs, Kin, Watch, Whose};
+use crate::common::breakpoints::step::{ChildKind, Counting, Heirs, Watch, Whose};
 use crate::common::{self, needs, own_process, skip_unless};
 use pmux::Event;
 use pmux::event::Access;
@@ -126,7 +126,7 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
         engine.open(number, &Whose::Thread(thread), Watch::SIMPLEST, Counting::Off, heirs)
     };
     assert_eq!(open(&mut engine, 0, 0, Heirs::Children), Answer::Granted);
-    assert_eq!(engine.fork(0, 1, Kin::Process), Answer::Granted);
+    assert_eq!(engine.fork(0, 1, ChildKind::Process), Answer::Granted);
     // The child has one of them, and the engine was not told of it.
     let granted = (1..=most).take_while(|&number| open(&mut engine, number, 1, Heirs::NoTask) == Answer::Granted);
     assert_eq!((granted.count() as u32, engine.inherited()), (most - 1, 1));

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use crate::outcome::{Lack, Outcome, is_required};
 use pmux::event::{Access, Software};
 use pmux::exact::{EventState, ExactTarget, GroupMode, Priority};
-use pmux::workers::{BASE, Code, Kin, Stage, Worker};
+use pmux::workers::{BASE, ChildKind, Code, Stage, Worker};
 use pmux::{Attribution, Event, Inherit, Session};
 use pmux_sim::scenario::ast::{Event as AstEvent, Requirement, Scenario, Statement};
 use pmux_sim::scenario::{EventClass, event_class, needs};
@@ -39,7 +39,7 @@ fn children_report(session: &Session) -> bool {
     let mode = GroupMode { inherit: Inherit::Children, attribution: Attribution::EachProcess, ..GroupMode::default() };
     let events = [Event::software(Software::PageFaults)];
     let Ok(mut group) = session.open_exactly(&events, ExactTarget::Task(parent.tid()), mode) else { return false };
-    let Ok((mut child, ..)) = parent.fork(Kin::Process, 0) else { return false };
+    let Ok((mut child, ..)) = parent.fork(ChildKind::Process, 0) else { return false };
     child.exit().is_ok() && group.child(0, child.tid()).is_some()
 }
 

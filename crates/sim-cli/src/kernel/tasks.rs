@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::truth::{Act, ActKind};
 use super::{StatementError, Stop, wakes};
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::workers::{Deed, Kin, Order, Stage, Worker, WorkerError};
+use pmux::workers::{ChildKind, Order, Stage, WorkDone, Worker, WorkerError};
 use pmux_sim::scenario::ast::ForkKind;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -76,7 +76,7 @@ impl Tasks {
         self.tasks.insert(name.to_owned(), ScenarioTask { worker, cpu, exited: false, user: 0 });
         let act = self.tell(&[name.to_owned()], Order::Go { cpu }, ActKind::Other, waiter)?;
         if let (Some(act), Ok(task)) = (act.first(), self.task_mut(name)) {
-            task.user = act.deed.user;
+            task.user = act.work_done.user;
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Tasks {
         let before = task.user;
         task.worker.tell_exec(copy).map_err(|error| statement_error(name, &error))?;
         let acts = self.gather(&[name.to_owned()], ActKind::Exec, waiter)?;
-        let after = acts.first().map_or(before, |act| act.deed.user);
+        let after = acts.first().map_or(before, |act| act.work_done.user);
         if copy.is_some() && after == before {
             let folder = std::env::temp_dir();
             let message = format!("a set-uid program gains nothing: {} does not allow it", folder.display());
@@ -142,8 +142,8 @@ impl Tasks {
                 let Some(name) = pending.get_mut(index).and_then(Option::take) else { continue };
                 waiter.forget(Token(index as u64));
                 let task = self.task_mut(name)?;
-                let deed = task.worker.answer().map_err(|error| statement_error(name, &error))?;
-                acts.push(Act { task: name.clone(), cpu: task.cpu, kind, deed });
+                let work_done = task.worker.answer().map_err(|error| statement_error(name, &error))?;
+                acts.push(Act { task: name.clone(), cpu: task.cpu, kind, work_done });
             }
         }
         Ok(())
@@ -160,25 +160,26 @@ impl Tasks {
 
     /// A child begins to exist.
     pub(super) fn fork(&mut self, parent: &str, child: &str, kind: ForkKind) -> Result<Vec<Act>, StatementError> {
-        let kin = match kind {
-            ForkKind::Process => Kin::Process,
-            ForkKind::Thread => Kin::Thread,
+        let child_kind = match kind {
+            ForkKind::Process => ChildKind::Process,
+            ForkKind::Thread => ChildKind::Thread,
         };
         let stack = self.children;
         self.children += 1;
         let task = self.task_mut(parent)?;
         let (cpu, user) = (task.cpu, task.user);
-        let (worker, born, deed) = task.worker.fork(kin, stack).map_err(|error| statement_error(parent, &error))?;
+        let (worker, born, work_done) =
+            task.worker.fork(child_kind, stack).map_err(|error| statement_error(parent, &error))?;
         self.tasks.insert(child.to_owned(), ScenarioTask { worker, cpu, exited: false, user });
-        let act = |task: &str, deed: Deed| Act { task: task.to_owned(), cpu, kind: ActKind::Other, deed };
-        Ok(vec![act(parent, deed), act(child, born)])
+        let act = |task: &str, work_done: WorkDone| Act { task: task.to_owned(), cpu, kind: ActKind::Other, work_done };
+        Ok(vec![act(parent, work_done), act(child, born)])
     }
 
     /// A task ends.
     pub(super) fn exit(&mut self, name: &str) -> Result<Vec<Act>, StatementError> {
         let task = self.task_mut(name)?;
-        let deed = task.worker.exit().map_err(|error| statement_error(name, &error))?;
+        let work_done = task.worker.exit().map_err(|error| statement_error(name, &error))?;
         task.exited = true;
-        Ok(vec![Act { task: name.to_owned(), cpu: task.cpu, kind: ActKind::Other, deed }])
+        Ok(vec![Act { task: name.to_owned(), cpu: task.cpu, kind: ActKind::Other, work_done }])
     }
 }

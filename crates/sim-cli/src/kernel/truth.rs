@@ -1,11 +1,11 @@
 //! What the tasks really did, event by event.
 //!
 //! What it is: after each statement, what each task says that it did is added to every event that was counting it. What an
-//! event counts of a deed is its [`Measure`].
+//! event counts of a work_done is its [`Measure`].
 //!
 //! **Invariant:** nothing here is taken from a counter.
 
-use pmux::workers::{Deed, INSTRUCTIONS_PER_ROUND};
+use pmux::workers::{INSTRUCTIONS_PER_ROUND, WorkDone};
 use pmux_sim::scenario::ast::{AccessKind, Breakpoint, Event};
 use pmux_sim::scenario::canonical_event;
 use std::collections::BTreeMap;
@@ -38,19 +38,21 @@ impl Measure {
         }
     }
 
-    /// How much of a deed an event with this measure counts; `Err` with why that is not known.
+    /// How much of a work_done an event with this measure counts; `Err` with why that is not known.
     fn amount(self, act: &Act) -> Result<u64, &'static str> {
         match (self, act.kind) {
             (Self::Unknown, _) => Err("no task knows how often that happened"),
             (Self::Pages | Self::Instructions, ActKind::Exec) => {
                 Err("what it takes to begin another program is not known: count something else over an exec")
             }
-            (Self::CpuTime, _) => Ok(act.deed.cpu_ns),
-            (Self::Pages, _) => Ok(act.deed.pages),
-            (Self::Instructions, _) => Ok(act.deed.rounds.saturating_mul(INSTRUCTIONS_PER_ROUND.unwrap_or_default())),
+            (Self::CpuTime, _) => Ok(act.work_done.cpu_ns),
+            (Self::Pages, _) => Ok(act.work_done.pages),
+            (Self::Instructions, _) => {
+                Ok(act.work_done.rounds.saturating_mul(INSTRUCTIONS_PER_ROUND.unwrap_or_default()))
+            }
             (Self::Accesses(watched), ActKind::Access { address, kind }) => {
                 let inside = address.checked_sub(watched.address).is_some_and(|at| at < u64::from(watched.len_bytes));
-                Ok(if inside && watched.watch.counts(kind) { act.deed.accesses } else { 0 })
+                Ok(if inside && watched.watch.counts(kind) { act.work_done.accesses } else { 0 })
             }
             (Self::Accesses(_), _) => Ok(0),
         }
@@ -67,7 +69,7 @@ pub(super) struct Act {
     /// By what statement.
     pub(super) kind: ActKind,
     /// What, by its own knowledge.
-    pub(super) deed: Deed,
+    pub(super) work_done: WorkDone,
 }
 
 /// By what statement something was done, as far as that matters.
@@ -173,8 +175,8 @@ mod tests {
     use pmux_sim::scenario::ast::Watch;
 
     fn act(task: &str, kind: ActKind) -> Act {
-        let deed = Deed { cpu_ns: 1000, rounds: 7, pages: 3, accesses: 5, user: 0 };
-        Act { task: task.into(), cpu: 0, kind, deed }
+        let work_done = WorkDone { cpu_ns: 1000, rounds: 7, pages: 3, accesses: 5, user: 0 };
+        Act { task: task.into(), cpu: 0, kind, work_done }
     }
 
     fn named(name: &str) -> Measure {

@@ -8,7 +8,7 @@
 //! ever refused something, that may be less than they should have, and nothing is judged.
 
 use super::{Checker, Violation};
-use crate::machine::{BookKind, CountSite, Counts, Event, Question, World};
+use crate::machine::{BookKind, CountSite, CountedEvent, Counts, Event, World};
 use pmux_abi::attr::{Attr, breakpoint};
 use pmux_engine::hw_breakpoint::Taken;
 use pmux_engine::pmu::SlotMask;
@@ -139,7 +139,7 @@ fn holders(world: &World) -> Vec<Holder> {
                 let (tag, (_, attr)) = (state.ledger.tag(tag)?, state.ledger.asked(tag)?);
                 let children = tag.sites.iter().filter_map(|&site| state.ledger.site(site));
                 let children = children.filter(|site| !site.retired && !site.dead).filter_map(|site| site.task());
-                let is_watch = matches!(tag.question, Question::Access(_));
+                let is_watch = matches!(tag.counted, CountedEvent::Access(_));
                 is_watch.then(|| (is_for_code(&attr), children.collect::<Vec<_>>()))
             });
             let Some((for_code, children)) = watches else { continue };

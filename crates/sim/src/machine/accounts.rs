@@ -7,7 +7,7 @@
 
 use super::faults::InjectedFault;
 use super::ledger::{Activity, Event, Shelf};
-use super::model::Question;
+use super::model::CountedEvent;
 use super::registers::RegisterKey;
 use super::state::State;
 use crate::machine::Kind;
@@ -21,8 +21,8 @@ impl State {
             return site;
         }
         let site = self.ledger.new_site(event.index, place, only_on);
-        let question = self.ledger.tag(event).map(|tag| tag.question);
-        let special = only_on.is_some() || matches!(question, Some(Question::Access(_)));
+        let counted = self.ledger.tag(event).map(|tag| tag.counted);
+        let special = only_on.is_some() || matches!(counted, Some(CountedEvent::Access(_)));
         let there = match place {
             ContextKey::Task(task) => self.task(task).and_then(|task| task.on).filter(|&cpu| Some(cpu) == only_on),
             ContextKey::Cpu(_) => None,
@@ -78,9 +78,9 @@ impl State {
 
     /// Something was accessed: debug registers see it.
     pub(crate) fn see_access(&mut self, cpu: CpuId, address: u64, bp_type: u32, times: u64) {
-        let sees = |question| matches!(question, Question::Access(watch) if watch.sees(address, bp_type));
+        let sees = |counted| matches!(counted, CountedEvent::Access(watch) if watch.sees(address, bp_type));
         let seeing: Vec<_> =
-            self.going(cpu).filter(|&key| self.register(key).is_some_and(|it| sees(it.question))).collect();
+            self.going(cpu).filter(|&key| self.register(key).is_some_and(|it| sees(it.counted))).collect();
         let seen = if self.injected == Some(InjectedFault::MissAccesses) { times / 2 } else { times };
         for key in seeing {
             self.fold(key);
@@ -92,8 +92,8 @@ impl State {
             let mut index = 0;
             while let Some(site) = self.shelf(place).and_then(|shelf| shelf.special(index)) {
                 index += 1;
-                let question = self.question_of(site);
-                if question.is_some_and(sees)
+                let counted = self.question_of(site);
+                if counted.is_some_and(sees)
                     && let Some(site) =
                         self.ledger.site_mut(site).filter(|site| site.only_on.is_none_or(|only| only == cpu))
                 {
@@ -103,20 +103,20 @@ impl State {
         }
     }
 
-    fn question_of(&self, site: u32) -> Option<Question> {
+    fn question_of(&self, site: u32) -> Option<CountedEvent> {
         let site = self.ledger.site(site)?;
-        Some(self.ledger.tag(self.ledger.event_at(site.tag)?)?.question)
+        Some(self.ledger.tag(self.ledger.event_at(site.tag)?)?.counted)
     }
 
     /// How much of what it counts a site has seen so far, and how long its context was there.
     pub(crate) fn site_total(&self, site: u32) -> Activity {
-        let (Some(it), Some(question)) = (self.ledger.site(site), self.question_of(site)) else {
+        let (Some(it), Some(counted)) = (self.ledger.site(site), self.question_of(site)) else {
             return Activity::default();
         };
-        let occurrences = match (question, it.only_on) {
-            (Question::Access(_), _) => it.own_total,
-            (Question::Kind(kind), None) => self.total(it.place, kind),
-            (Question::Kind(kind), Some(_)) => {
+        let occurrences = match (counted, it.only_on) {
+            (CountedEvent::Access(_), _) => it.own_total,
+            (CountedEvent::Kind(kind), None) => self.total(it.place, kind),
+            (CountedEvent::Kind(kind), Some(_)) => {
                 let here = it.there_since.map_or(0, |since| self.total(it.place, kind).wrapping_sub(since));
                 it.own_total.wrapping_add(here)
             }
@@ -127,7 +127,7 @@ impl State {
     /// A task comes to the one CPU that a site of it looks at.
     fn come_there(&mut self, site: u32) {
         let total = match (self.question_of(site), self.ledger.site(site)) {
-            (Some(Question::Kind(kind)), Some(it)) => self.total(it.place, kind),
+            (Some(CountedEvent::Kind(kind)), Some(it)) => self.total(it.place, kind),
             _ => return,
         };
         if let Some(site) = self.ledger.site_mut(site) {
@@ -185,7 +185,7 @@ impl State {
         let (Some(bank), Some(register)) = (self.bank(key.bank), self.register(key)) else {
             return Activity::default();
         };
-        let mark = self.mark(bank.key, register.question);
+        let mark = self.mark(bank.key, register.counted);
         Activity {
             occurrences: mark.occurrences.wrapping_sub(register.mark.occurrences),
             time: mark.time.since(register.mark.time),

@@ -6,7 +6,7 @@
 //! **Invariant:** nothing here comes from the engine or from the value of a register: occurrences are taken from the totals
 //! of tasks and CPUs, in 64 bits.
 
-use super::model::Question;
+use super::model::CountedEvent;
 use super::registers::RegisterKey;
 use crate::machine::Kind;
 use pmux_abi::attr::Attr;
@@ -107,7 +107,7 @@ impl Gate {
 /// An event, everywhere.
 pub(crate) struct Tag {
     generation: u32,
-    pub(crate) question: Question,
+    pub(crate) counted: CountedEvent,
     pub(crate) home: Home,
     /// The engine's name for it, where it is in no set.
     pub(crate) id: Option<EventId>,
@@ -260,7 +260,7 @@ pub(crate) struct EventLedger {
 impl EventLedger {
     pub(crate) fn new_tag(&mut self, asked: (PmuId, Attr), home: Home, group: u32) -> Event {
         // What no PMU takes is refused by the engine, and never counts.
-        let question = Question::of(&asked.1).unwrap_or(Question::Kind(Kind::CYCLES));
+        let counted = CountedEvent::of(&asked.1).unwrap_or(CountedEvent::Kind(Kind::CYCLES));
         let index = self.free_tags.pop().unwrap_or_else(|| {
             self.tags.push((0, None));
             self.asked.push(asked);
@@ -270,7 +270,7 @@ impl EventLedger {
         let (generation, slot) = &mut self.tags[index as usize];
         *slot = Some(Tag {
             generation: *generation,
-            question,
+            counted,
             home,
             id: None,
             group,
@@ -292,7 +292,7 @@ impl EventLedger {
     /// From now on an event asks something else of its PMU.
     pub(crate) fn ask_anew(&mut self, event: Event, attr: &Attr) {
         let Some(tag) = self.tag_mut(event) else { return };
-        tag.question = Question::of(attr).unwrap_or(tag.question);
+        tag.counted = CountedEvent::of(attr).unwrap_or(tag.counted);
         let asked = &mut self.asked[event.index as usize].1;
         *asked = Attr { sig_data: asked.sig_data, ..*attr };
     }

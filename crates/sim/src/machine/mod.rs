@@ -39,7 +39,7 @@ pub use trace::{Happening, Mark, Refusal, SlotSpan, Timeline, Turn};
 pub(crate) use world::{Book, BookKind, RingBook, place_on};
 pub use world::{CpuError, Set, Start, SwitchTarget, TaskError, Truth, World};
 
-pub(crate) use model::Question;
+pub(crate) use model::CountedEvent;
 use model::SimPmu;
 use pmux_engine::Engine;
 use state::State;

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Question {
+pub(crate) enum CountedEvent {
     /// Occurrences of a kind.
     Kind(Kind),
     Access(Watchpoint),
@@ -34,7 +34,7 @@ impl Watchpoint {
     }
 }
 
-impl Question {
+impl CountedEvent {
     pub(super) fn of(attr: &Attr) -> Option<Self> {
         if attr.kind == EventType::BREAKPOINT {
             let watch = Watchpoint { address: attr.config1, len_bytes: attr.config2, bp_type: attr.bp_type };
@@ -81,11 +81,11 @@ impl PmuModel for SimPmu {
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        let allowed = match (&self.counts, Question::of(attr)) {
-            (Counts::Kinds(kinds), Some(Question::Kind(kind))) => {
+        let allowed = match (&self.counts, CountedEvent::of(attr)) {
+            (Counts::Kinds(kinds), Some(CountedEvent::Kind(kind))) => {
                 kinds.iter().find(|(other, _)| *other == kind).map(|&(_, mask)| mask).filter(|mask| !mask.is_empty())
             }
-            (Counts::Accesses { execute, data }, Some(Question::Access(watch))) => {
+            (Counts::Accesses { execute, data }, Some(CountedEvent::Access(watch))) => {
                 let any_length = self.lies.takes_any_length.load(Relaxed);
                 let watch = if any_length { Watchpoint { len_bytes: 1, ..watch } } else { watch };
                 registers(watch, *execute, *data)?
@@ -104,16 +104,16 @@ impl PmuModel for SimPmu {
         Ok(EventSpec { pmu, attr: *attr, allowed, claim, cred: Cred::HOST })
     }
 
-    fn question(&self, attr: &Attr) -> Option<Attr> {
-        let question = canonical(attr).filter(|_| !self.lies.shares_nothing.load(Relaxed))?;
+    fn share_key(&self, attr: &Attr) -> Option<Attr> {
+        let counted = canonical(attr).filter(|_| !self.lies.shares_nothing.load(Relaxed))?;
         if self.lies.confuses_questions.load(Relaxed) {
-            return Some(Attr { config: 0, ..question });
+            return Some(Attr { config: 0, ..counted });
         }
-        Some(question)
+        Some(counted)
     }
 
     fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
-        self.question(&counting_part(attr))?;
+        self.share_key(&counting_part(attr))?;
         // The name of an event is none of its records' affair.
         canonical_of_records(&Attr { sig_data: 0, ..*attr })
     }

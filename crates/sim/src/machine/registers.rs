@@ -9,7 +9,7 @@
 
 use super::faults::InjectedFault;
 use super::ledger::{Activity, Event, Home};
-use super::model::Question;
+use super::model::CountedEvent;
 use super::samples;
 use super::state::State;
 use super::trace::Refusal;
@@ -32,7 +32,7 @@ pub(crate) struct Register {
     pub(crate) tag: u32,
     /// The site for which what happens is noted; `None` where that would not be true.
     pub(crate) site: Option<u32>,
-    pub(crate) question: Question,
+    pub(crate) counted: CountedEvent,
     /// After how often it asks for a sample; 0 if it doesn't.
     pub(crate) period: u64,
     only_on: Option<CpuId>,
@@ -162,11 +162,11 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn mark(&self, place: ContextKey, question: Question) -> Activity {
-        let occurrences = match question {
-            Question::Kind(kind) => self.total(place, kind),
+    pub(crate) fn mark(&self, place: ContextKey, counted: CountedEvent) -> Activity {
+        let occurrences = match counted {
+            CountedEvent::Kind(kind) => self.total(place, kind),
             // Accesses are added as they happen.
-            Question::Access(_) => 0,
+            CountedEvent::Access(_) => 0,
         };
         Activity { occurrences, time: Nanos(self.now) }
     }
@@ -175,11 +175,10 @@ impl State {
     #[inline]
     pub(crate) fn fold(&mut self, key: RegisterKey) {
         let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
-        let Some((before, question)) = self.register(key).filter(|it| it.started).map(|it| (it.mark, it.question))
-        else {
+        let Some((before, counted)) = self.register(key).filter(|it| it.started).map(|it| (it.mark, it.counted)) else {
             return;
         };
-        let mark = self.mark(place, question);
+        let mark = self.mark(place, counted);
         let passed = Activity {
             occurrences: mark.occurrences.wrapping_sub(before.occurrences),
             time: mark.time.since(before.time),
@@ -216,14 +215,14 @@ impl State {
     pub(crate) fn program(&mut self, bank: u32, lease: Lease, program: &Program) -> Result<(), BankError> {
         let Some(place) = self.bank(bank).map(|bank| bank.key) else { return Err(BankError::Invalid) };
         let mut key = RegisterKey { bank, pmu: lease.pmu, slot: lease.slot };
-        let Some(question) = Question::of(&program.spec.attr) else { return Err(BankError::NoSuchEvent) };
+        let Some(counted) = CountedEvent::of(&program.spec.attr) else { return Err(BankError::NoSuchEvent) };
         let event = Event::from_word(program.spec.attr.sig_data);
         let only_on = match program.filter {
             Filter::Everything => None,
             Filter::OnCpu(cpu) => Some(cpu),
             Filter::Cgroup(_) => return Err(BankError::NotSupported),
         };
-        self.check_question(event, &program.spec.attr, question);
+        self.check_question(event, &program.spec.attr, counted);
         let site = self.site_for(event, place, only_on);
         if self.faults.any() {
             let plenty = self.width(lease.pmu).is_some_and(|width| width.scarce.is_none());
@@ -247,7 +246,7 @@ impl State {
             generation: lease.generation,
             tag: event.index,
             site,
-            question,
+            counted,
             period: samples::period_of(&program.spec.attr).unwrap_or(0),
             only_on,
             value: program.start & width,
@@ -289,9 +288,9 @@ impl State {
     }
 
     /// An event asks what it was opened for, but for the one that is being changed.
-    fn check_question(&mut self, event: Event, attr: &Attr, question: Question) {
-        let known = self.ledger.tag(event).map(|tag| tag.question);
-        if known.is_none_or(|known| known == question) {
+    fn check_question(&mut self, event: Event, attr: &Attr, counted: CountedEvent) {
+        let known = self.ledger.tag(event).map(|tag| tag.counted);
+        if known.is_none_or(|known| known == counted) {
             return;
         }
         if self.changing == Some(event) {
@@ -328,10 +327,10 @@ impl State {
 
     pub(crate) fn set_going(&mut self, key: RegisterKey) {
         let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
-        let Some(question) = self.register(key).filter(|register| !register.started).map(|it| it.question) else {
+        let Some(counted) = self.register(key).filter(|register| !register.started).map(|it| it.counted) else {
             return;
         };
-        let (mark, now) = (self.mark(place, question), self.now);
+        let (mark, now) = (self.mark(place, counted), self.now);
         let Some(register) = self.register_mut(key) else { return };
         register.started = true;
         register.mark = mark;

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** what is asked here changes no count; a look brings a register up to date and no more.
 
-use super::model::Question;
+use super::model::CountedEvent;
 use super::registers::RegisterKey;
 use super::state::State;
 use crate::machine::Kind;
@@ -43,7 +43,7 @@ impl State {
     pub(super) fn wrap_of(&self, key: RegisterKey, cpu: CpuId) -> u64 {
         let Some(width) = self.width(key.pmu).filter(|width| width.mask != u64::MAX) else { return u64::MAX };
         let Some(register) = self.register(key) else { return u64::MAX };
-        let Question::Kind(kind) = register.question else { return u64::MAX };
+        let CountedEvent::Kind(kind) = register.counted else { return u64::MAX };
         let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
         let left = (width.mask - register.value).saturating_sub(since).saturating_add(1);
         self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left))
@@ -60,7 +60,7 @@ impl State {
         let slack = |key: RegisterKey| {
             let width = self.width(key.pmu).filter(|width| width.mask != u64::MAX)?;
             let register = self.register(key)?;
-            let Question::Kind(kind) = register.question else { return None };
+            let CountedEvent::Kind(kind) = register.counted else { return None };
             let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
             let left = width.mask.saturating_sub(register.unread.saturating_add(since));
             Some(self.rates_on(cpu).of(kind).time_for(left) / 2)
@@ -87,7 +87,7 @@ impl State {
     /// How many more occurrences of a kind the counters of a CPU take before one of them wraps.
     pub(crate) fn room_for(&self, cpu: CpuId, kind: Kind) -> u64 {
         let room = |key: RegisterKey| {
-            let register = self.register(key).filter(|register| register.question == Question::Kind(kind))?;
+            let register = self.register(key).filter(|register| register.counted == CountedEvent::Kind(kind))?;
             let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
             Some((self.width(key.pmu)?.mask - register.value).saturating_sub(since).saturating_add(1))
         };

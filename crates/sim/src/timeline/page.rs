@@ -142,22 +142,22 @@ impl<'t> Page<'t> {
 
     fn run(&mut self) {
         let timeline = self.timeline;
-        let (mut now, mut told, mut met) = (Nanos::ZERO, false, 0);
+        let (mut now, mut printed, mut met) = (Nanos::ZERO, false, 0);
         for (index, statement) in timeline.statements.iter().enumerate() {
             let is_met = statement.expectation && statement.failure.is_none();
             if is_met {
                 met += 1;
             } else {
                 self.met(&mut met);
-                let at = if told { String::new() } else { self.scale.text(statement.from) };
+                let at = if printed { String::new() } else { self.scale.text(statement.from) };
                 self.statement(&at, statement);
-                told = true;
+                printed = true;
             }
             // A reader on another CPU waits for a doorbell: an expectation may take time, too.
             if statement.to > statement.from {
                 self.met(&mut met);
                 self.rows(Some(index), statement.from, statement.to);
-                (now, told) = (statement.to, false);
+                (now, printed) = (statement.to, false);
             } else if !is_met {
                 self.beside(Some(index));
             }

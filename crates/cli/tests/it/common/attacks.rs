@@ -9,7 +9,7 @@ use super::role;
 use super::service::{Service, ServiceClient, faults, on_cpu, on_task};
 use super::{eventually, hostile};
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-use pmux::server_api::shared::wire::{Handle, Notice, Reply, Request, Verb, decode_reply, encode_request};
+use pmux::server_api::shared::wire::{EventOp, Handle, Notice, Reply, Request, decode_reply, encode_request};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,7 @@ pub fn races_exec(arguments: &str) {
         match answer.reply {
             Reply::Opened(group) => {
                 opened += 1;
-                conn.does(group.handles[0], Verb::Enable);
+                conn.does(group.handles[0], EventOp::Enable);
                 child.wait().unwrap();
                 seen += u32::from(conn.read(&group.handles)[0].totals.value >= ITS_TIME_NS);
                 conn.close(&group.handles);
@@ -218,7 +218,7 @@ pub fn holds_a_cpu(arguments: &str) {
     conn.greet();
     let opened = conn.open(on_cpu(0, &[faults()]));
     let leader: Handle = opened.handles[0];
-    conn.does(leader, Verb::Enable);
+    conn.does(leader, EventOp::Enable);
     std::fs::write(Path::new(sync_dir).join("here"), format!("{}\n", opened.files.len())).unwrap();
     while let Some(answer) = conn.receive() {
         if let Reply::Notice(Notice::Lost { handles, why }) = answer.reply {

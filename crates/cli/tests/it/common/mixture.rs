@@ -10,7 +10,7 @@ use fastrand::Rng;
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::server_api::shared::channel::{Channel, Sent};
 use pmux::server_api::shared::wire::{
-    Detail, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request,
+    Detail, EventOp, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, encode_request,
 };
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -145,7 +145,7 @@ fn rings(socket: &Path, rng: &mut Rng) {
             let subscribe = Subscribe { scope, attrs: vec![bytes_of(&attr)], ring_bytes, wake_bytes: 1 };
             match conn.try_ask(&Request::Subscribe(subscribe)).map(|answer| answer.reply) {
                 Some(Reply::Subscribed(made)) => {
-                    conn.try_ask(&Request::Control { handle: made.handle, verb: Verb::Enable });
+                    conn.try_ask(&Request::Control { handle: made.handle, op: EventOp::Enable });
                 }
                 _ => break,
             }
@@ -251,7 +251,7 @@ fn set_user_id(socket: &Path, program: &Path) {
         }
         let Some(answer) = conn.try_ask(&Request::Open(on_task(pid, &[attr]))) else { break };
         if let Reply::Opened(opened) = answer.reply {
-            conn.try_ask(&Request::Control { handle: opened.handles[0], verb: Verb::Enable });
+            conn.try_ask(&Request::Control { handle: opened.handles[0], op: EventOp::Enable });
             handles.push(opened.handles[0]);
         }
     }

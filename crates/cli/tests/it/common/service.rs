@@ -8,8 +8,8 @@ use super::{PMUX, eventually, signal};
 use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use pmux::server_api::shared::wire::{
-    Context, Detail, Handle, Hello, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, OptIn, Part,
-    Refusal, RefusalKind, Reply, Request, TimedTotals, Verb, Welcome, decode_reply, encode_request,
+    Context, Detail, EventOp, Handle, Hello, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, OptIn,
+    Part, Refusal, RefusalKind, Reply, Request, TimedTotals, Welcome, decode_reply, encode_request,
 };
 use pmux_linux::Errno;
 use pmux_linux::spawn::{HeldChild, PerfEvents, SpawnOptions};
@@ -358,8 +358,8 @@ impl ServiceClient {
     }
 
     #[track_caller]
-    pub fn does(&mut self, handle: Handle, verb: Verb) {
-        let reply = self.ask(&Request::Control { handle, verb }).reply;
+    pub fn does(&mut self, handle: Handle, op: EventOp) {
+        let reply = self.ask(&Request::Control { handle, op }).reply;
         assert_eq!(reply, Reply::Done);
     }
 
@@ -526,7 +526,7 @@ pub fn counts_cpus(socket: &str) {
     let attr = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     match conn.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
         Reply::Opened(opened) => {
-            conn.does(opened.handles[0], Verb::Enable);
+            conn.does(opened.handles[0], EventOp::Enable);
             eprintln!("opened with {} files", opened.files.len());
         }
         Reply::Refused(refusal) => eprintln!("refused: {:?} {}", refusal.kind(), refusal.errno),

@@ -22,7 +22,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..4_usize, 1..5_usize).prop_map(|(client, events)| Step::Open(client, events)),
         (0..4_usize, 1..5_usize).prop_map(|(client, events)| Step::Open(client, events)),
         (0..4_usize, handles()).prop_map(|(client, handles)| Step::Close(client, handles)),
-        (0..4_usize, 0..40_usize, 0..5_u8).prop_map(|(client, handle, verb)| Step::Control(client, handle, verb)),
+        (0..4_usize, 0..40_usize, 0..5_u8).prop_map(|(client, handle, op)| Step::Control(client, handle, op)),
         (0..4_usize, handles()).prop_map(|(client, handles)| Step::Read(client, handles)),
         any::<bool>().prop_map(Step::Fail),
     ]
@@ -112,24 +112,25 @@ fn play(steps: Vec<Step>) {
                     handles.iter().for_each(|&handle| model.close(handle as u64));
                 }
             }
-            Step::Control(client, handle, verb) => {
+            Step::Control(client, handle, op) => {
                 let Some(id) = pick(client, &model) else { continue };
                 let handle = handle as u64;
-                let verb = [Verb::Enable, Verb::Disable, Verb::Reset, Verb::EnableGroup, Verb::DisableGroup]
-                    [usize::from(verb)]
-                .clone();
+                let op =
+                    [EventOp::Enable, EventOp::Disable, EventOp::Reset, EventOp::EnableGroup, EventOp::DisableGroup]
+                        [usize::from(op)]
+                    .clone();
                 let known = model.owns(id, handle);
                 let leads = model.held.get(&handle).is_some_and(|held| held.1 == handle);
-                let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
-                let done = scene.ask(id, Request::Control { handle: Handle(handle), verb: verb.clone() });
+                let whole = matches!(op, EventOp::EnableGroup | EventOp::DisableGroup);
+                let done = scene.ask(id, Request::Control { handle: Handle(handle), op: op.clone() });
                 assert_eq!(matches!(done, Reply::Done), known && (leads || !whole));
                 if known && (leads || !whole) {
                     let leader = model.held[&handle].1;
                     for (&one, held) in &mut model.held {
                         let meant = if whole { held.1 == leader } else { one == handle };
-                        match verb {
-                            Verb::Enable | Verb::EnableGroup if meant => held.2 = true,
-                            Verb::Disable | Verb::DisableGroup if meant => held.2 = false,
+                        match op {
+                            EventOp::Enable | EventOp::EnableGroup if meant => held.2 = true,
+                            EventOp::Disable | EventOp::DisableGroup if meant => held.2 = false,
                             _ => {}
                         }
                     }

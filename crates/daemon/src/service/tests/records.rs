@@ -98,12 +98,12 @@ fn a_subscription_is_switched_counted_and_given_back() {
     };
     assert_eq!((files.len(), reply.ring_bytes, scene.service.events()), (3, RING_BYTES, 2));
     let handle = reply.handle;
-    for (verb, on) in [(Verb::Enable, true), (Verb::DisableGroup, false), (Verb::EnableGroup, true)] {
-        assert!(matches!(scene.ask(id, Request::Control { handle, verb }), Reply::Done));
+    for (op, on) in [(EventOp::Enable, true), (EventOp::DisableGroup, false), (EventOp::EnableGroup, true)] {
+        assert!(matches!(scene.ask(id, Request::Control { handle, op }), Reply::Done));
         assert_eq!(scene.list.streams.open.values().copied().collect::<Vec<_>>(), [on]);
     }
-    for verb in [Verb::Reset, Verb::Modify(Vec::new())] {
-        assert_eq!(scene.refused(id, Request::Control { handle, verb }), (RefusalKind::Request, errno::EINVAL));
+    for op in [EventOp::Reset, EventOp::Modify(Vec::new())] {
+        assert_eq!(scene.refused(id, Request::Control { handle, op }), (RefusalKind::Request, errno::EINVAL));
     }
     assert_eq!(scene.refused(id, Request::Read { handles: vec![handle] }), (RefusalKind::Request, errno::EBADF));
     let group = scene.opened(id, 1)[0];

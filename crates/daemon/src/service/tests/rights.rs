@@ -10,7 +10,7 @@ fn modify_checks_rights_again() {
     let mut bytes = [0; Attr::MAX_SIZE];
     let other = Attr { config: 7, ..Attr::default() };
     let size = other.encode(&mut bytes);
-    let modify = || Request::Control { handle: handles[1], verb: Verb::Modify(bytes[..size].to_vec()) };
+    let modify = || Request::Control { handle: handles[1], op: EventOp::Modify(bytes[..size].to_vec()) };
     let asks = |scene: &Scene| scene.service.accounts().next().unwrap().1.groups[&handles[0].0].attrs[1].config;
     scene.list.lacks = true;
     assert_eq!(scene.refused(id, modify()), (RefusalKind::Rights, 13));

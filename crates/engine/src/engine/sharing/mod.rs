@@ -334,7 +334,7 @@ impl<H: Host> Engine<H> {
             let model = self.host.pmu(pmu)?;
             let question = match domain.is_of_records() {
                 true => model.question_of_records(attr),
-                false => model.question(attr),
+                false => model.share_key(attr),
             };
             Some((pmu, question?))
         };

@@ -83,7 +83,7 @@ fn a_view_is_read_by_its_masters_slot_whatever_others_do_with_theirs() {
     engine.host().run_task(TASK, 10);
     assert_eq!((engine.read(mine), engine.read(its)), (Ok(count(40, 20)), Ok(count(20, 10))));
     for change in 0..5 {
-        assert!(tapped(&engine, mine).is_some(), "before deed {change}");
+        assert!(tapped(&engine, mine).is_some(), "before change {change}");
         match change {
             0 => engine.reset(its).unwrap(),
             1 => engine.disable(its).unwrap(),

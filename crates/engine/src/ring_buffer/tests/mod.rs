@@ -200,13 +200,13 @@ fn losses_are_told_before_the_next_record() {
         assert_eq!(write(&writer, name, 48).is_ok(), name < 2);
     }
     assert_eq!(taken(&mut reader), [0, 1]);
-    let told = |bytes: &[u8]| match decode_record(bytes, &layout) {
+    let described = |bytes: &[u8]| match decode_record(bytes, &layout) {
         Ok((Record::Lost(Lost { id, lost }), Some(sample_id))) => Err((id, lost, sample_id)),
         _ => Ok(number(bytes)),
     };
     let records = |reader: &mut Reader<_>| {
         let mut records = Vec::new();
-        reader.drain(&mut |bytes| records.push(told(bytes))).unwrap();
+        reader.drain(&mut |bytes| records.push(described(bytes))).unwrap();
         records
     };
     // A label has 24 + 32 bytes. No ring of 128 ever holds it together with 80: it waits, the record doesn't.

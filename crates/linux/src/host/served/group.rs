@@ -14,7 +14,7 @@ use crate::host::opener::EventOpener;
 use crate::shared::client::{AskError, ConnectionId, Service, ServiceAnswer};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    CgroupName, Handle, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request, TimedTotals, Totals, Verb,
+    CgroupName, EventOp, Handle, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request, TimedTotals, Totals,
 };
 use crate::sys::clock::monotonic_ns;
 use pmux_engine::CgroupId;
@@ -216,7 +216,7 @@ impl ServedGroup {
         self.refused = None;
         self.show();
         for at in self.wanted().collect::<Vec<_>>() {
-            if self.control(service, at, Verb::Enable).is_err() {
+            if self.control(service, at, EventOp::Enable).is_err() {
                 // Away again, or it makes no sense: the next look will see.
                 return;
             }
@@ -226,10 +226,10 @@ impl ServedGroup {
         self.read_ns = monotonic_ns();
     }
 
-    fn control(&self, service: &Service, at: usize, verb: Verb) -> Result<(), AskError> {
+    fn control(&self, service: &Service, at: usize, op: EventOp) -> Result<(), AskError> {
         let kept = self.kept.as_ref().ok_or(AskError::Away)?;
         let &handle = kept.handles.get(at).ok_or(AskError::Away)?;
-        let answer = service.ask(kept.connection_id, &Request::Control { handle, verb })?;
+        let answer = service.ask(kept.connection_id, &Request::Control { handle, op })?;
         if answer.reply == Reply::Done {
             return Ok(());
         }
@@ -247,11 +247,11 @@ impl ServedGroup {
         wanted: ServedEventState,
     ) -> Result<(), AskError> {
         self.settle(service, opener);
-        let verb = match wanted {
-            ServedEventState::On => Verb::Enable,
-            ServedEventState::Off => Verb::Disable,
+        let op = match wanted {
+            ServedEventState::On => EventOp::Enable,
+            ServedEventState::Off => EventOp::Disable,
         };
-        let answer = match self.control(service, at, verb) {
+        let answer = match self.control(service, at, op) {
             Err(AskError::Away) => {
                 // What was passed counts on for no caller: no more of it than up to here.
                 self.leave();
@@ -281,7 +281,7 @@ impl ServedGroup {
         attr: Vec<u8>,
     ) -> Result<(), AskError> {
         self.settle(service, opener);
-        self.control(service, at, Verb::Modify(attr.clone()))?;
+        self.control(service, at, EventOp::Modify(attr.clone()))?;
         if let Some(asked) = self.question.attrs.get_mut(at) {
             *asked = attr;
         }

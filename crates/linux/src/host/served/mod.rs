@@ -129,7 +129,7 @@ impl ServedSlots {
         if let Some(service) = self.service() {
             self.forget_announced(&service);
         }
-        let Some((question, cgroup)) = self.question(programs) else { return };
+        let Some((question, cgroup)) = self.shared_open(programs) else { return };
         let Some(service) = self.opener.shared.sharing.find().cloned() else { return };
         if !self.may_ask(&service) {
             return;
@@ -168,7 +168,7 @@ impl ServedSlots {
     }
 
     /// The group in the service's words; `None` for what this process does better itself.
-    fn question(&self, programs: &[Program]) -> Option<(Open, Option<CgroupId>)> {
+    fn shared_open(&self, programs: &[Program]) -> Option<(Open, Option<CgroupId>)> {
         let first = programs.first()?;
         if programs.len() != first.group_size || programs.len() > GROUP_EVENTS {
             return None;

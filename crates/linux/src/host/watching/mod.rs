@@ -161,7 +161,7 @@ impl PmuModel for WatchPmu {
     }
 
     /// What it writes goes to the ring owners of this watch.
-    fn question(&self, _: &Attr) -> Option<Attr> {
+    fn share_key(&self, _: &Attr) -> Option<Attr> {
         None
     }
 

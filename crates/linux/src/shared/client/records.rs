@@ -8,7 +8,7 @@
 use super::{AskError, ConnectionId, Service};
 use crate::ring::{RingError, TakingFile};
 use crate::shared::bell::{Heard, hear};
-use crate::shared::wire::{EventNumber, Handle, Part, Reply, Request, Subscribe, Verb};
+use crate::shared::wire::{EventNumber, EventOp, Handle, Part, Reply, Request, Subscribe};
 use pmux_engine::ring_buffer::{Reader, Taking};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -44,12 +44,12 @@ impl Service {
         Ok(Records { connection_id, handle, reader: Reader::new(Taking(end)), bell })
     }
 
-    /// Lets records come, or no more of them: [`Verb::Enable`], [`Verb::Disable`].
+    /// Lets records come, or no more of them: [`EventOp::Enable`], [`EventOp::Disable`].
     ///
     /// # Errors
     /// [`AskError`].
-    pub fn switch_records(&self, records: &Records, verb: Verb) -> Result<(), AskError> {
-        let answer = self.ask(records.connection_id, &Request::Control { handle: records.handle, verb })?;
+    pub fn switch_records(&self, records: &Records, op: EventOp) -> Result<(), AskError> {
+        let answer = self.ask(records.connection_id, &Request::Control { handle: records.handle, op })?;
         if answer.reply == Reply::Done {
             return Ok(());
         }

@@ -22,7 +22,7 @@ pub use reply::{
     TimedTotals, ValueIndex, Welcome,
 };
 pub use request::{
-    CgroupName, Context, Detail, Hello, Narrowing, Open, OpenCgroup, OptIn, Request, Scope, Subscribe, Verb,
+    CgroupName, Context, Detail, EventOp, Hello, Narrowing, Open, OpenCgroup, OptIn, Request, Scope, Subscribe,
 };
 
 use serde::{Deserialize, Serialize};

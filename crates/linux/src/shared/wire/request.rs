@@ -20,7 +20,7 @@ pub enum Request {
         /// The event; for what concerns a group, its leader.
         handle: Handle,
         /// What is to be done.
-        verb: Verb,
+        op: EventOp,
     },
     /// Reads events, those of one group at one moment. Answer: [`super::Reply::Values`].
     Read {
@@ -175,7 +175,7 @@ pub enum OptIn {
 
 /// What is to be done to an event. The events of other clients notice nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Verb {
+pub enum EventOp {
     /// Let it count from now on. A group's other events wait for its leader.
     Enable,
     /// Let it stop.

@@ -57,13 +57,13 @@ fn subscribe() -> impl Strategy<Value = Subscribe> {
 
 fn request() -> impl Strategy<Value = Request> {
     let hello = (any::<u16>(), any::<u16>(), text(NAME_BYTES), any::<u64>());
-    let verb = Union::new([
-        Just(Verb::Enable).boxed(),
-        Just(Verb::Disable).boxed(),
-        Just(Verb::Reset).boxed(),
-        Just(Verb::EnableGroup).boxed(),
-        Just(Verb::DisableGroup).boxed(),
-        vec(any::<u8>(), 0..ATTR_BYTES + 1).prop_map(Verb::Modify).boxed(),
+    let op = Union::new([
+        Just(EventOp::Enable).boxed(),
+        Just(EventOp::Disable).boxed(),
+        Just(EventOp::Reset).boxed(),
+        Just(EventOp::EnableGroup).boxed(),
+        Just(EventOp::DisableGroup).boxed(),
+        vec(any::<u8>(), 0..ATTR_BYTES + 1).prop_map(EventOp::Modify).boxed(),
     ]);
     prop_oneof![
         hello.prop_map(|(oldest_version, newest_version, name, pid_namespace)| {
@@ -71,7 +71,7 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         open().prop_map(Request::Open),
         open_cgroup().prop_map(Request::OpenCgroup),
-        (handle(), verb).prop_map(|(handle, verb)| Request::Control { handle, verb }),
+        (handle(), op).prop_map(|(handle, op)| Request::Control { handle, op }),
         handles().prop_map(|handles| Request::Read { handles }),
         handle().prop_map(|handle| Request::Renew { handle }),
         handles().prop_map(|handles| Request::Close { handles }),

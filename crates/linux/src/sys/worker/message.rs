@@ -18,7 +18,7 @@ pub enum Touching {
 
 /// Which child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kin {
+pub enum ChildKind {
     /// A process.
     Process,
     /// A thread of the same process.
@@ -59,7 +59,7 @@ pub enum Order {
         /// Which of the stacks it gets.
         stack: u32,
         /// Which child.
-        kin: Kin,
+        child_kind: ChildKind,
     },
     /// To execute its own program again, or another copy of it that comes along.
     Exec,
@@ -69,25 +69,25 @@ pub enum Order {
 
 impl Order {
     pub(crate) fn encode(self) -> Message {
-        let (verb, a, b, c) = match self {
+        let (op, a, b, c) = match self {
             Self::Go { cpu } => (1, u64::from(cpu), 0, 0),
             Self::Run { cpu_ns, pages } => (2, cpu_ns, pages, 0),
             Self::Touch { pages } => (3, pages, 0, 0),
             Self::Access { offset, how, times } => (4, offset, how as u64, u64::from(times)),
-            Self::Fork { stack, kin } => (5, u64::from(stack), kin as u64, 0),
+            Self::Fork { stack, child_kind } => (5, u64::from(stack), child_kind as u64, 0),
             Self::Exec => (6, 0, 0, 0),
             Self::Exit => (7, 0, 0, 0),
         };
-        [verb, a, b, c, 0, 0, 0, 0]
+        [op, a, b, c, 0, 0, 0, 0]
     }
 
-    pub(crate) fn decode([verb, a, b, c, ..]: Message) -> Option<Self> {
-        Some(match verb {
+    pub(crate) fn decode([op, a, b, c, ..]: Message) -> Option<Self> {
+        Some(match op {
             1 => Self::Go { cpu: u32::try_from(a).ok()? },
             2 => Self::Run { cpu_ns: a, pages: b },
             3 => Self::Touch { pages: a },
             4 => Self::Access { offset: a, how: touching(b)?, times: u32::try_from(c).ok()? },
-            5 => Self::Fork { stack: u32::try_from(a).ok()?, kin: kin(b)? },
+            5 => Self::Fork { stack: u32::try_from(a).ok()?, child_kind: child_kind(b)? },
             6 => Self::Exec,
             7 => Self::Exit,
             _ => return None,
@@ -104,10 +104,10 @@ fn touching(word: u64) -> Option<Touching> {
     })
 }
 
-fn kin(word: u64) -> Option<Kin> {
+fn child_kind(word: u64) -> Option<ChildKind> {
     Some(match word {
-        0 => Kin::Process,
-        1 => Kin::Thread,
+        0 => ChildKind::Process,
+        1 => ChildKind::Thread,
         _ => return None,
     })
 }
@@ -177,8 +177,8 @@ mod tests {
             access(Touching::Read),
             access(Touching::Write),
             access(Touching::Execute),
-            Order::Fork { stack: 3, kin: Kin::Process },
-            Order::Fork { stack: 4, kin: Kin::Thread },
+            Order::Fork { stack: 3, child_kind: ChildKind::Process },
+            Order::Fork { stack: 4, child_kind: ChildKind::Thread },
             Order::Exec,
             Order::Exit,
         ] {

@@ -21,6 +21,6 @@ mod spin;
 pub use arch::INSTRUCTIONS_PER_ROUND;
 pub(crate) use channel::{WorkerPacket, receive, send};
 pub(crate) use memory::{Memory, MemoryPlan, fault_in, lock_in};
-pub use message::{Kin, Order, Touching};
+pub use message::{ChildKind, Order, Touching};
 pub(crate) use message::{Message, WorkerAnswer};
 pub(crate) use serve::{Plan, serve};

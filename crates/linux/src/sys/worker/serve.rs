@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use super::spin::{cpu_ns, spin};
-use super::{Kin, Memory, Order, WorkerAnswer, WorkerPacket, arch, receive, send};
+use super::{ChildKind, Memory, Order, WorkerAnswer, WorkerPacket, arch, receive, send};
 use crate::sys::{Errno, check, check_size};
 
 /// The socket of a worker that is a process.
@@ -43,7 +43,7 @@ impl Plan {
 /// The caller is the only thread of its process.
 pub(crate) fn serve(plan: &'static Plan) -> ! {
     die_with_parent();
-    WorkerTask { plan, channel: CHANNEL, kin: Kin::Process }.live()
+    WorkerTask { plan, channel: CHANNEL, child_kind: ChildKind::Process }.live()
 }
 
 /// Ends when the process that told us what to do dies; without this, the end of the socket says so when the next order is waited for.
@@ -57,7 +57,7 @@ fn die_with_parent() {
 struct WorkerTask {
     plan: &'static Plan,
     channel: RawFd,
-    kin: Kin,
+    child_kind: ChildKind,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -130,9 +130,9 @@ impl WorkerTask {
                 }
                 done.accesses = u64::from(times);
             }
-            Order::Fork { stack, kin } => {
+            Order::Fork { stack, child_kind } => {
                 let channel = fd.ok_or(Errno::EBADF)?;
-                done.child = self.fork(stack, kin, channel)?;
+                done.child = self.fork(stack, child_kind, channel)?;
             }
             Order::Exec => return Err(self.exec(fd)),
             // It does not come here.
@@ -142,18 +142,18 @@ impl WorkerTask {
     }
 
     /// Starts a child, which answers on `channel`.
-    fn fork(self, stack: u32, kin: Kin, channel: OwnedFd) -> Result<i32, Errno> {
+    fn fork(self, stack: u32, child_kind: ChildKind, channel: OwnedFd) -> Result<i32, Errno> {
         let top = self.plan.memory.stack_top(stack).ok_or(Errno::EINVAL)?;
-        let child = Self { plan: self.plan, channel: channel.as_raw_fd(), kin };
+        let child = Self { plan: self.plan, channel: channel.as_raw_fd(), child_kind };
         let room = size_of::<Self>().next_multiple_of(64);
         let begin: *mut Self = ptr::with_exposed_provenance_mut(top - room);
         // SAFETY: (1) The stack is mapped, larger than this, and no other task's: each is given to one child. (2) Its top is
         // aligned.
         unsafe { begin.write(child) };
-        let flags = match kin {
+        let flags = match child_kind {
             // Of the same parent as this one: so who told us can wait for it.
-            Kin::Process => libc::CLONE_VM | libc::CLONE_PARENT | libc::SIGCHLD,
-            Kin::Thread => {
+            ChildKind::Process => libc::CLONE_VM | libc::CLONE_PARENT | libc::SIGCHLD,
+            ChildKind::Thread => {
                 libc::CLONE_VM
                     | libc::CLONE_FS
                     | libc::CLONE_FILES
@@ -171,7 +171,7 @@ impl WorkerTask {
         if child < 0 {
             return Err(Errno::from_raw(-child));
         }
-        if kin == Kin::Thread {
+        if child_kind == ChildKind::Thread {
             // One table of descriptors for both: the child closes it.
             let _ = channel.into_raw_fd();
         }
@@ -197,7 +197,7 @@ impl WorkerTask {
 
     /// The task ends; its process with the last one.
     fn end(self) -> ! {
-        if self.kin == Kin::Thread {
+        if self.child_kind == ChildKind::Thread {
             // SAFETY: (1) It is this thread's own, and it has no use for it any more.
             unsafe { libc::close(self.channel) };
         }
@@ -212,7 +212,7 @@ impl WorkerTask {
 extern "C" fn born(begin: *mut libc::c_void) -> libc::c_int {
     // SAFETY: (1) The parent has put a worker there, on this child's own stack.
     let mut worker = unsafe { begin.cast::<WorkerTask>().read() };
-    if worker.kin == Kin::Process {
+    if worker.child_kind == ChildKind::Process {
         die_with_parent();
         // The parent's other sockets must not stay open here: their ends would not be seen.
         // SAFETY: (1) This process has descriptors of its own, and uses none but the one that becomes the first.

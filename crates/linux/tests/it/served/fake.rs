@@ -15,8 +15,8 @@ use pmux_linux::shared::listener::Listener;
 use pmux_linux::shared::page::{Base, Entry, PageWriter};
 use pmux_linux::shared::poll::{Interest, Poll, Token};
 use pmux_linux::shared::wire::{
-    Context, Handle, Limits, Narrowing, Notice, Open, Opened, OptIn, Part, PassedFile, Refusal, RefusalKind, Reply,
-    Request, Rights, ServedPage, TimedTotals, Totals, ValueIndex, Verb, Welcome, decode_request, encode_reply,
+    Context, EventOp, Handle, Limits, Narrowing, Notice, Open, Opened, OptIn, Part, PassedFile, Refusal, RefusalKind,
+    Reply, Request, Rights, ServedPage, TimedTotals, Totals, ValueIndex, Welcome, decode_request, encode_reply,
 };
 use pmux_linux::worker::monotonic_ns;
 use std::collections::HashMap;
@@ -221,7 +221,7 @@ impl Server {
                 (None, Some(lie)) => lie.clone(),
                 (None, None) => self.open(&mut client, question, &mut passed),
             },
-            Request::Control { handle, verb } => self.control(&mut client, handle, &verb),
+            Request::Control { handle, op } => self.control(&mut client, handle, &op),
             Request::Read { handles } => {
                 Reply::Values { values: handles.iter().map(|&handle| self.read(&client, handle)).collect() }
             }
@@ -358,23 +358,23 @@ impl Server {
         Some((served, index))
     }
 
-    fn control(&mut self, client: &mut Client, handle: Handle, verb: &Verb) -> Reply {
+    fn control(&mut self, client: &mut Client, handle: Handle, op: &EventOp) -> Reply {
         let mut page = client.page.take();
         let Some((served, index)) = Self::find(client, handle) else {
             client.page = page;
             return Reply::Refused(Refusal::new(RefusalKind::Request, 0, libc_ebadf(), "no such event"));
         };
         let event = served.group.events[index];
-        let done = match verb {
-            Verb::Enable => {
+        let done = match op {
+            EventOp::Enable => {
                 served.on[index] = true;
                 self.engine.enable(event).map_err(|error| error.errno())
             }
-            Verb::Disable => {
+            EventOp::Disable => {
                 served.on[index] = false;
                 self.engine.disable(event).map_err(|error| error.errno())
             }
-            Verb::Modify(bytes) => {
+            EventOp::Modify(bytes) => {
                 self.engine.modify(event, &Attr::decode(bytes).unwrap()).map_err(|error| error.errno())
             }
             other => panic!("{other:?} was never asked for"),

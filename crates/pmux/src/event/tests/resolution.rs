@@ -237,7 +237,7 @@ fn faults_name_the_place() {
         ("sched:zz*", 0, "this kernel has no tracepoint 'sched:zz*'"),
         ("cycles/event=1/", 7, "a generic event has no term 'event'"),
         ("msr/foo/", 4, "the PMU 'msr' has neither a field nor an event named 'foo'"),
-        ("x/y/", 0, "this machine has no PMU named 'x'"),
+        ("x/y/", 0, "this machine has no PMU named 'x': `pmux list` shows the events that it has"),
         (
             "cpu/event=1,percore/",
             12,

@@ -1,7 +1,7 @@
 //! What is true, and what is reported, for one event.
 
 use super::super::ledger::{Activity, Event};
-use super::super::model::Question;
+use super::super::model::CountedEvent;
 use super::super::state::State;
 use super::{BookKind, World};
 use crate::machine::Kind;
@@ -181,7 +181,7 @@ impl State {
         let ran = self.ran_anywhere(event);
         let at_most = tag.view.is_some_and(|view| view.unsure);
         // Switches happen in no time, too, wherever the event is then.
-        missed |= matches!(tag.question, Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS));
+        missed |= matches!(tag.counted, CountedEvent::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS));
         Some(truth(ran, (least, most), tag.forgotten, tag.lost, Marks { doubtful, missed, withheld, at_most }))
     }
 
@@ -189,8 +189,8 @@ impl State {
         let (ran, total, of_master) = (self.ran(site), self.site_total(site), self.marks_of_master(site));
         let Some(site) = self.ledger.site(site) else { return Truth::default() };
         let tag = self.ledger.event_at(site.tag).and_then(|event| self.ledger.tag(event));
-        let question = tag.map(|tag| tag.question);
-        let switches = matches!(question, Some(Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
+        let counted = tag.map(|tag| tag.counted);
+        let switches = matches!(counted, Some(CountedEvent::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
         let marks = Marks {
             doubtful: site.doubtful || of_master.doubtful,
             missed: site.missed || of_master.missed || switches,

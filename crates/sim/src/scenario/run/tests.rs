@@ -27,9 +27,9 @@ fn causes(text: &str) -> Vec<Cause> {
 #[test]
 fn an_expectation_that_is_not_met_says_what_was_found_and_the_run_goes_on() {
     let outcome = ran("task A\nopen f = page-faults on A\ntouch A 3 pages\nexpect f.count == 4\nexpect f.count == 5\n");
-    let told: Vec<String> = outcome.failures().iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[0], "line 4: expect f.count == 4\n  expected f.count == 4, but f.count is 3");
+    let texts: Vec<String> = outcome.failures().iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert_eq!(texts[0], "line 4: expect f.count == 4\n  expected f.count == 4, but f.count is 3");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use super::draw::Draw;
 use super::party::{Answer, Party};
-use super::step::{Kin, Step};
+use super::step::{ChildKind, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -72,10 +72,10 @@ impl Run {
                 self.tally.add("replaced");
                 None
             }
-            Step::Fork { parent, child, kin } if parent != child && !self.childless.contains(&parent) => {
-                let answer = self.ask(|party| party.fork(parent, child, kin))?;
+            Step::Fork { parent, child, child_kind } if parent != child && !self.childless.contains(&parent) => {
+                let answer = self.ask(|party| party.fork(parent, child, child_kind))?;
                 self.childless.remove(&child);
-                if (answer, kin) == (Answer::Granted, Kin::Process) {
+                if (answer, child_kind) == (Answer::Granted, ChildKind::Process) {
                     self.childless.insert(child);
                 }
                 self.tally.add("forked");

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** when one has ended, the kernel has taken from it what it inherited.
 
-use super::step::Kin;
+use super::step::ChildKind;
 use pmux_abi::attr::{Attr, EventType, sw};
 use pmux_engine::target::{ContextKey, Filter};
 use pmux_linux::host::{LinuxBank, LinuxHost};
@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-type Orders = mpsc::Sender<(Kin, mpsc::Sender<io::Result<Idle>>)>;
+type Orders = mpsc::Sender<(ChildKind, mpsc::Sender<io::Result<Idle>>)>;
 
 enum Life {
     Thread(Orders, JoinHandle<()>),
@@ -36,34 +36,34 @@ pub struct Zombie(Child);
 impl Idle {
     /// A thread, by the one that calls.
     pub fn start() -> Self {
-        Self::begin(Kin::Thread).unwrap()
+        Self::begin(ChildKind::Thread).unwrap()
     }
 
-    fn begin(kin: Kin) -> io::Result<Self> {
+    fn begin(child_kind: ChildKind) -> io::Result<Self> {
         // Others may have as many tasks at this moment as there may be.
         for _ in 0..1000 {
-            match Self::try_to_begin(kin) {
+            match Self::try_to_begin(child_kind) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
                 begun => return begun,
             }
         }
-        Self::try_to_begin(kin)
+        Self::try_to_begin(child_kind)
     }
 
-    fn try_to_begin(kin: Kin) -> io::Result<Self> {
-        match kin {
-            Kin::Thread => {
-                let (orders, ordered) = mpsc::channel::<(Kin, mpsc::Sender<io::Result<Self>>)>();
+    fn try_to_begin(child_kind: ChildKind) -> io::Result<Self> {
+        match child_kind {
+            ChildKind::Thread => {
+                let (orders, ordered) = mpsc::channel::<(ChildKind, mpsc::Sender<io::Result<Self>>)>();
                 let (sender, receiver) = mpsc::channel();
                 let thread = std::thread::Builder::new().spawn(move || {
                     sender.send(pmux_linux::current_tid()).unwrap();
-                    for (kin, answer) in ordered {
-                        answer.send(Self::begin(kin)).unwrap();
+                    for (child_kind, answer) in ordered {
+                        answer.send(Self::begin(child_kind)).unwrap();
                     }
                 })?;
                 Ok(Self { tid: receiver.recv().unwrap(), life: Life::Thread(orders, thread) })
             }
-            Kin::Process => {
+            ChildKind::Process => {
                 // It gives back what it is told, and waits for the end of its input.
                 let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
                 // Until it has begun its program, it has a copy of our open events, so that none is closed.
@@ -77,10 +77,10 @@ impl Idle {
     /// Lets it start another one.
     ///
     /// Errors: the kernel's; a process starts no other task.
-    pub fn fork(&self, kin: Kin) -> io::Result<Self> {
+    pub fn fork(&self, child_kind: ChildKind) -> io::Result<Self> {
         let Life::Thread(orders, _) = &self.life else { return Err(io::ErrorKind::Unsupported.into()) };
         let (answer, answered) = mpsc::channel();
-        orders.send((kin, answer)).unwrap();
+        orders.send((child_kind, answer)).unwrap();
         answered.recv().unwrap()
     }
 
@@ -198,17 +198,17 @@ impl Crew {
     }
 
     /// The task at a place ends, and a child of another one takes its place; that stays empty where the kernel refuses it.
-    pub fn fork(&mut self, parent: usize, place: usize, kin: Kin) -> io::Result<()> {
+    pub fn fork(&mut self, parent: usize, place: usize, child_kind: ChildKind) -> io::Result<()> {
         // It ends first, and leaves no task behind.
         self.replace(place);
         let forked = {
             let Self { places, used, .. } = self;
-            let idle = places[parent].fork(kin)?;
+            let idle = places[parent].fork(child_kind)?;
             used.insert(idle.tid).then_some(idle)
         };
         let idle = match forked {
             Some(idle) => idle,
-            None => return self.fork(parent, place, kin),
+            None => return self.fork(parent, place, child_kind),
         };
         self.put(place, idle);
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the next step depends on the seed and on which of the steps before were granted, and on nothing else.
 
-use super::step::{Counting, Heirs, Kin, Step, Watch, Whose};
+use super::step::{ChildKind, Counting, Heirs, Step, Watch, Whose};
 use pmux::event::Access;
 use pmux_engine::CpuId;
 use std::collections::BTreeSet;
@@ -47,8 +47,8 @@ impl Draw {
         }
         if roll >= 95 {
             let (parent, child) = (self.thread(), self.thread());
-            let kin = if self.random.u32(0..4) == 0 { Kin::Process } else { Kin::Thread };
-            return Step::Fork { parent, child, kin };
+            let child_kind = if self.random.u32(0..4) == 0 { ChildKind::Process } else { ChildKind::Thread };
+            return Step::Fork { parent, child, child_kind };
         }
         if roll < self.closing + 25 && !self.held.is_empty() {
             let index = self.random.usize(0..self.held.len());

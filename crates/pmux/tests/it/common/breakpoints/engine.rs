@@ -8,7 +8,7 @@
 use super::crew::{Crew, Exchange};
 use super::kernel::{Kernel, is_full};
 use super::party::{Answer, Party};
-use super::step::{Counting, Heirs, Kin, Watch, Whose};
+use super::step::{ChildKind, Counting, Heirs, Watch, Whose};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::engine::Disagreements;
 use pmux_engine::hw_breakpoint::Taken;
@@ -80,9 +80,9 @@ impl Party for Engine {
         self.crew.replace(thread);
     }
 
-    fn fork(&mut self, parent: usize, child: usize, kin: Kin) -> Answer {
+    fn fork(&mut self, parent: usize, child: usize, child_kind: ChildKind) -> Answer {
         self.forks += 1;
-        match self.crew.fork(parent, child, kin) {
+        match self.crew.fork(parent, child, child_kind) {
             Ok(()) => Answer::Granted,
             // The kernel finds no register for a child where one was given back for the wrong task before.
             Err(error) if is_full(&error) => Answer::Full,

@@ -8,7 +8,7 @@
 use super::address;
 use super::crew::{Crew, Exchange};
 use super::party::{Answer, Party};
-use super::step::{Counting, Heirs, Kin, Watch, Whose};
+use super::step::{ChildKind, Counting, Heirs, Watch, Whose};
 use pmux::Event;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::arena::Arena;
@@ -136,8 +136,8 @@ impl Party for Kernel {
         self.crew.replace(thread);
     }
 
-    fn fork(&mut self, parent: usize, child: usize, kin: Kin) -> Answer {
-        match self.crew.fork(parent, child, kin) {
+    fn fork(&mut self, parent: usize, child: usize, child_kind: ChildKind) -> Answer {
+        match self.crew.fork(parent, child, child_kind) {
             Ok(()) => Answer::Granted,
             Err(error) if is_full(&error) => Answer::Full,
             Err(error) => panic!("{error}"),

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** parties know nothing of each other.
 
-use super::step::{Counting, Heirs, Kin, Watch, Whose};
+use super::step::{ChildKind, Counting, Heirs, Watch, Whose};
 use pmux_engine::{CpuId, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub trait Party {
     /// A fresh thread takes the place of another.
     fn replace(&mut self, thread: usize);
     /// The task at a place ends, and a child of another one takes its place. One that was refused leaves an idle thread there.
-    fn fork(&mut self, parent: usize, child: usize, kin: Kin) -> Answer;
+    fn fork(&mut self, parent: usize, child: usize, child_kind: ChildKind) -> Answer;
     fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting, heirs: Heirs) -> Answer;
     fn modify(&mut self, number: u32, watch: Watch) -> Answer;
     /// It changes nothing in who holds what.
@@ -109,7 +109,7 @@ impl Party for Model {
         }
     }
 
-    fn fork(&mut self, parent: usize, child: usize, _: Kin) -> Answer {
+    fn fork(&mut self, parent: usize, child: usize, _: ChildKind) -> Answer {
         self.replace(child);
         let (parent, heir) = (self.names.current[parent], self.names.current[child]);
         for family in self.held.values_mut().filter(|family| family.is_passed_on_by(parent)) {

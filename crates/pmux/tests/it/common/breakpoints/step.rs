@@ -80,7 +80,7 @@ pub enum Heirs {
 
 /// A thread or a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kin {
+pub enum ChildKind {
     /// It may have children.
     Thread,
     Process,
@@ -95,7 +95,7 @@ pub enum Step {
     Fork {
         parent: usize,
         child: usize,
-        kin: Kin,
+        child_kind: ChildKind,
     },
     Open {
         number: u32,
