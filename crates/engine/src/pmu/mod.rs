@@ -132,7 +132,7 @@ pub trait PmuModel: Send + Sync {
     /// What an event asks whose records go to all that ask the same: see [`crate::share::SharingScope::RECORDS`]. `None`: no other event
     /// could use them.
     ///
-    /// By default as [`crate::pmu::share_key::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.
+    /// By default as [`crate::pmu::share_key::canonical_of_records`] says, where [`PmuModel::share_key`] can compare the rest.
     fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
         use share_key::{canonical_of_records, counting_part};
         self.share_key(&counting_part(attr)).and_then(|_| canonical_of_records(attr))

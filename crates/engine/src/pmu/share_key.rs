@@ -86,7 +86,7 @@ pub const COUNTING: AttrFlags = ASKED.union(IGNORED);
 /// | `sample`, `read_format`, `wakeup`, `branch_sample`, `sample_regs_user`, `sample_stack_user`, `clock_id`, `sample_regs_intr`, `aux_watermark`, `sample_max_stack`, `sig_data` | ignored |
 ///
 /// A word that is a pointer (the name of a probe) can't be compared: the PMU says so, see
-/// [`crate::pmu::PmuModel::question`].
+/// [`crate::pmu::PmuModel::share_key`].
 #[must_use]
 pub fn canonical(attr: &Attr) -> Option<Attr> {
     // Every field is named here, so that one that is added must be given its role.

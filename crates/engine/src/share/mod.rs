@@ -7,7 +7,7 @@
 //!
 //! The rules, each with a test in `engine/tests/sharing`:
 //!
-//! * Events share that have the same question ([`crate::pmu::share_key::canonical`], asked through [`crate::pmu::PmuModel::question`]) of
+//! * Events share that have the same question ([`crate::pmu::share_key::canonical`], asked through [`crate::pmu::PmuModel::share_key`]) of
 //!   the same context with the same filter, in the same [`SharingScope`]. So a CPU's events share with those of the same cgroup only, inheriting events
 //!   with inheriting ones (one family counts for all of them), pinned ones with pinned ones.
 //! * An inheriting event joins a master only while no child counts for it: an event follows those who are forked after it was

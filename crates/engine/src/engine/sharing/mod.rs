@@ -37,7 +37,7 @@ use pmux_abi::attr::Attr;
 pub(super) struct ShareKey {
     domain: SharingScope,
     target: Target,
-    /// The leader first, each as [`crate::pmu::PmuModel::question`] puts it.
+    /// The leader first, each as [`crate::pmu::PmuModel::share_key`] puts it.
     events: Vec<(PmuId, Attr)>,
     /// What its master would demand, which is in the leader's attribute too.
     demand: Demand,
