@@ -8,7 +8,7 @@
 
 use crate::credentials::Credentials;
 use crate::procfs::Proc;
-use crate::sys;
+use crate::sys::{self, Errno};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
@@ -83,7 +83,7 @@ impl Peer {
         let command = proc.comm(pid).unwrap_or_default();
         let cgroup = proc.cgroup(pid).unwrap_or_default();
         // Asked last: all that was read so far was this process's.
-        let alive = handle.is_some_and(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) != Err(sys::Errno::ESRCH));
+        let alive = handle.is_some_and(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) != Err(Errno::ESRCH));
         peer.command = command;
         if !alive {
             return peer;
@@ -135,6 +135,15 @@ fn numbers_are_ours(proc: &Proc) -> bool {
 /// The user namespace of this process, by its inode.
 fn own_user_namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/user").ok().map(|file| file.ino())
+}
+
+/// The number of the group of this name, as the C library finds it: in `/etc/group` and where `/etc/nsswitch.conf` sends it, for whose
+/// answer it waits. `None` where there is none. A static binary knows `/etc/group` only.
+///
+/// # Errors
+/// Those of `getgrnam_r(3)`.
+pub fn group_number(name: &str) -> Result<Option<u32>, Errno> {
+    std::ffi::CString::new(name).map_or(Ok(None), |name| sys::group_number(&name))
 }
 
 /// The user namespace of a process, by its inode; `None` where nothing tells. Needs no file.

@@ -14,6 +14,10 @@ use pmux_daemon::config::{Config, DEFAULT_FILE};
 use pmux_daemon::server::{Server, ServerExit, Start};
 use std::path::Path;
 
+/// A socket of systemd's starts the service with its first client, which may never come.
+const AT_BOOT: &str = "pmux: its metrics, recorders and containers begin with the service: `systemctl enable --now pmux.service` \
+                       starts it at boot, pmux.socket alone with the first client";
+
 /// Runs `pmux serve` and returns the exit status: 1 where there is no service.
 pub(crate) fn serve(options: &ServeOptions) -> u8 {
     if options.check {
@@ -32,19 +36,20 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
 
 fn check(options: &ServeOptions) -> u8 {
     let named = options.config.as_deref();
-    let checked = Config::find(named).and_then(|config| {
-        let all = config.look_up().and_then(|_| config.check_events());
-        all.map_err(|error| Config::place(named, error))
-    });
-    match checked {
-        Ok(()) if named.is_none() && !Path::new(DEFAULT_FILE).exists() => {
-            write_stderr(&format!("pmux: there is no {DEFAULT_FILE}; the defaults hold"));
-            exit_status::SUCCESS
-        }
-        Ok(()) => {
-            write_stderr(&format!("pmux: {} is right", named.unwrap_or(Path::new(DEFAULT_FILE)).display()));
-            exit_status::SUCCESS
-        }
-        Err(error) => report_error(&error.to_string(), exit_status::NO_SERVICE),
+    let (config, faults) = Config::examine(named);
+    for fault in &faults {
+        report_error(&fault.to_string(), exit_status::NO_SERVICE);
     }
+    if !faults.is_empty() {
+        return exit_status::NO_SERVICE;
+    }
+    if named.is_none() && !Path::new(DEFAULT_FILE).exists() {
+        write_stderr(&format!("pmux: there is no {DEFAULT_FILE}; the defaults hold"));
+    } else {
+        write_stderr(&format!("pmux: {} is right", named.unwrap_or(Path::new(DEFAULT_FILE)).display()));
+    }
+    if config.works_without_clients() {
+        write_stderr(AT_BOOT);
+    }
+    exit_status::SUCCESS
 }

@@ -341,6 +341,9 @@ fn a_configuration_is_checked() {
     check().bad(1, &["pmux.toml", "No such file"]);
     std::fs::write(&path, "[limits]\nclients = 7\nclient = 8\n").unwrap();
     check().bad(1, &["pmux.toml", "line 3", "unknown field `client`"]);
+    std::fs::write(&path, "[limits]\nclient = 7\nclients = 0\n[rights]\nsystem_wide = [\"nosuch\"]\n").unwrap();
+    check().bad(1, &["pmux.toml: line 2,", "pmux.toml: line 3: `limits.clients`", "there is no group `nosuch`"]);
+    pmux(["serve", "--config", file]).run().bad(1, &["line 2", "and 1 more: `pmux serve --check` prints all"]);
     std::fs::write(&path, "[limits]\nclients = 0\n").unwrap();
     check().bad(1, &["pmux.toml: line 2: `limits.clients` is 0"]);
     std::fs::write(&path, "[metrics]\nevents = [\"page-faults\", \"page-fautls\"]\n").unwrap();
@@ -349,7 +352,9 @@ fn a_configuration_is_checked() {
     check().bad(1, &["pmux.toml", "no-such-group"]);
     check().bad(1, &["no-such-group"]);
     std::fs::write(&path, "[limits]\nclients = 7\n").unwrap();
-    check().good().says(&["pmux.toml is right"]);
+    assert!(!check().good().says(&["pmux.toml is right"]).err.contains("systemctl"));
+    std::fs::write(&path, "[metrics]\nlisten = \"127.0.0.1:0\"\n[rights]\nsystem_wide = [\"root\"]\n").unwrap();
+    check().good().says(&["pmux.toml is right", "systemctl enable --now pmux.service"]);
     std::fs::write(&path, "[socket]\nmode = 1\n").unwrap();
     pmux(["serve", "--config", file]).run().bad(1, &["line 2", "mode"]);
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** a sentence names the key and what it may be.
 
 use super::{CgroupPattern, Config, Listen, Mode, Named};
+use pmux::server_api::group_number;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -95,7 +96,9 @@ impl Wrong {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    /// All that makes no sense.
+    pub(super) fn check(&self) -> Vec<Wrong> {
+        let mut found = Vec::new();
         let limits = &self.limits;
         let least = [
             ("limits.clients", limits.clients, 1),
@@ -120,57 +123,65 @@ impl Config {
         ];
         for (key, value, least) in least {
             if value < least {
-                return Err(Wrong::new(key, format!("`{key}` is {value}; it must be at least {least}")));
+                found.push(Wrong::new(key, format!("`{key}` is {value}; it must be at least {least}")));
             }
         }
         if limits.page_entries > MOST_ENTRIES {
             let most = format!("`limits.page_entries` is {}; it may be at most {MOST_ENTRIES}", limits.page_entries);
-            return Err(Wrong::new("limits.page_entries", most));
+            found.push(Wrong::new("limits.page_entries", most));
         }
         if self.records.kernel_ring_kib > MOST_KERNEL_RING_KIB {
             let most = format!(
                 "`records.kernel_ring_kib` is {}; it may be at most {MOST_KERNEL_RING_KIB}",
                 self.records.kernel_ring_kib
             );
-            return Err(Wrong::new("records.kernel_ring_kib", most));
+            found.push(Wrong::new("records.kernel_ring_kib", most));
         }
         for (nth, recorder) in self.recorder.iter().enumerate() {
-            recorder.check(nth)?;
+            recorder.check(nth, &mut found);
             let before = &self.recorder[..nth];
             if before.iter().any(|other| other.name == recorder.name) {
                 let text = format!("two recorders have the name `{}`", recorder.name);
-                return Err(Wrong::of("recorder.name", nth, text));
-            }
-            if before.iter().any(|other| other.directory() == recorder.directory()) {
+                found.push(Wrong::of("recorder.name", nth, text));
+            } else if before.iter().any(|other| other.directory() == recorder.directory()) {
                 let text = format!("two recorders write into {}", recorder.directory().display());
-                return Err(Wrong::of("recorder.directory", nth, text));
+                found.push(Wrong::of("recorder.directory", nth, text));
             }
         }
         if let Some(level) = self.containers.paranoid.filter(|level| !(1..=2).contains(level)) {
             let text = format!("`containers.paranoid` is {level}; it may be 1 or 2");
-            return Err(Wrong::new("containers.paranoid", text));
+            found.push(Wrong::new("containers.paranoid", text));
         }
         for (key, path) in [("socket.path", &self.socket.path), ("containers.listen", &self.containers.listen)] {
             if path.as_ref().is_some_and(|path| !path.is_absolute()) {
-                return Err(Wrong::new(key, format!("`{key}` must begin with a /")));
+                found.push(Wrong::new(key, format!("`{key}` must begin with a /")));
             }
         }
-        Ok(())
+        found
+    }
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => write!(f, "`{name}`"),
+        }
     }
 }
 
 impl Named {
-    /// The number of a group, with the text of `/etc/group`.
+    /// The number of a group: as the system's name service has it (`/etc/nsswitch.conf`).
     ///
     /// # Errors
     /// A sentence, where there is no such group.
-    pub fn group(&self, file: &str) -> Result<u32, String> {
+    pub fn group(&self) -> Result<u32, String> {
         match self {
             Self::Number(number) => Ok(*number),
             Self::Name(name) => {
-                let line = file.lines().find(|line| line.split(':').next() == Some(name));
-                let number = line.and_then(|line| line.split(':').nth(2)?.parse().ok());
-                number.ok_or_else(|| format!("there is no group `{name}` in /etc/group"))
+                let number =
+                    group_number(name).map_err(|error| format!("the group `{name}` can't be looked up: {error}"))?;
+                number.ok_or_else(|| format!("there is no group `{name}`"))
             }
         }
     }

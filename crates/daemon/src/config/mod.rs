@@ -7,6 +7,7 @@
 //! **Invariant:** parsing looks at nothing but the text.
 
 mod check;
+mod faults;
 mod recorder;
 #[cfg(test)]
 mod tests;
@@ -16,9 +17,14 @@ pub use recorder::{CallChainConfig, OnConfig, RecorderConfig, USUAL_FREQUENCY};
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// Where the configuration is when no file is named.
 pub const DEFAULT_FILE: &str = "/etc/pmux/pmux.toml";
+
+/// So long the name service may take, for all groups together.
+const GROUPS_WITHIN: Duration = Duration::from_secs(5);
 
 /// All that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -73,7 +79,7 @@ pub struct Mode(pub u32);
 pub enum Named {
     /// By its number.
     Number(u32),
-    /// By its name in `/etc/group`.
+    /// By its name.
     Name(String),
 }
 
@@ -352,12 +358,17 @@ impl Config {
     /// Understands a text, all of it.
     ///
     /// # Errors
-    /// [`ConfigError`], with the line.
+    /// [`ConfigError`], with the line of the first fault.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let error = |text: String| ConfigError { file: None, text };
-        let config: Self = toml::from_str(text).map_err(|wrong| error(in_a_line(&wrong, text)))?;
-        config.check().map_err(|wrong| error(wrong.within(text)))?;
-        Ok(config)
+        let (config, faults) = faults::read(text);
+        let more = match faults.len() {
+            0 | 1 => String::new(),
+            faults => format!(" (and {} more: `pmux serve --check` prints all)", faults - 1),
+        };
+        match faults.first() {
+            None => Ok(config),
+            Some(first) => Err(ConfigError { file: None, text: format!("{first}{more}") }),
+        }
     }
 
     /// Looks up all groups. Returns the numbers of those whose members may count whole CPUs.
@@ -365,10 +376,37 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], where one of them is not there.
     pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
-        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let number = |group: &Named| group.group(&groups).map_err(|text| ConfigError { file: None, text });
-        self.socket.group.as_ref().map(number).transpose()?;
-        self.rights.system_wide.iter().map(number).collect()
+        let found = self.groups().into_iter().collect::<Result<Vec<_>, _>>();
+        let mut found = found.map_err(|text| ConfigError { file: None, text })?;
+        Ok(found.split_off(usize::from(self.socket.group.is_some())))
+    }
+
+    /// The numbers of all groups, that of the socket first; a sentence for what there is none.
+    ///
+    /// A thread looks them up, for some seconds at most: a directory service may never answer, and the clients of a service that reads its
+    /// configuration anew wait meanwhile.
+    fn groups(&self) -> Vec<Result<u32, String>> {
+        let named: Vec<Named> = self.socket.group.iter().chain(&self.rights.system_wide).cloned().collect();
+        if named.iter().all(|group| matches!(group, Named::Number(_))) {
+            return named.iter().map(Named::group).collect();
+        }
+        let (send, found) = mpsc::channel();
+        let wanted = named.clone();
+        let look_up =
+            move || wanted.iter().map(Named::group).take_while(|group| send.send(group.clone()).is_ok()).count();
+        if let Err(error) = std::thread::Builder::new().name("pmux-groups".to_owned()).spawn(look_up) {
+            return vec![Err(format!("groups can't be looked up: {error}"))];
+        }
+        let end = Instant::now() + GROUPS_WITHIN;
+        let late = |group: &Named| {
+            Err(format!(
+                "the group {group} can't be looked up: the system did not answer within {} s",
+                GROUPS_WITHIN.as_secs()
+            ))
+        };
+        let number =
+            |group| found.recv_timeout(end.saturating_duration_since(Instant::now())).unwrap_or_else(|_| late(group));
+        named.iter().map(number).collect()
     }
 
     /// Looks whether this machine knows the events that it names.
@@ -376,17 +414,44 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], with the key.
     pub fn check_events(&self) -> Result<(), ConfigError> {
+        self.unknown_events().next().map_or(Ok(()), |text| Err(ConfigError { file: None, text }))
+    }
+
+    /// The events that it names and this machine does not know, each in a sentence with its key.
+    fn unknown_events(&self) -> impl Iterator<Item = String> {
         let catalog = pmux::event::Catalog::system();
         let metrics = [("events", &self.metrics.events), ("cgroup_events", &self.metrics.cgroup_events)];
         let metrics = metrics.map(|(key, events)| (format!("`metrics.{key}`"), events));
         let recorders = self.recorder.iter().map(|of| (format!("`recorder.events` of {}", of.name), &of.events));
-        for (key, events) in metrics.into_iter().chain(recorders) {
-            if !events.is_empty() {
-                let known = pmux::EventList::parse(events, &catalog);
-                known.map_err(|error| ConfigError { file: None, text: format!("{key}: {error}") })?;
-            }
+        let named = metrics.into_iter().chain(recorders);
+        let each = named.flat_map(|(key, events)| events.iter().map(move |event| (key.clone(), event)));
+        each.filter_map(move |(key, event)| {
+            let error = pmux::EventList::parse(std::slice::from_ref(event), &catalog).err()?;
+            Some(format!("{key}: {error}"))
+        })
+    }
+
+    /// All that is wrong with the file that was named, or the usual one, and with what it names on this machine; and what was
+    /// understood.
+    #[must_use]
+    pub fn examine(named: Option<&Path>) -> (Self, Vec<ConfigError>) {
+        let path = named.unwrap_or(Path::new(DEFAULT_FILE));
+        if named.is_none() && !path.exists() {
+            return (Self::default(), Vec::new());
         }
-        Ok(())
+        let (config, mut faults) = match std::fs::read_to_string(path) {
+            Ok(text) => faults::read(&text),
+            Err(error) => (Self::default(), vec![error.to_string()]),
+        };
+        faults.extend(config.groups().into_iter().filter_map(Result::err).chain(config.unknown_events()));
+        let at_path = |text| ConfigError { file: Some(path.to_owned()), text };
+        (config, faults.into_iter().map(at_path).collect())
+    }
+
+    /// Whether it has what begins with the service, and not with its first client.
+    #[must_use]
+    pub fn works_without_clients(&self) -> bool {
+        self.metrics.listen.is_some() || self.containers.listen.is_some() || !self.recorder.is_empty()
     }
 
     /// Says in which file it stands what is wrong, where that isn't known.

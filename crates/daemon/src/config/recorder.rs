@@ -171,8 +171,9 @@ impl RecorderConfig {
         self.set.iter().map(|text| text.parse::<SetText>().map_err(|error| error.to_string())).collect()
     }
 
-    pub(super) fn check(&self, nth: usize) -> Result<(), Wrong> {
-        let wrong = |key: &str, text: String| Wrong::of(&format!("recorder.{key}"), nth, text);
+    /// Adds what makes no sense in it, the `nth` recorder.
+    pub(super) fn check(&self, nth: usize, found: &mut Vec<Wrong>) {
+        let mut wrong = |key: &str, text: String| found.push(Wrong::of(&format!("recorder.{key}"), nth, text));
         let letters = self.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         let number = self.name.chars().all(|c| c.is_ascii_digit());
         if !letters || number || self.name.starts_with('.') || self.name.len() > 32 {
@@ -180,37 +181,41 @@ impl RecorderConfig {
                 "`recorder.name` is `{}`; it is at most 32 letters, digits, `-`, `_` and `.`, and no number alone",
                 self.name
             );
-            return Err(wrong("name", text));
+            wrong("name", text);
         }
         if self.frequency.is_some() && self.period.is_some() {
-            let text = "`recorder.frequency` and `recorder.period` exclude each other".to_owned();
-            return Err(wrong("period", text));
+            wrong("period", "`recorder.frequency` and `recorder.period` exclude each other".to_owned());
         }
         for (key, value) in [("frequency", self.frequency), ("period", self.period)] {
             if value == Some(0) {
-                return Err(wrong(key, format!("`recorder.{key}` must be at least 1")));
+                wrong(key, format!("`recorder.{key}` must be at least 1"));
             }
         }
         if self.max_snapshots == 0 {
-            return Err(wrong("max_snapshots", "`recorder.max_snapshots` must be at least 1".to_owned()));
+            wrong("max_snapshots", "`recorder.max_snapshots` must be at least 1".to_owned());
         }
         if self.directory.as_ref().is_some_and(|path| !path.is_absolute()) {
-            return Err(wrong("directory", "`recorder.directory` must begin with a /".to_owned()));
+            wrong("directory", "`recorder.directory` must begin with a /".to_owned());
         }
         if let Some(cpus) = &self.cpus
             && let Err(error) = cpus.parse::<pmux::CpuList>()
         {
-            return Err(wrong("cpus", format!("`recorder.cpus`: {error}")));
+            wrong("cpus", format!("`recorder.cpus`: {error}"));
         }
-        let sets = self.sets().map_err(|text| wrong("set", format!("`recorder.set`: {text}")))?;
-        let rules = self.rules().map_err(|text| wrong("on", format!("`recorder.on`: {text}")))?;
+        let (sets, rules) = (self.sets(), self.rules());
+        if let Err(text) = &sets {
+            wrong("set", format!("`recorder.set`: {text}"));
+        }
+        if let Err(text) = &rules {
+            wrong("on", format!("`recorder.on`: {text}"));
+        }
+        let (Ok(sets), Ok(rules)) = (sets, rules) else { return };
         for action in rules.iter().flat_map(|rule| &rule.actions) {
             if let Action::Set { name, .. } = action
                 && !sets.iter().any(|set| set.name == *name)
             {
-                return Err(wrong("on", format!("`recorder.on`: there is no set `{name}` in `recorder.set`")));
+                wrong("on", format!("`recorder.on`: there is no set `{name}` in `recorder.set`"));
             }
         }
-        Ok(())
     }
 }

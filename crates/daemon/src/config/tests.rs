@@ -70,6 +70,33 @@ fn what_is_wrong_is_said_with_its_line() {
 }
 
 #[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let text = "[socket]\nmode = \"99\"\ngroup = \"no such group\"\n[limits]\nclient = 3\nclients = 0\nevents = \"x\"\n\
+                [limit]\ny = [\n  \"a\",\n]\n[metrics]\nevents = [\"nosuch\", \"faults\"]\ncgroups = [\n  \"a//b\",\n]\n\
+                [[recorder]]\nkeep = \"30s\"\n[[recorder]]\nname = \"a/b\"\nmax_snapshots = 0\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pmux.toml");
+    std::fs::write(&path, text).unwrap();
+    let (config, faults) = Config::examine(Some(&path));
+    let places =
+        ["line 2,", "line 5,", "line 6:", "line 7,", "line 8,", "line 14,", "line 17,", "line 20:", "line 21:"];
+    let of_machine = ["no such group", "'nosuch'"];
+    assert_eq!(faults.len(), places.len() + of_machine.len(), "{faults:#?}");
+    for (fault, part) in faults.iter().zip(places.into_iter().chain(of_machine)) {
+        assert!(fault.text.contains(part) && fault.file.as_ref() == Some(&path), "{part}: {fault}");
+    }
+    assert!(config.works_without_clients());
+    let first = Config::parse(text).unwrap_err().to_string();
+    assert!(first.starts_with("line 2,") && first.contains("and 8 more"), "{first}");
+    // Whatever stands there, it comes to an end.
+    for at in 0..text.len() {
+        for cut in ["", "[", "\"", "]", "\n", "=", "#"] {
+            let _ = faults::read(&format!("{}{cut}{}", &text[..at], &text[at + 1..]));
+        }
+    }
+}
+
+#[test]
 fn files_name_themselves() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pmux.toml");
@@ -82,10 +109,11 @@ fn files_name_themselves() {
 
 #[test]
 fn groups_have_numbers() {
-    let file = "root:x:0:\nperf:x:977:ann,bob\n";
-    assert_eq!(Named::Name("perf".to_owned()).group(file), Ok(977));
-    assert_eq!(Named::Number(5).group(file), Ok(5));
-    assert!(Named::Name("per".to_owned()).group(file).unwrap_err().contains("no group `per`"));
+    assert_eq!(Named::Name("root".to_owned()).group(), Ok(0));
+    assert_eq!(Named::Number(5).group(), Ok(5));
+    for name in ["", "no such group", "with a \0 in it", &"long".repeat(1000)] {
+        assert!(Named::Name(name.to_owned()).group().is_err(), "{name}");
+    }
 }
 
 #[test]

@@ -136,8 +136,7 @@ pub(super) fn listen(start: &Start, config: &Config) -> Result<(Listener, Option
     }
     let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
     if let Some(group) = &config.socket.group {
-        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let number = group.group(&file).map_err(StartError::Machine)?;
+        let number = group.group().map_err(StartError::Machine)?;
         listener
             .give_to_group(number)
             .map_err(|error| StartError::Machine(format!("the socket can't be given to a group: {error}")))?;

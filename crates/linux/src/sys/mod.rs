@@ -11,6 +11,7 @@ compile_error!(
     "pmux needs 64 bits: elsewhere an atomic load of 64 bits may write, which memory mapped for reading only does not allow"
 );
 
+mod account;
 mod affinity;
 pub(crate) mod bpf;
 pub(crate) mod clock;
@@ -35,6 +36,7 @@ mod thread;
 pub(crate) mod words;
 pub(crate) mod worker;
 
+pub(crate) use account::group_number;
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub use epoll::{Interest, Poll, Ready, Token};
 pub use errno::Errno;
