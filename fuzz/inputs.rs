@@ -6,9 +6,9 @@
 //!
 //! **Invariant:** nothing here writes a file, opens an event or looks at the machine.
 
+use pmux::abi::Attr;
 use pmux::profile::formats::Formats;
 use pmux::profile::{Input, Tally, read};
-use pmux::server_api::abi::Attr;
 use pmux::server_api::shared::wire::{decode_reply, decode_request, encode_reply, encode_request};
 use std::io::Cursor;
 

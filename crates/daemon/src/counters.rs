@@ -8,7 +8,7 @@
 
 use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, PmuKind, allowed_by};
 use crate::service::{Counting, Published, ReadWhen, Refused, Requester, Target};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType};
+use pmux::abi::{Attr, AttrFlags, EventType};
 use pmux::server_api::shared::page::{Base, Entry, PageWriter};
 use pmux::server_api::shared::wire::{CgroupName, Handle, PassedFile, TimedTotals, Totals, ValueIndex};
 use pmux::server_api::{

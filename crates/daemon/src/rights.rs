@@ -10,7 +10,7 @@
 //!
 //! Source: Linux 6.18, `kernel/events/core.c` (`perf_event_open`), `kernel/ptrace.c` (`ptrace_may_access`).
 
-use pmux::server_api::abi::{Attr, EventType};
+use pmux::abi::{Attr, EventType};
 use pmux::server_api::{
     Credentials, Peer, PerfPermission, PidNamespace, TargetScope, counting_part_of_records, only_counts,
 };

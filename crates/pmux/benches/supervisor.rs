@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 use pmux::Command;
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::supervisor::{Answers, Call};
 use pmux_linux::raw_perf_event::can_open;
 use std::ffi::OsString;

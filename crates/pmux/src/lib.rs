@@ -83,7 +83,7 @@
 //! A program that only counts takes the crate with `default-features = false`, and gets sessions, events, targets, counters, the
 //! process tree and overflows. The feature `record`, on by default, adds recordings and what reads them, symbols, the flight recorder,
 //! watching addresses, triggers, and what a sharing service is made of. Without it, `uprobe:` events take offsets in a file and no names
-//! of functions.
+//! of functions. The feature `server` shows the module `server_api`, of which `pmux serve` is built: it may change with any version.
 //!
 //! # Reading without a system call
 //!
@@ -128,8 +128,16 @@ pub mod record;
 mod refusal;
 mod region;
 mod ring_owner;
-#[cfg(feature = "record")]
+#[cfg(feature = "server")]
 pub mod server_api;
+#[cfg(all(feature = "record", not(feature = "server")))]
+#[allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "what a service is made of, of which the library itself uses a part"
+)]
+mod server_api;
 mod session;
 #[cfg(feature = "record")]
 mod subscription;
@@ -145,6 +153,14 @@ pub mod trigger;
 pub mod units;
 #[cfg(feature = "record")]
 pub mod watch;
+
+/// Attributes of events, as `perf_event_open(2)` has them, for [`Subscription`]s and for files.
+pub mod abi {
+    pub use pmux_abi::attr::{
+        Attr, AttrError, AttrFlags, BranchSample, EventType, ReadFormat, SampleFormat, Sampling, breakpoint, hw, sw,
+        tracepoint,
+    };
+}
 
 pub use command::{Command, Running};
 pub use counter::{Counter, Group};
@@ -173,6 +189,8 @@ pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
 pub use region::{Region, region};
+#[cfg(feature = "record")]
+pub use server_api::{StreamRequest, StreamScope};
 pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, ServiceTurn, Session, SharedChoice};
 #[cfg(feature = "record")]
 pub use subscription::Subscription;

@@ -25,8 +25,8 @@ use std::time::Duration;
 /// there was no room, `PERF_RECORD_LOST` says how many were lost: a slow reader loses its own records, and no other loses any.
 ///
 /// ```no_run
-/// use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-/// use pmux::server_api::{StreamRequest, StreamScope};
+/// use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+/// use pmux::{StreamRequest, StreamScope};
 /// use pmux::{Session, SharedChoice, Subscription};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -13,11 +13,11 @@ use crate::input::manifest::Manifest;
 use crate::input::{self, InputSpec, OpenedInput};
 use crate::report::missing::{CUT_CHAINS, broken_chains};
 use crate::stderr::write_stderr;
+use pmux::abi::{EventType, sw};
 use pmux::profile::{
     Apart, BrokenChains, Chosen, EventInfo, LookupDetail, Profile, SampleFilter, Sink, SourceLines, StackId, Symbols,
     Tally, WaitSpan, Weight, Whole, read,
 };
-use pmux::server_api::abi::{EventType, sw};
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -294,10 +294,10 @@ pub(crate) fn duration(ns: u64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use pmux::abi::{Attr, BranchSample, SampleFormat};
     use pmux::perf_data::file::FileWriter;
     use pmux::perf_data::{EventDesc, feature};
     use pmux::profile::Input;
-    use pmux::server_api::abi::{Attr, BranchSample, SampleFormat};
 
     #[test]
     fn durations_have_the_unit_that_fits() {

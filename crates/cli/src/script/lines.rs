@@ -6,9 +6,9 @@ use super::fields::{Field, FieldSelection, Fields};
 use super::{Out, Resolvers, branches, memory, registers};
 use crate::options::reading::ScriptOptions;
 use crate::stderr::visible;
+use pmux::abi::SampleFormat;
 use pmux::profile::records::{CommCause, Record, SwitchDirection};
 use pmux::profile::{CodeFrame, Detail, EventInfo, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
-use pmux::server_api::abi::SampleFormat;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 

@@ -7,7 +7,7 @@ use crate::common;
 use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
 use crate::common::{eventually, stat};
-use pmux::server_api::abi::{Attr, EventType, sw};
+use pmux::abi::{Attr, EventType, sw};
 use pmux::server_api::shared::wire::{EventOp, Notice, RefusalKind, Reply, Request};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
 

@@ -7,7 +7,7 @@ use crate::common;
 use crate::common::role::{look_at, touch};
 use crate::common::service::{Service, ServiceClient, faults, on_cpu, on_task, own};
 use crate::common::{SyncDir, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::listener::Listener;
 use pmux::server_api::shared::page::{Base, Page};
 use pmux::server_api::shared::wire::{CgroupName, EventOp, Notice, OpenCgroup, RefusalKind, Reply, Request};

@@ -5,7 +5,7 @@ use crate::common::hostile::{self, as_user, said_by};
 use crate::common::role::touch;
 use crate::common::service::{Service, faults, hello, on_task, own};
 use crate::common::{SyncDir, eventually, kernel, needs, pmux, role, root, signal, stat};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, Sampling};
+use pmux::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::wire::{
     EventOp, Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, encode_request,

@@ -6,8 +6,8 @@ use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename,
 use crate::common::role;
 use crate::common::service::{Service, ServiceClient, own};
 use crate::common::{SyncDir, eventually, signal};
-use pmux::server_api::StreamRequest;
-use pmux::server_api::abi::{Attr, AttrFlags, SampleFormat, Sampling};
+use pmux::StreamRequest;
+use pmux::abi::{Attr, AttrFlags, SampleFormat, Sampling};
 use pmux::server_api::shared::wire::{EventOp, Handle, RefusalKind, Reply, Request, Scope, Subscribe};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};

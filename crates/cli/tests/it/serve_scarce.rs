@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::service::{Service, ServiceClient, faults, on_task, own};
 use crate::common::{eventually, kernel, pmux, root, stat};
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{EventOp, RefusalKind, Request};
 use std::path::Path;
 
@@ -112,7 +112,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     pmux(["status"]).env("PMUX_SOCKET", service.socket()).run().bad(1, &["no open file left"]);
     assert_eq!(service.log().matches("turned away").count(), 1, "it is said once: {}", service.log());
     // Each file that is wanted is refused as it would be to anybody, and nothing else changes.
-    let more = Attr { config: pmux::server_api::abi::sw::CONTEXT_SWITCHES, ..faults() };
+    let more = Attr { config: pmux::abi::sw::CONTEXT_SWITCHES, ..faults() };
     let refusal = first.refused(&Request::Open(on_task(own(), &[more])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 24), "{}", refusal.text);
     assert!(refusal.text.contains("the service has no open file left"), "{}", refusal.text);

@@ -11,9 +11,9 @@ use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename}
 use crate::common::service::{Service, ServiceClient, faults, hello, on_cpu, on_task, own};
 use crate::common::{SyncDir, eventually, kernel, role, root};
 use fastrand::Rng;
+use pmux::StreamRequest;
 use pmux::Subscription;
-use pmux::server_api::StreamRequest;
-use pmux::server_api::abi::{Attr, EventType, Sampling, sw};
+use pmux::abi::{Attr, EventType, Sampling, sw};
 use pmux::server_api::shared::wire::{EventOp, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, encode_request};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -8,7 +8,7 @@
 use crate::common;
 use crate::common::service::{Service, on_task, where_all_is_refused};
 use crate::common::{Running, Start, SyncDir, eventually, kernel, needs, root, skip_unless, stat};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, breakpoint};
+use pmux::abi::{Attr, AttrFlags, EventType, breakpoint};
 use pmux::server_api::shared::wire::{Reply, Request};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

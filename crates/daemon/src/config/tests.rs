@@ -162,7 +162,7 @@ fn recorders_have_all_that_the_command_has() {
     assert_eq!(quiet.directory(), Path::new("/var/lib/pmux/flight/quiet"));
     assert_eq!(glitches.rules().unwrap().len(), 2);
     assert_eq!(glitches.sets().unwrap()[0].name, "fine");
-    assert_eq!(glitches.cool_down, std::time::Duration::from_secs(60));
+    assert_eq!(glitches.cool_down, Duration::from_secs(60));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! **Invariant:** as [`super`].
 
 use super::Denied;
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::{PerfRights, TargetScope};
 
 /// A security module, as far as one asker is concerned.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use pmux::server_api::abi::{AttrFlags, SampleFormat, Sampling};
+use pmux::abi::{AttrFlags, SampleFormat, Sampling};
 use pmux::server_api::{PeerCred, PerfRights};
 
 fn user(id: u32) -> Peer {

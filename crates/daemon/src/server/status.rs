@@ -9,7 +9,7 @@ use crate::counters::Counters;
 use crate::metrics::Metrics;
 use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, Counting as _, HeldStream, Usage, place};
-use pmux::server_api::abi::EventType;
+use pmux::abi::EventType;
 use pmux::server_api::shared::wire::{Detail, PART_BYTES, Part, Reply};
 use pmux::server_api::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@
 
 use super::client::Rate;
 use super::{Rules, errno};
-use pmux::server_api::abi::{Attr, AttrFlags};
+use pmux::abi::{Attr, AttrFlags};
 use pmux::server_api::shared::wire::{Refusal, RefusalKind};
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@ use super::budget::Charge;
 use super::counting::{Counting, Published, ReadWhen, Requester, Target};
 use super::streaming::Subscription;
 use crate::rights::{Grant, Membership};
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{Handle, REQUEST_HANDLES};
 use pmux::server_api::{EventAction, Peer};
 use std::collections::BTreeMap;

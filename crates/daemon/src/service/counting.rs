@@ -4,7 +4,7 @@
 
 use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{CgroupName, Handle, PassedFile, Refusal, RefusalKind, TimedTotals};
 use pmux::server_api::{Closing, EventAction, Peer, ServeError};
 use std::fmt;

@@ -8,7 +8,7 @@ use super::counting::{Counting, Refused, Requester, Target};
 use super::{ClientId, Effect, Note, Service, errno};
 use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{
     CgroupName, Context, EventOp, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, OptIn,
     PACKET_FILES, Refusal, RefusalKind, Reply, Rights, ServedPage, Welcome,

@@ -3,7 +3,7 @@
 //! **Invariant:** nothing here knows a client.
 
 use super::counting::Refused;
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{EventNumber, Scope};
 use pmux::server_api::{Peer, ServeError};
 

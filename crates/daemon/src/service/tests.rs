@@ -9,7 +9,7 @@ mod rights;
 use super::*;
 use crate::config::{Files, LimitsConfig};
 use crate::rights::{Denied, Grant};
-use pmux::server_api::abi::Attr;
+use pmux::abi::Attr;
 use pmux::server_api::shared::wire::{
     CgroupName, Context, EventOp, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, OptIn, PassedFile,
     TimedTotals, Totals, ValueIndex,

@@ -72,6 +72,7 @@ pub struct RefusedRequest<'a> {
 }
 
 /// What kind of refusal it is, for programs.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReasonKind {
     /// This machine or kernel cannot do it.

@@ -42,14 +42,7 @@ pub use pmux_linux::{now_ns, tick_ns};
 pub use state::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
 pub use streams::{RoundRemainder, StreamId, StreamRequest, StreamScope, StreamTally, Streams, StreamsTally};
 
-/// Attributes: the questions that events ask.
-pub mod abi {
-    pub use pmux_abi::attr::{
-        Attr, AttrError, AttrFlags, BranchSample, EventType, ReadFormat, SampleFormat, Sampling, breakpoint, hw, sw,
-        tracepoint,
-    };
-}
-
+use crate::abi;
 use crate::session::Session;
 
 /// Whether an event counts and does nothing else, so that it can be counted for another process.
@@ -77,6 +70,7 @@ pub fn raise_file_limit() {
     let _ = pmux_linux::limits::raise_soft_limit();
 }
 
+#[doc(hidden)]
 impl Session {
     /// From now on [`ServedGroup::files`] has files.
     pub fn let_files_be_passed(&self) {

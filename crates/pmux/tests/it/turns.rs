@@ -4,7 +4,7 @@
 //! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
 
 use crate::common::{self, SyncDir, events, needs, own_process, role as roles, skip_unless};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::{Acting, EventAction, ServeRequest, ServedTarget};
 use pmux::{
     Attribution, Census, Command, Count, Counters, CpuChoice, CpuList, Error, Estimate, Inherit, Multiplexing, Options,

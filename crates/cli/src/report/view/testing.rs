@@ -6,13 +6,13 @@
 use super::messages::ReaderMessage;
 use super::reader::{ReadPlan, run};
 use super::state::{Action, Effect, Sort, State};
+use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat};
 use pmux::perf_data::file::FileWriter;
 use pmux::perf_data::{EventDesc, feature};
 use pmux::profile::records::{
     Comm, CommCause, Misc, Mmap, Record, Sample, SampleId, SampleLayout, TaskId, encode_record,
 };
 use pmux::profile::{Input, LookupDetail, SortKey};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat};
 use std::fs::File;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;

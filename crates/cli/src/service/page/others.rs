@@ -3,7 +3,7 @@
 //! **Invariant:** what a process is called reaches the terminal without control characters.
 
 use super::{StatusPage, list, number, some_of, words};
-use pmux::server_api::abi::AttrFlags;
+use pmux::abi::AttrFlags;
 use pmux::server_api::foreign::ForeignEvents;
 use pmux::{BackendChoice, CpuList, Holder, Session, holders_and_unseen, watchdog_counts};
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use super::records::{clock, on_threads};
 use super::role;
 use super::service::{Service, ServiceClient, faults, on_cpu, on_task};
 use super::{eventually, hostile};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::server_api::shared::wire::{EventOp, Handle, Notice, Reply, Request, decode_reply, encode_request};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;

@@ -5,7 +5,7 @@
 use super::role::{self, copy};
 use super::service::{Service, ServiceClient, bytes_of, faults, on_task};
 use super::{SyncDir, eventually};
-use pmux::server_api::abi::{Attr, EventType};
+use pmux::abi::{Attr, EventType};
 use pmux::server_api::shared::channel::Sent;
 use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe, encode_request};
 use std::io::Write as _;
@@ -99,7 +99,7 @@ pub fn takes_all(arguments: &str) {
             events += 16;
         }
         let scope = Scope::Tasks(vec![own.cast_unsigned()]);
-        let records = Attr { sampling: pmux::server_api::abi::Sampling::Period(1000), ..faults() };
+        let records = Attr { sampling: pmux::abi::Sampling::Period(1000), ..faults() };
         let subscribe = Subscribe { scope, attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
         while refused(conn, &Request::Subscribe(subscribe.clone())).is_none() {
             rings += 1;
@@ -155,7 +155,7 @@ pub fn stops_its_opener(arguments: &str) {
     let opener = opener_of(own_user());
     let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
     signal("-STOP");
-    let records = Attr { sampling: pmux::server_api::abi::Sampling::Period(1000), ..faults() };
+    let records = Attr { sampling: pmux::abi::Sampling::Period(1000), ..faults() };
     let subscribe =
         Subscribe { scope: Scope::Tasks(threads), attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
     for (conn, request) in

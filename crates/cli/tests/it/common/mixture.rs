@@ -7,7 +7,7 @@
 use super::role;
 use super::service::{ServiceClient, bytes_of, faults, hello, on_cpu, on_task};
 use fastrand::Rng;
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::server_api::shared::channel::{Channel, Sent};
 use pmux::server_api::shared::wire::{
     Detail, EventOp, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, encode_request,

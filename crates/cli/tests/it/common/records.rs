@@ -1,10 +1,10 @@
 //! Asking for records, and looking at what comes.
 
 use super::service::{Service, own};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe};
-use pmux::server_api::{StreamRequest, StreamScope};
 use pmux::{Session, Subscription};
+use pmux::{StreamRequest, StreamScope};
 use std::path::Path;
 
 const FIELDS: SampleFormat =

@@ -2,7 +2,7 @@
 
 use super::SyncDir;
 use super::role::{look_at, touch};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType};
+use pmux::abi::{Attr, AttrFlags, EventType};
 use pmux_linux::raw_perf_event::{ReadableEvent, can_open};
 use std::io::Write as _;
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! **Invariant:** a service ends with its test, whatever becomes of that.
 
 use super::{PMUX, eventually, signal};
-use pmux::server_api::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::server_api::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use pmux::server_api::shared::wire::{
     Context, Detail, EventOp, Handle, Hello, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, OptIn,
