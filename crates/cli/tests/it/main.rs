@@ -32,6 +32,7 @@ mod names;
 mod neighbours;
 mod off_cpu;
 mod plan;
+mod prometheus;
 mod record;
 mod regions;
 mod report;

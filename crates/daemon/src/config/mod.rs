@@ -243,12 +243,24 @@ pub struct MetricsConfig {
     pub most_cgroups: u32,
     /// For what there is a number for each CPU.
     pub cpus: CpuLabels,
+    /// Whether there are the names of node_exporter's perf collector as well.
+    pub node_exporter_names: bool,
 }
 
 impl Default for MetricsConfig {
     fn default() -> Self {
         let (hosts, events, cgroups, cgroup_events) = Default::default();
-        Self { listen: None, hosts, events, cgroups, cgroup_events, most_cgroups: 1000, cpus: CpuLabels::default() }
+        let cpus = CpuLabels::default();
+        Self {
+            listen: None,
+            hosts,
+            events,
+            cgroups,
+            cgroup_events,
+            most_cgroups: 1000,
+            cpus,
+            node_exporter_names: false,
+        }
     }
 }
 

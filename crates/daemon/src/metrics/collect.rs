@@ -43,6 +43,8 @@ pub(super) struct Sample {
     pub(super) counts: BTreeMap<Series, Count>,
     /// Events that have not had a counter all the time.
     pub(super) multiplexed: BTreeSet<String>,
+    /// Whether counts have the names of node_exporter, too.
+    pub(super) node_exporter_names: bool,
     pub(super) refused: Vec<RefusedEvent>,
     /// `bpf` or `events`, and why.
     pub(super) way: Option<(&'static str, String)>,
@@ -66,6 +68,7 @@ pub(super) struct Collector {
     events: Option<Counters>,
     by_cgroup: Option<ByCgroup>,
     cpus: CpuLabels,
+    node_exporter_names: bool,
     carried: Carried,
     last: Carried,
     multiplexed: BTreeSet<String>,
@@ -133,6 +136,7 @@ impl Collector {
             events,
             by_cgroup,
             cpus: config.cpus,
+            node_exporter_names: config.node_exporter_names,
             carried,
             last: Carried::default(),
             multiplexed: BTreeSet::new(),
@@ -200,6 +204,7 @@ impl Collector {
         }
         self.last = now;
         sample.multiplexed = self.multiplexed.clone();
+        sample.node_exporter_names = self.node_exporter_names;
         sample.refused = self.refused.clone();
         sample.way = self.way().map(|way| (word(&way), way.to_string()));
         sample.kernel_events = self.session.kernel_events();

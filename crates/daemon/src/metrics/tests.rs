@@ -178,6 +178,38 @@ fn a_sample_becomes_text_in_both_formats() {
     assert_eq!(samples(&old), samples(&new));
 }
 
+#[test]
+fn events_have_the_names_of_node_exporter_where_they_mean_the_same() {
+    assert!(!text(&Arc::new(sample()), Format::Prometheus).contains("node_perf_"));
+    let with_names = Sample { node_exporter_names: true, ..sample() };
+    let text = text(&Arc::new(with_names), Format::Prometheus);
+    assert!(
+        text.contains("# TYPE node_perf_page_faults_total counter\nnode_perf_page_faults_total{cpu=\"0\"} 5\n"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("node_perf_cpucycles"),
+        "its counter was another's meanwhile, of which node_exporter says nothing"
+    );
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_name_metrics_that_there_are() {
+    let text = text(&Arc::new(sample()), Format::Prometheus);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/grafana");
+    let mut named = 0;
+    for file in ["pmux.json", "pmux.rules.yml", "pmux.rules.test.yml"] {
+        let page = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+        let words =
+            page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("pmux_"));
+        for word in words {
+            assert!(text.contains(&format!("# TYPE {word} ")), "{file} names {word}, which there is not");
+            named += 1;
+        }
+    }
+    assert!(named > 30, "{named}");
+}
+
 /// A reload comes from the loop: it does not wait until the former thread has ended, and the new one does.
 #[test]
 fn a_restart_waits_for_no_thread() {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -67,6 +68,23 @@ fn older(text: &str) -> String {
     out
 }
 
+/// Events by their names here, and what node_exporter's perf collector calls them, between `node_perf_` and `_total`. Source:
+/// collector/perf_linux.go of node_exporter 1.3.
+const NODE_EXPORTER: &[(&[&str], &str)] = &[
+    (&["cycles", "cpu-cycles"], "cpucycles"),
+    (&["instructions"], "instructions"),
+    (&["branches", "branch-instructions"], "branch_instructions"),
+    (&["branch-misses"], "branch_misses"),
+    (&["cache-references"], "cache_refs"),
+    (&["cache-misses"], "cache_misses"),
+    (&["ref-cycles"], "ref_cpucycles"),
+    (&["page-faults", "faults"], "page_faults"),
+    (&["context-switches", "cs"], "context_switches"),
+    (&["cpu-migrations", "migrations"], "cpu_migrations"),
+    (&["minor-faults"], "minor_faults"),
+    (&["major-faults"], "major_faults"),
+];
+
 type Labels = Vec<(&'static str, String)>;
 
 #[derive(Debug)]
@@ -108,6 +126,9 @@ impl Exposition {
             let running = "Time in which an event was on a counter: its count divided by this share of the time enabled is an estimate.";
             counter(out, &format!("{prefix}_running_seconds"), running, multiplexed(|count| count.running.0))?;
         }
+        if sample.node_exporter_names {
+            self.by_other_names(out)?;
+        }
         let refused = sample.refused.iter().map(|refused| {
             vec![("event", refused.event.clone()), ("of", refused.scope.to_owned()), ("reason", refused.reason.clone())]
         });
@@ -121,6 +142,24 @@ impl Exposition {
         )?;
         let gaps = sample.missed.iter().map(|(cpu, (_, gaps))| (cpu_label(*cpu), Number::Whole(u64::from(*gaps))));
         counter(out, "pmux_cpu_gaps", "How often a CPU went offline while it was counted.", gaps)
+    }
+
+    /// What always had a counter, as node_exporter's perf collector calls it: it knows no turns.
+    fn by_other_names(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let sample = &*self.0;
+        for &(names, name) in NODE_EXPORTER {
+            let of_cpus: BTreeMap<u32, u64> = sample
+                .counts
+                .iter()
+                .filter(|(series, _)| series.cgroup.is_none() && names.contains(&series.event.as_str()))
+                .filter(|(series, _)| !sample.multiplexed.contains(&series.event))
+                .filter_map(|(series, count)| Some((series.cpu?, count.value)))
+                .collect();
+            let help = format!("{}, as node_exporter's perf collector calls it.", names[0]);
+            let samples = of_cpus.into_iter().map(|(cpu, count)| (cpu_label(cpu), Number::Whole(count)));
+            counter(out, &format!("node_perf_{name}"), &help, samples)?;
+        }
+        Ok(())
     }
 
     fn cgroups(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
