@@ -82,7 +82,7 @@
 //!
 //! A program that only counts takes the crate with `default-features = false`, and gets sessions, events, targets, counters, the
 //! process tree and overflows. The feature `record`, on by default, adds recordings and what reads them, symbols, the flight recorder,
-//! watching addresses, triggers, and what a sharing service is made of. Without it, `uprobe:` events take offsets in a file and no names
+//! watching addresses and triggers. Without it, `uprobe:` events take offsets in a file and no names
 //! of functions. The feature `server` shows the module `server_api`, of which `pmux serve` is built: it may change with any version.
 //!
 //! # Reading without a system call

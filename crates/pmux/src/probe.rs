@@ -31,9 +31,13 @@ impl Session {
         match self.open(&EventList::from(event.clone()), target, options) {
             Ok(counters) => Ok(match (counters.refusal(0), counters.adjustment(0)) {
                 (Some(refusal), _) => Probe::Refused(refusal.clone()),
-                (None, change) if self.is_of_running_tasks(event, change) => {
+                (None, change)
+                    if matches!(target, Target::CurrentThread) && self.is_of_running_tasks(event, change) =>
+                {
                     let change = change.map(|change| format!("; {change}")).unwrap_or_default();
-                    Probe::OpensChanged(format!("of running processes only (-p): `wait4` does not tell it{change}"))
+                    Probe::OpensChanged(format!(
+                        "counted of processes that already run, and not of a command, of which `wait4` does not tell it{change}"
+                    ))
                 }
                 (None, Some(change)) => Probe::OpensChanged(change.to_owned()),
                 (None, None) => Probe::Opens,

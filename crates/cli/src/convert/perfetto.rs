@@ -158,14 +158,14 @@ fn samples(drawn: &Drawn<Whole>, event: usize, out: &mut dyn Write) -> io::Resul
         let counted = count.entry(sample.cpu).or_default();
         *counted = counted.saturating_add(sample.period);
         let (thread, process) = (profile.tasks.thread(sample.thread), profile.tasks.process_of(sample.thread));
-        let clocks = Message::new()
+        let perf_sample = Message::new()
             .optional(1, sample.cpu.map(u64::from))
             .number(2, process.pid.cast_unsigned())
             .number(3, thread.tid.cast_unsigned())
             .number(4, sample.stack.index() as u64 + 1)
             .number(6, *counted);
         let packet = Message::new().optional(8, Some(sample.time_ns)).number(10, sequence);
-        put(out, &packet.number(13, NEEDED).message(66, &clocks))?;
+        put(out, &packet.number(13, NEEDED).message(66, &perf_sample))?;
     }
     Ok(())
 }

@@ -146,6 +146,9 @@ fn shown_name(listed: &Listed) -> String {
     name
 }
 
+/// So many events that have one reason are named.
+const NAMED: usize = 3;
+
 /// Each reason once, with the number of events that have it.
 fn reasons(
     out: &mut String,
@@ -154,11 +157,12 @@ fn reasons(
     reason: fn(&Openness) -> Option<&String>,
     style: Style,
 ) {
-    let mut reasons: Vec<(&str, usize)> = Vec::new();
-    for why in rows.iter().filter_map(|(_, openness)| reason(openness)) {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (listed, openness) in rows {
+        let Some(why) = reason(openness) else { continue };
         match reasons.iter_mut().find(|(known, _)| known == why) {
-            Some((_, count)) => *count += 1,
-            None => reasons.push((why, 1)),
+            Some((_, names)) => names.push(&listed.name),
+            None => reasons.push((why, vec![&listed.name])),
         }
     }
     if !reasons.is_empty() {
@@ -166,9 +170,10 @@ fn reasons(
         style.paint(out, Ink::Strong, title);
         out.push('\n');
     }
-    for (why, count) in reasons {
+    for (why, names) in reasons {
+        let few = if names.len() <= NAMED { format!(" ({})", names.join(", ")) } else { String::new() };
         // Writing to a String can't fail.
-        let _ = writeln!(out, "  {count:5} × {why}");
+        let _ = writeln!(out, "  {:5} × {why}{few}", names.len());
     }
 }
 

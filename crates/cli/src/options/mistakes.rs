@@ -101,9 +101,14 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let name = words.get(1).copied().unwrap_or_default();
     let (known, command) = find_command(words.iter().skip(1).copied());
+    let path = words.get(1..=known).unwrap_or_default();
     let text = match error.kind() {
-        ErrorKind::UnknownArgument => unknown(&error, name, &words, &command),
-        ErrorKind::ValueValidation => one_dash(&words, &command).or_else(|| no_number(&error)),
+        ErrorKind::UnknownArgument => unknown(&error, name, (&words, path), &command),
+        ErrorKind::ValueValidation => {
+            let value = as_text(&error, ContextKind::InvalidValue);
+            let is_it = |word: &str| !value.is_empty() && word.get(2..) == Some(&*value);
+            one_dash(&words, path, &command, is_it).or_else(|| no_number(&error))
+        }
         _ => None,
     };
     if let Some(text) = text {
@@ -164,15 +169,18 @@ fn keep_near(error: &mut clap::Error, typed: &str, kind: ContextKind) {
     }
 }
 
-fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -> Option<String> {
+fn unknown(error: &clap::Error, name: &str, (words, path): (&[&str], &[&str]), command: &Command) -> Option<String> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     let plain = unknown.split('=').next().unwrap_or(unknown);
     let of_perf = OF_PERF.iter().find(|(of, options, _)| *of == name && options.contains(&plain));
     if let Some((_, _, advice)) = of_perf {
         return Some(format!("pmux {name} has no '{plain}': {advice}"));
     }
-    if let Some(text) = one_dash(words, command) {
-        return Some(text);
+    // Of a word with one dash a letter is told.
+    let letter = unknown.strip_prefix('-').and_then(|rest| rest.chars().next()).filter(|&letter| letter != '-');
+    let text = letter.and_then(|letter| one_dash(words, path, command, |word| word[1..].contains(letter)));
+    if text.is_some() {
+        return text;
     }
     // Of `-1s` the first letter is taken for an option.
     let is_number =
@@ -190,52 +198,57 @@ fn unknown(error: &clap::Error, name: &str, words: &[&str], command: &Command) -
     if let Some((option, value)) = pairs.find(|(_, word)| is_number && word.starts_with(unknown.as_str())) {
         return Some(format!("'{value}' can't be the value of '{option}', which takes no negative number"));
     }
-    elsewhere(plain, name)
+    elsewhere(plain, path, words)
 }
 
-/// An option that another command has, or that stands before the command.
-fn elsewhere(option: &str, name: &str) -> Option<String> {
+/// An option that another command has, or that stands before the command. `path` is what was typed of commands.
+fn elsewhere(option: &str, path: &[&str], words: &[&str]) -> Option<String> {
     let mut pmux = super::Pmux::command();
     pmux.build();
-    let has = |command: &&Command| {
-        command.get_arguments().any(|argument| match option.strip_prefix("--") {
-            Some(long) => argument.get_long() == Some(long),
-            None => option.strip_prefix('-').is_some_and(|rest| rest.chars().next() == argument.get_short()),
-        })
+    let takes = |command: &Command| match option.strip_prefix("--") {
+        Some(long) => has_long(command, long),
+        None => command.get_arguments().any(|argument| argument.get_short() == option.chars().nth(1)),
     };
-    let names: Vec<_> = pmux.get_subcommands().filter(has).map(Command::get_name).collect();
-    if pmux.find_subcommand(name).is_none() {
-        let first = names.first()?;
+    let mut names = Vec::new();
+    for command in pmux.get_subcommands() {
+        names.extend(takes(command).then(|| command.get_name().to_owned()));
+        let below = command.get_subcommands().filter(|below| takes(below));
+        names.extend(below.map(|below| format!("{} {}", command.get_name(), below.get_name())));
+    }
+    if path.is_empty() {
+        let typed = names.iter().find(|name| words.contains(&name.as_str()));
+        let name = typed.or(names.first())?;
         return Some(format!(
-            "'{option}' stands before a command: write the command first, as in `pmux {first} {option} …`"
+            "'{option}' stands before a command: write the command first, as in `pmux {name} {option} …`"
         ));
     }
     if !option.starts_with("--") {
         return None;
     }
-    let names: Vec<_> = names.iter().map(|name| format!("`pmux {name}`")).collect();
+    let path = path.join(" ");
+    let names: Vec<_> = names.iter().filter(|name| **name != path).map(|name| format!("`pmux {name}`")).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     let have = if others.is_empty() { "has" } else { "have" };
-    Some(format!("pmux {name} has no '{option}'; {names} {have} one"))
+    Some(format!("pmux {path} has no '{option}'; {names} {have} one"))
 }
 
-/// A long option that was written with one dash, so that its letters were taken for options.
-fn one_dash(words: &[&str], command: &Command) -> Option<String> {
-    let long = |word: &str| {
-        let long = word.strip_prefix('-').filter(|rest| rest.len() > 2 && !rest.starts_with('-'));
-        long.map(|rest| rest.split('=').next().unwrap_or(rest).to_owned())
-    };
-    let has = |command: &Command, long: &str| command.get_arguments().any(|argument| argument.get_long() == Some(long));
-    let mut ours = words.iter().skip(2).take_while(|word| **word != "--");
-    if let Some(word) = ours.clone().find(|word| long(word).is_some_and(|long| has(command, &long))) {
+fn has_long(command: &Command, long: &str) -> bool {
+    command.get_arguments().any(|argument| {
+        argument.get_long() == Some(long) || argument.get_all_aliases().is_some_and(|names| names.contains(&long))
+    })
+}
+
+/// A long option that was written with one dash, so that its letters were taken for options, or its rest for a value: `is_it` finds the
+/// word.
+fn one_dash(words: &[&str], path: &[&str], command: &Command, is_it: impl Fn(&str) -> bool) -> Option<String> {
+    let mut before = words.iter().skip(1).take_while(|word| **word != "--");
+    let word = before.find(|word| word.starts_with('-') && !word.starts_with("--") && is_it(word))?;
+    let long = word[1..].split('=').next().filter(|long| long.len() > 2)?;
+    if has_long(command, long) {
         return Some(format!("'{word}' has one dash: write '-{word}'"));
     }
-    let mut pmux = super::Pmux::command();
-    pmux.build();
-    let of_another = |long: &String| pmux.get_subcommands().any(|command| has(command, long));
-    let long = ours.find_map(|word| long(word).filter(of_another))?;
-    elsewhere(&format!("--{long}"), command.get_name())
+    elsewhere(&format!("--{long}"), path, words)
 }
 
 fn no_number(error: &clap::Error) -> Option<String> {

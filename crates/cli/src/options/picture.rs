@@ -33,12 +33,12 @@ impl InputOptions {
 // Where what is made of it goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct OutputOptions {
-    /// Write to FILE, compressed if its name ends in .gz; `-` is standard output (default: standard output, and on a terminal a file that
-    /// is called as usual)
+    /// Write to FILE, compressed if its name ends in .gz; `-` is standard output (default: standard output, and on a terminal
+    /// flame.svg, timeline.html, or the usual name of the format)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Replace a file that is there, whatever it is; folded stacks can't be told from those of others, and need it
+    /// Replace a file that is there, whatever it is (files that pmux wrote are replaced without it, but for folded stacks)
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -137,9 +137,14 @@ pub(crate) fn write(
         Ok(()) => {
             let bytes = std::fs::metadata(to).map_or(0, |it| it.len());
             if json {
-                let what = kind.name.split_once(' ').map_or(kind.name, |(_, name)| name);
+                let what = kind.name.strip_prefix("a ").unwrap_or(kind.name);
                 let written = serde_json::json!({ "file": name, "what": what, "bytes": bytes });
-                writeln!(io::stdout().lock(), "{written}").map_err(|error| failed(format!("can't write: {error}")))?;
+                match writeln!(io::stdout().lock(), "{written}") {
+                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                        return Err(failed(format!("can't write to standard output: {error}")));
+                    }
+                    _ => {}
+                }
             } else if !is_stdout && io::stderr().is_terminal() {
                 write_stderr(&format!("wrote {name}, {}, {}. {}", kind.name, bytes_text(bytes), kind.opens));
             }

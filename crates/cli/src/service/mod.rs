@@ -15,8 +15,8 @@ use pmux_daemon::server::{Server, ServerExit, Start};
 use std::path::Path;
 
 /// A socket of systemd's starts the service with its first client, which may never come.
-const AT_BOOT: &str = "pmux: its metrics, recorders and containers begin with the service: `systemctl enable --now pmux.service` \
-                       starts it at boot, pmux.socket alone with the first client";
+const AT_BOOT: &str = "pmux: metrics, recorders and containers are served only while the service runs; with systemd, `systemctl enable \
+                       --now pmux.service` starts it at boot, and pmux.socket alone with the first client";
 
 /// Runs `pmux serve` and returns the exit status: 1 where there is no service.
 pub(crate) fn serve(options: &ServeOptions) -> u8 {

@@ -49,20 +49,26 @@ impl TryFrom<String> for Listen {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wrong {
     /// The key with its table, as `limits.clients`.
-    key: String,
+    pub(super) key: String,
     /// Which of several tables of this name.
-    nth: usize,
-    text: String,
+    pub(super) nth: usize,
+    /// Whether it would be right with another value of another key.
+    pub(super) refers_to_another_key: bool,
+    pub(super) text: String,
 }
 
 impl Wrong {
     fn new(key: &str, text: String) -> Self {
-        Self { key: key.to_owned(), nth: 0, text }
+        Self { key: key.to_owned(), nth: 0, refers_to_another_key: false, text }
     }
 
     /// In one of several tables.
     pub(super) fn of(key: &str, nth: usize, text: String) -> Self {
         Self { nth, ..Self::new(key, text) }
+    }
+
+    pub(super) fn in_table(self, nth: Option<usize>) -> Self {
+        Self { nth: nth.unwrap_or(self.nth), ..self }
     }
 
     /// The sentence, with the line where the text has one for it.
@@ -74,7 +80,7 @@ impl Wrong {
     }
 
     /// Tables are written as such, the way the file that is shipped has them; who writes otherwise is told the key only.
-    fn line(&self, text: &str) -> Option<usize> {
+    pub(super) fn line(&self, text: &str) -> Option<usize> {
         let (table, name) = self.key.rsplit_once('.')?;
         let mut tables = 0;
         let mut begins = None;

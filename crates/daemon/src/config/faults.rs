@@ -1,53 +1,121 @@
 //! All that is wrong with a text, not only what a parser meets first.
 //!
-//! **Invariant:** a table or line with a fault is left out, and the rest is read as if it were not there; lines keep their numbers.
+//! What it is: what a fault is about is taken out of the table that was parsed, and the rest is read again.
+//!
+//! **Invariant:** no fault is made by taking another one out.
 
 use super::{Config, in_a_line};
-use std::ops::Range;
+use serde::Deserialize as _;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
 
-/// Reads a text: what is understood of it, and a sentence for each fault.
+/// So many are enough to see that it is no configuration.
+const MOST: usize = 64;
+
+/// Reads a text: what is understood of it, and a sentence for each fault, in the order of lines.
 pub(super) fn read(text: &str) -> (Config, Vec<String>) {
-    let mut rest = text.to_owned();
-    let mut faults = Vec::new();
-    loop {
-        let wrong = match toml::from_str::<Config>(&rest) {
-            Ok(config) => {
-                faults.extend(config.check().iter().map(|wrong| wrong.within(&rest)));
-                pmux::order::sort_by_key(&mut faults, |fault| line(fault));
-                return (config, faults);
-            }
+    let (mut table, broken) = DeTable::parse_recoverable(text);
+    // Where brackets or quotes don't close, what comes after it means nothing: one sentence for a line, and no further look.
+    let mut faults: Vec<(usize, String)> = Vec::new();
+    for wrong in &broken {
+        let at = line_at(text, wrong.span().map_or(0, |span| span.start));
+        if faults.len() < MOST && faults.iter().all(|(known, _)| *known != at) {
+            faults.push((at, in_a_line(wrong, text)));
+        }
+    }
+    if broken.iter().any(|wrong| !wrong.message().starts_with("duplicate key")) {
+        pmux::order::sort_by_key(&mut faults, |(line, _)| *line);
+        return (Config::default(), faults.into_iter().map(|(_, fault)| fault).collect());
+    }
+    let recorders = begins_of(&table);
+    let mut incomplete = Vec::new();
+    let config = loop {
+        if faults.len() >= MOST {
+            faults.push((usize::MAX, "and more: the rest was not read".to_owned()));
+            break Config::default();
+        }
+        let wrong = match Config::deserialize(Deserializer::from(table.clone())) {
+            Ok(config) => break config,
             Err(wrong) => wrong,
         };
-        faults.push(in_a_line(&wrong, &rest));
-        // Where brackets or quotes don't close, what comes after it means nothing.
-        let is_toml = toml::from_str::<toml::Table>(&rest).is_ok();
-        match wrong.span().filter(|_| is_toml).and_then(|span| faulty(&rest, span)) {
-            Some(range) => {
-                let left = rest[range.clone()].matches('\n').count();
-                rest.replace_range(range, &"\n".repeat(left));
+        let at = wrong.span().map_or(0, |span| span.start);
+        // What is missing may have been taken out.
+        if !(wrong.message().starts_with("missing field") && incomplete.contains(&at)) {
+            faults.push((line_at(text, at), in_a_line(&wrong, text)));
+        }
+        match take_out(table.get_mut(), at) {
+            Some(of) => incomplete.extend(of),
+            None => break Config::default(),
+        }
+    };
+    let left = begins_of(&table);
+    for wrong in config.check() {
+        // A recorder is counted among those of the text, of which some are not in the table any more.
+        let begin = left.get(wrong.nth).filter(|_| wrong.key.starts_with("recorder."));
+        if wrong.refers_to_another_key && begin.is_some_and(|begin| incomplete.contains(begin)) {
+            continue;
+        }
+        let nth = begin.and_then(|begin| recorders.iter().position(|known| known == begin));
+        let wrong = wrong.in_table(nth);
+        faults.push((wrong.line(text).unwrap_or(usize::MAX - 1), wrong.within(text)));
+    }
+    pmux::order::sort_by_key(&mut faults, |(line, _)| *line);
+    (config, faults.into_iter().map(|(_, fault)| fault).collect())
+}
+
+fn line_at(text: &str, at: usize) -> usize {
+    text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// Where the recorders begin that are in a table.
+fn begins_of(table: &Spanned<DeTable<'_>>) -> Vec<usize> {
+    match table.get_ref().get("recorder").map(Spanned::get_ref) {
+        Some(DeValue::Array(all)) => all.iter().map(|one| one.span().start).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Takes out what is at a place: a key with its value, or an element that is a table. Returns where the element begins in which it stood,
+/// if it stood in one; `None` where there is nothing.
+fn take_out<'i>(table: &mut DeTable<'i>, at: usize) -> Option<Option<usize>> {
+    let key = table.keys().find(|key| key.span().contains(&at)).cloned();
+    if let Some(key) = key {
+        table.remove(&key);
+        return Some(None);
+    }
+    for (_, value) in table.iter_mut() {
+        match value.get_mut() {
+            DeValue::Table(inner) => {
+                if let Some(of) = take_out(inner, at) {
+                    return Some(of);
+                }
             }
-            None => return (Config::default(), faults),
+            DeValue::Array(elements) => {
+                let inner = elements.iter_mut().find_map(|element| {
+                    let begin = element.span().start;
+                    let DeValue::Table(table) = element.get_mut() else { return None };
+                    take_out(table, at).map(|of| of.or(Some(begin)))
+                });
+                if inner.is_some() {
+                    return inner;
+                }
+                let is_it = |element: &Spanned<DeValue<'i>>| {
+                    matches!(element.get_ref(), DeValue::Table(_)) && element.span().contains(&at)
+                };
+                if elements.iter().any(is_it) {
+                    let mut left = toml::de::DeArray::new();
+                    std::mem::replace(elements, toml::de::DeArray::new())
+                        .into_iter()
+                        .filter(|element| !is_it(element))
+                        .for_each(|one| left.push(one));
+                    *elements = left;
+                    return Some(None);
+                }
+            }
+            _ => {}
         }
     }
-}
-
-/// The line that a sentence begins with; what has none comes last.
-fn line(fault: &str) -> usize {
-    let number = fault.strip_prefix("line ").and_then(|rest| rest.split([',', ':']).next()?.parse().ok());
-    number.unwrap_or(usize::MAX)
-}
-
-/// What to leave out for a fault at `span`: its lines, or the table of which it is the head.
-fn faulty(text: &str, span: Range<usize>) -> Option<Range<usize>> {
-    let begin = text.get(..span.start)?.rfind('\n').map_or(0, |at| at + 1);
-    let is_head = |line: &str| line.trim_start().starts_with('[');
-    let mut end = begin;
-    for (nth, line) in text.get(begin..)?.split_inclusive('\n').enumerate() {
-        let is_in = if is_head(&text[begin..]) { nth == 0 || !is_head(line) } else { end < span.end.max(begin + 1) };
-        if !is_in {
-            break;
-        }
-        end += line.len();
-    }
-    (!text[begin..end].trim().is_empty()).then_some(begin..end)
+    let found = table.iter().find(|(_, value)| value.span().contains(&at)).map(|(key, _)| key.clone())?;
+    table.remove(&found);
+    Some(None)
 }

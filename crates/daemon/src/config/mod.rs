@@ -17,6 +17,7 @@ pub use recorder::{CallChainConfig, OnConfig, RecorderConfig, USUAL_FREQUENCY};
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,18 @@ pub const DEFAULT_FILE: &str = "/etc/pmux/pmux.toml";
 
 /// So long the name service may take, for all groups together.
 const GROUPS_WITHIN: Duration = Duration::from_secs(5);
+
+/// A thread is looking groups up.
+static LOOKS_UP: AtomicBool = AtomicBool::new(false);
+
+/// The numbers of the groups that a configuration names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupNumbers {
+    /// That of the socket, where one is named.
+    pub socket: Option<u32>,
+    /// Those whose members may count whole CPUs.
+    pub system_wide: Vec<u32>,
+}
 
 /// All that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -383,14 +396,15 @@ impl Config {
         }
     }
 
-    /// Looks up all groups. Returns the numbers of those whose members may count whole CPUs.
+    /// Looks up all groups.
     ///
     /// # Errors
     /// [`ConfigError`], where one of them is not there.
-    pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
+    pub fn look_up(&self) -> Result<GroupNumbers, ConfigError> {
         let found = self.groups().into_iter().collect::<Result<Vec<_>, _>>();
         let mut found = found.map_err(|text| ConfigError { file: None, text })?;
-        Ok(found.split_off(usize::from(self.socket.group.is_some())))
+        let system_wide = found.split_off(usize::from(self.socket.group.is_some()));
+        Ok(GroupNumbers { socket: found.pop(), system_wide })
     }
 
     /// The numbers of all groups, that of the socket first; a sentence for what there is none.
@@ -402,23 +416,37 @@ impl Config {
         if named.iter().all(|group| matches!(group, Named::Number(_))) {
             return named.iter().map(Named::group).collect();
         }
+        if LOOKS_UP.swap(true, Ordering::AcqRel) {
+            return vec![
+                Err("groups can't be looked up: the system has not answered when they were before".to_owned()),
+            ];
+        }
         let (send, found) = mpsc::channel();
         let wanted = named.clone();
-        let look_up =
-            move || wanted.iter().map(Named::group).take_while(|group| send.send(group.clone()).is_ok()).count();
+        let look_up = move || {
+            // Where the receiver has waited long enough, nothing is told any more.
+            let _ = wanted.iter().map(Named::group).try_for_each(|group| send.send(group));
+            LOOKS_UP.store(false, Ordering::Release);
+        };
         if let Err(error) = std::thread::Builder::new().name("pmux-groups".to_owned()).spawn(look_up) {
+            LOOKS_UP.store(false, Ordering::Release);
             return vec![Err(format!("groups can't be looked up: {error}"))];
         }
         let end = Instant::now() + GROUPS_WITHIN;
-        let late = |group: &Named| {
-            Err(format!(
-                "the group {group} can't be looked up: the system did not answer within {} s",
-                GROUPS_WITHIN.as_secs()
-            ))
-        };
-        let number =
-            |group| found.recv_timeout(end.saturating_duration_since(Instant::now())).unwrap_or_else(|_| late(group));
-        named.iter().map(number).collect()
+        let mut numbers = Vec::new();
+        for group in &named {
+            match found.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(number) => numbers.push(number),
+                Err(_) => {
+                    let within = GROUPS_WITHIN.as_secs();
+                    let late =
+                        format!("the group {group} can't be looked up: the system did not answer within {within} s");
+                    numbers.push(Err(late));
+                    break;
+                }
+            }
+        }
+        numbers
     }
 
     /// Looks whether this machine knows the events that it names.

@@ -214,7 +214,8 @@ impl RecorderConfig {
             if let Action::Set { name, .. } = action
                 && !sets.iter().any(|set| set.name == *name)
             {
-                wrong("on", format!("`recorder.on`: there is no set `{name}` in `recorder.set`"));
+                let text = format!("`recorder.on`: there is no set `{name}` in `recorder.set`");
+                found.push(Wrong { refers_to_another_key: true, ..Wrong::of("recorder.on", nth, text) });
             }
         }
     }

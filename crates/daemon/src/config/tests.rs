@@ -88,6 +88,34 @@ fn all_that_is_wrong_is_said_at_once() {
     assert!(config.works_without_clients());
     let first = Config::parse(text).unwrap_err().to_string();
     assert!(first.starts_with("line 2,") && first.contains("and 8 more"), "{first}");
+    // No fault is made by leaving another one out.
+    for (text, places) in [
+        ("[metrics]\nevents = [5,\n  \"cycles\"]\nmost_cgroups = 0\n", &["line 2,", "line 4:"][..]),
+        ("[metrics]\nevents = [\n  \"cycles\",\n  5]\n[limits]\nclients = 0\n", &["line 4,", "line 6:"]),
+        ("[metrics]\ncgroups = [\n  [\"a\"],\n]\n[limits]\nclients = 0\n", &["line 3,", "line 6:"]),
+        ("[limit]\ny = [\n [\"a\"],\n]\n[limits]\nclients = 0\n", &["line 1,", "line 6:"]),
+        ("recorder = [{ name = \"a\" },\n { name = 5 }]\n[limits]\nclients = 0\n", &["line 2,", "line 4:"]),
+        ("[[recorder]]\nname = 5\n[limits]\nclients = 0\n", &["line 2,", "line 4:"]),
+        (
+            "[[recorder]]\nname = \"a\"\nset = 5\nmax_snapshots = 0\non = [{ trigger = \"crash\", actions = \"set fine on\" }]\n",
+            &["line 3,", "line 4:"],
+        ),
+        (
+            "[log]\nlevel = \"info\"\nlevel = \"info\"\n[limits]\nclient = 3\nclients = 0\n",
+            &["line 3,", "line 5,", "line 6:"],
+        ),
+        ("[limits\nclients = 0\n", &["line 1,"]),
+        ("[log]\nlevel = \"info\n[limits]\nclients = 0\n", &["line 2,"]),
+        ("recorder = 5\nlog = 5\n", &["line 1,", "line 2,"]),
+        ("[[limits]]\nclients = 0\n", &["line 1,"]),
+    ] {
+        let (_, faults) = faults::read(text);
+        let are = faults.iter().zip(places).all(|(fault, place)| fault.starts_with(place));
+        assert!(are && faults.len() == places.len(), "{text}\n{faults:#?}");
+    }
+    let many: String = (0..5000).map(|at| format!("a{at} = 1\n")).collect();
+    let (_, faults) = faults::read(&many);
+    assert!(faults.len() == 65 && faults[64].contains("and more"), "{}", faults.len());
     // Whatever stands there, it comes to an end.
     for at in 0..text.len() {
         for cut in ["", "[", "\"", "]", "\n", "=", "#"] {

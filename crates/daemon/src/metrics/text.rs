@@ -194,7 +194,7 @@ impl Exposition {
         for (name, help, value) in [
             ("pmux_clients", "Clients that are connected.", health.clients as f64),
             ("pmux_client_events", "Events that clients have open.", health.events as f64),
-            ("pmux_masters", "Shared counters: requests that differ.", sample.masters as f64),
+            ("pmux_masters", "Shared counters: clients with equal requests read the same one.", sample.masters as f64),
             ("pmux_views", "Groups and events of clients that read those counters.", sample.views as f64),
             ("pmux_kernel_events", "Events of the kernel that are open.", (opened - closed) as f64),
             ("pmux_cpus", "CPUs that are online.", sample.cpus as f64),

@@ -141,11 +141,12 @@ impl Server {
         let config = Config::find(start.config.as_deref()).map_err(StartError::Config)?;
         let log = Log::to_stderr(config.log.level);
         let named = start.config.as_deref();
-        let system_wide = config.look_up().map_err(|error| StartError::Config(Config::place(named, error)))?;
         // That a file can't grow (a page, the log) is an error like others.
         let signals = Signals::receive(&[STOP[0], STOP[1], RELOAD, FILE_TOO_LARGE])
             .map_err(|errno| StartError::Machine(format!("signals can't be received: {errno}")))?;
-        let (listener, path) = listen(&start, &config)?;
+        // A thread looks them up: it begins with the signals of this one.
+        let groups = config.look_up().map_err(|error| StartError::Config(Config::place(named, error)))?;
+        let (listener, path) = listen(&start, &config, groups.socket)?;
         let session = Session::with_backend(pmux::BackendChoice::Kernel)
             .map_err(|error| StartError::Machine(format!("events can't be opened here: {error}")))?;
         pmux::server_api::raise_file_limit();
@@ -178,7 +179,7 @@ impl Server {
             paused: BTreeSet::new(),
             config,
             start,
-            system_wide,
+            system_wide: groups.system_wide,
             payers: Payers::look_up(),
             buffer: PacketBuffer::new(),
             log,
@@ -445,7 +446,7 @@ impl Server {
     fn reload(&mut self) {
         let found = Config::find(self.start.config.as_deref());
         let look_up = |config: Config| match config.check_events().and_then(|()| config.look_up()) {
-            Ok(system_wide) => Ok((config, system_wide)),
+            Ok(groups) => Ok((config, groups.system_wide)),
             Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
         };
         let (config, system_wide) = match found.and_then(look_up) {

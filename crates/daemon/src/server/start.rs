@@ -119,7 +119,11 @@ pub(super) fn membership(peer: &Peer, system_wide: &[u32]) -> Membership {
 
 /// Takes the socket that was handed over, or makes one at the path that was named, or at the usual one. A socket that a service
 /// manager hands over is taken as it is; one that is made here has its permission bits from its first moment.
-pub(super) fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>), StartError> {
+pub(super) fn listen(
+    start: &Start,
+    config: &Config,
+    group: Option<u32>,
+) -> Result<(Listener, Option<PathBuf>), StartError> {
     if start.socket.is_none()
         && let Some((_, socket)) = handed_over().into_iter().next()
     {
@@ -135,8 +139,7 @@ pub(super) fn listen(start: &Start, config: &Config) -> Result<(Listener, Option
         std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(folder.to_owned(), error))?;
     }
     let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
-    if let Some(group) = &config.socket.group {
-        let number = group.group().map_err(StartError::Machine)?;
+    if let Some(number) = group {
         listener
             .give_to_group(number)
             .map_err(|error| StartError::Machine(format!("the socket can't be given to a group: {error}")))?;

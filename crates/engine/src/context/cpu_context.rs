@@ -120,9 +120,9 @@ impl CpuContext {
         }
         let scarce = self.is_scarce(job);
         // Shared slots are those of the own context, whichever context gave the order.
-        let cpu_pmu = self.own.as_mut().filter(|_| scarce).map(|own| mem::take(&mut own.cpu_pmu.slots));
+        let shared = self.own.as_mut().filter(|_| scarce).map(|own| mem::take(&mut own.cpu_pmu.slots));
         let Some(context) = self.ctx(job.side) else { return (job.side, Outcome::Nothing) };
-        let mut slots = cpu_pmu.unwrap_or_else(|| mem::take(&mut context.slots));
+        let mut slots = shared.unwrap_or_else(|| mem::take(&mut context.slots));
         let outcome = context.prepare(job.order, &mut slots, batch);
         if !scarce {
             context.slots = slots;

@@ -1,9 +1,9 @@
 //! What the contexts on one core share.
 //!
 //! What it is: the slots of scarce PMUs, the orders that concern them, and whether the core must look which group gets a slot. A
-//! core lends it to the context that takes a step: see `cpu_context`.
+//! core lends its [`CpuPmuContext`] to the context that takes a step: see `cpu_context`.
 //!
-//! **Invariant:** a context touches that of the core that it is on, never its own while it is another core's guest.
+//! **Invariant:** a context touches the `CpuPmuContext` of the core that it is on, never its own while it is another core's guest.
 //!
 //! Linux: `struct perf_cpu_pmu_context` (include/linux/perf_event.h).
 

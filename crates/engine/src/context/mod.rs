@@ -4,7 +4,7 @@
 //! ([`Order`]) for the bank in a queue; the engine carries them out, in order, and brings the results back.
 //! Read first: [`Context`], then `control` (what a caller asks for), [`CpuContext`] (a context, its guest, and what they
 //! share), `sched_in` (one group goes on) and `resched` (all groups are looked at, in their order; where cgroups need not all
-//! compete, `lines` says who fits and `circle` in which order they are tried).
+//! compete, `lines` says which fits and `round_robin` in which order they are tried).
 //!
 //! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where scarce
 //! slots are contended for; a switch looks at the events of the two tasks only.
@@ -167,7 +167,7 @@ pub struct Context {
     /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
     orders: VecDeque<Order>,
-    /// Its own, or that of the core that it is a guest of, while it takes a step there.
+    /// Its own [`CpuPmuContext`], or that of the core that it is a guest of, while it takes a step there.
     cpu_pmu: CpuPmuContext,
 }
 

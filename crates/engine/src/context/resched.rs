@@ -63,11 +63,11 @@ impl CpuContext {
         }
     }
 
-    /// Fills the work sheets.
+    /// Fills the transactions.
     fn plan(&mut self, skip: Skip, step: Step<'_>) {
         let Some(own) = &mut self.own else { return };
         let mut slots = mem::take(&mut own.cpu_pmu.slots);
-        slots.clear_sheets();
+        slots.clear_txns();
         // A pinned group that is on stays on.
         for on in [true, false] {
             for side in BOTH {
@@ -82,7 +82,7 @@ impl CpuContext {
                 self.plan_flexible(side, index, skip, &mut slots, step);
             }
         }
-        for (pmu, side, group, member, slot) in slots.sheet_lines() {
+        for (pmu, side, group, member, slot) in slots.txn_slots() {
             let Some(context) = self.ctx(side) else { continue };
             let moves = context.members.get(member).is_some_and(|member| {
                 member.state() == EventState::Active
@@ -264,7 +264,7 @@ impl Context {
         placement
     }
 
-    /// Enters a group in the work txn of its scarce PMU, if all of it finds room there.
+    /// Enters a group in the transaction of its scarce PMU, if all of it finds room there.
     fn find_slots(&self, side: Ctx, key: GroupKey, slots: &mut SlotTable, pmus: &dyn PmuTable) -> bool {
         let Some(group) = self.groups.get(key) else { return false };
         let enabled = || group.members.iter().filter_map(|&key| Some((key, self.members.get(key)?)));
@@ -336,7 +336,7 @@ impl Context {
             scratch.wanted.clear();
             scratch.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
             for &member in &scratch.wanted {
-                if let Some(slot) = self.slot_on_sheet(side, member) {
+                if let Some(slot) = self.slot_in_txn(side, member) {
                     self.settle_in(member, slot);
                 }
             }
@@ -345,8 +345,8 @@ impl Context {
         }
     }
 
-    /// The slot that the work txn has for an event; none of a PMU whose slots are names only.
-    fn slot_on_sheet(&mut self, side: Ctx, key: EventKey) -> Option<Slot> {
+    /// The slot that the transaction has for an event; none of a PMU whose slots are names only.
+    fn slot_in_txn(&mut self, side: Ctx, key: EventKey) -> Option<Slot> {
         let member = self.members.get(key).filter(|member| matches!(member.caps().slots, Slots::Scarce(_)))?;
         if self.cpu_pmu.slots.lines(member.spec.pmu).is_some() {
             return Some(Slot::NONE);

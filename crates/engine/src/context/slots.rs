@@ -29,7 +29,7 @@ struct SlotState {
     stand: Option<(CgroupNode, SlotMask)>,
 }
 
-/// Who would get which slot of a scarce PMU: the work txn of one look at all groups.
+/// Who would get which slot of a scarce PMU: the transaction of one look at all groups.
 #[derive(Default)]
 pub(super) struct Txn {
     pub(super) who: Vec<(Ctx, GroupKey, EventKey)>,
@@ -238,20 +238,20 @@ impl SlotTable {
         held
     }
 
-    /// The work txn of a scarce PMU, for the look at all groups that is under way.
+    /// The transaction of a scarce PMU, for the look at all groups that is under way.
     pub(super) fn txn(&mut self, pmu: PmuId) -> &mut Txn {
         self.pmu(pmu).txn.get_or_insert_default()
     }
 
     /// Begins a look at all groups.
-    pub(super) fn clear_sheets(&mut self) {
+    pub(super) fn clear_txns(&mut self) {
         for slots in &mut self.pmus {
             slots.txn.iter_mut().for_each(|txn| txn.clear());
             slots.lines.iter_mut().for_each(|lines| lines.begin_look());
         }
     }
 
-    pub(super) fn sheet_lines(&self) -> impl Iterator<Item = (PmuId, Ctx, GroupKey, EventKey, Slot)> {
+    pub(super) fn txn_slots(&self) -> impl Iterator<Item = (PmuId, Ctx, GroupKey, EventKey, Slot)> {
         self.pmus.iter().enumerate().flat_map(|(index, slots)| {
             let line = move |(&(side, group, member), &slot)| (PmuId(index as u16), side, group, member, slot);
             slots.txn.iter().flat_map(move |txn| txn.who.iter().zip(&txn.slots).map(line))

@@ -281,13 +281,13 @@ impl<H: Host> ContextCell<H> {
             if reach == ReachCheck::Asked && !self.is_in_reach(host) {
                 return None;
             }
-            let guard = (banks, scratch.unwrap_or(todo), steps);
+            let parts = (banks, scratch.unwrap_or(todo), steps);
             let step = Step { now: host.now(), pmus: host };
             let take = |place: &mut CtxState<H>| {
                 let side = place.side_of(self.key, whose)?;
                 Some((side, place.core.step(side, step, f)?))
             };
-            let (taken, seen) = self.drive(host, (purpose, step.now), guard, take, |place, taken| {
+            let (taken, seen) = self.drive(host, (purpose, step.now), parts, take, |place, taken| {
                 let (side, result) = taken.as_ref()?;
                 place.core.context(*side).map(|context| look(result, context))
             });

@@ -35,20 +35,20 @@ pub(super) struct FastRead<H: Host> {
     /// Where it is part of a view: cell and member are the master's then.
     pub(super) view: Option<EventSubscription<H>>,
     /// Its master's, where it is part of a view.
-    pub(super) gauge: Arc<LastReading>,
+    pub(super) last_reading: Arc<LastReading>,
     facts: SlotFacts,
 }
 
 impl<H: Host> FastRead<H> {
     /// Of an event with counters of its own.
     pub(super) fn own(cell: Arc<ContextCell<H>>, member: EventKey) -> Self {
-        Self { cell, member, view: None, gauge: Arc::default(), facts: SlotFacts::default() }
+        Self { cell, member, view: None, last_reading: Arc::default(), facts: SlotFacts::default() }
     }
 
     /// Of an event that sees this master.
     pub(super) fn shared(master: &Self, view: EventSubscription<H>) -> Self {
-        let (cell, gauge) = (Arc::clone(&master.cell), Arc::clone(&master.gauge));
-        Self { cell, member: master.member, view: Some(view), gauge, facts: SlotFacts::default() }
+        let (cell, last_reading) = (Arc::clone(&master.cell), Arc::clone(&master.last_reading));
+        Self { cell, member: master.member, view: Some(view), last_reading, facts: SlotFacts::default() }
     }
 
     /// How often its view has changed. Relaxed: a thread that relies on it holds the `PmuGuard`, and a thread that changes a view either
@@ -62,7 +62,7 @@ impl<H: Host> FastRead<H> {
         let member = context.member(self.member).ok_or(ReadError::Closed)?;
         let count = member.reading().map_err(ReadError::Error)?;
         // Where its slot is gone, that may have been the last one.
-        let shown = self.gauge.shown().flatten();
+        let shown = self.last_reading.shown().flatten();
         Ok(shown.map_or(count, |(lease, reading, at)| member.last_with(lease, reading, at).count))
     }
 
@@ -313,7 +313,7 @@ impl<H: Host> Engine<H> {
             let lease = fast_read.lease(guard).ok_or(Missing::SlotFacts)?;
             let bank = guard.banks.own.as_mut().ok_or(Missing::SlotFacts)?;
             let reading = bank.read(lease).map_err(Missing::Reading)?;
-            fast_read.gauge.show(lease, reading, self.host.recently());
+            fast_read.last_reading.show(lease, reading, self.host.recently());
             Ok(fast_read.facts.count(reading))
         })
     }
@@ -347,7 +347,7 @@ impl<H: Host> Engine<H> {
             bank.read_group(leases, readings).map_err(Missing::Reading)?;
             let at = self.host.recently();
             out.extend(fast_reads.iter().zip(&*leases).zip(&*readings).map(|((fast_read, &lease), &reading)| {
-                fast_read.gauge.show(lease, reading, at);
+                fast_read.last_reading.show(lease, reading, at);
                 Ok(fast_read.facts.count(reading))
             }));
             Ok(())
@@ -363,8 +363,8 @@ impl<H: Host> Engine<H> {
     /// Looks at an event, or at its master's, as of its last reading, whichever caller took it; `None` where it is closed.
     pub(super) fn look_at_last<R>(&self, fast_read: &FastRead<H>, f: impl Fn(&Event, Last) -> R) -> Option<R> {
         // A thread that lost its CPU while it was showing the reading holds the guard.
-        let waited_for = || fast_read.cell.pmu_guard.with(|_| fast_read.gauge.shown());
-        let shown = fast_read.gauge.shown().or_else(waited_for).flatten();
+        let waited_for = || fast_read.cell.pmu_guard.with(|_| fast_read.last_reading.shown());
+        let shown = fast_read.last_reading.shown().or_else(waited_for).flatten();
         fast_read.cell.look(self, |context: &Context| {
             let member = context.member(fast_read.member)?;
             let last = shown.map_or_else(|| member.last(), |(lease, reading, at)| member.last_with(lease, reading, at));

@@ -38,7 +38,7 @@ pub(super) enum NotDone {
     Offline(RemoteOp),
 }
 
-/// Letters, in the order in which they came.
+/// Calls, in the order in which they came.
 pub(super) struct CallQueue<H: Host> {
     /// Whether the CPU serves it. It changes while the counters of the CPU are held ([`ContextCell::pmu_guard`]).
     open: bool,

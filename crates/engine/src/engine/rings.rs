@@ -68,7 +68,7 @@ impl Audience {
         });
     }
 
-    /// As [`Audience::write_to`]; `told` is called with what has become of it in the ring of each.
+    /// As [`Audience::write_to`]; `written` is called with what has become of it in the ring of each.
     pub fn write_and_tell(
         &self,
         selects: impl Fn(EventId) -> bool,

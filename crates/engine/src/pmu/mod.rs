@@ -133,7 +133,7 @@ pub trait PmuModel: Send + Sync {
     /// could use them.
     ///
     /// By default as [`crate::pmu::share_key::canonical_of_records`] says, where [`PmuModel::share_key`] can compare the rest.
-    fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
+    fn share_key_of_records(&self, attr: &Attr) -> Option<Attr> {
         use share_key::{canonical_of_records, counting_part};
         self.share_key(&counting_part(attr)).and_then(|_| canonical_of_records(attr))
     }

@@ -21,7 +21,7 @@ pub use bank::LinuxBank;
 pub use models::{clock_attr, is_clock, machine_usage_attr, usage_attr};
 pub use opener::Closing;
 pub use passable::PassableFile;
-pub use scarce::{CapacitySnapshot, Reach, share_key};
+pub use scarce::{CapacitySnapshot, Reach, capacity_key};
 pub use watching::{EnableTime, PerThreadEvents, PerThreadReport, Registers};
 
 use crate::affinity;
@@ -297,7 +297,7 @@ impl LinuxHost {
         self.shared.scarce.of(kind, reach)
     }
 
-    /// Brings what was found of a scarce PMU by trying these events, as [`share_key`]s: all that were tried before among
+    /// Brings what was found of a scarce PMU by trying these events, as [`capacity_key`]s: all that were tried before among
     /// them.
     pub fn learn_capacity(&self, pmu: PmuId, events: &[Attr], found: &ProbedCapacity) {
         self.shared.scarce.learn(pmu, events, found);

@@ -16,7 +16,7 @@ use pmux_linux::capacity::probe::{TrialTarget, openable, probe};
 use pmux_linux::capacity::{EventCapacity, ProbedCapacity};
 use pmux_linux::catalog::{Catalog, PmuCpus, PmuRole};
 use pmux_linux::cpus::Cpus;
-use pmux_linux::host::{CapacitySnapshot, KERNEL, Reach, SleepLock, share_key};
+use pmux_linux::host::{CapacitySnapshot, KERNEL, Reach, SleepLock, capacity_key};
 use std::sync::{OnceLock, Weak};
 
 /// The low word of the configuration of a generic event names it, the high word the PMU that is meant, where there are
@@ -102,7 +102,7 @@ impl Session {
             let unit = self.inner.mux.turn.with(|()| self.try_unit(kind, &wanted));
             let Some((pmu, unopenable)) = unit else { continue };
             for (column, _) in columns.iter_mut().zip(&kinds).filter(|(_, of)| same(of)) {
-                if !unopenable.contains(&share_key(&column.attr)) {
+                if !unopenable.contains(&capacity_key(&column.attr)) {
                     column.move_to(pmu);
                 }
             }
@@ -139,7 +139,7 @@ impl Session {
         let place = |attr: &Attr| {
             let kind = self.counters_of_attr(attr)?;
             let (pmu, unopenable) = self.inner.mux.turn.with(|()| self.try_unit(kind, std::slice::from_ref(attr)))?;
-            (!unopenable.contains(&share_key(attr))).then_some(pmu)
+            (!unopenable.contains(&capacity_key(attr))).then_some(pmu)
         };
         attrs.iter().map(|attr| place(attr).unwrap_or(KERNEL)).collect()
     }
@@ -195,14 +195,14 @@ impl Session {
             };
             let unit = units.get_mut(index)?;
             let is_new = |attr: &&Attr| {
-                let asked = share_key(attr);
-                !unit.unopenable.contains(&asked) && unit.tried.iter().all(|known| share_key(known) != asked)
+                let asked = capacity_key(attr);
+                !unit.unopenable.contains(&asked) && unit.tried.iter().all(|known| capacity_key(known) != asked)
             };
             let mut new: Vec<_> = wanted.iter().filter(is_new).copied().collect();
             crate::order::sort_by_key(&mut new, |attr| {
                 (attr.kind, attr.config, attr.config1, attr.config2, attr.config3)
             });
-            new.dedup_by_key(|attr| share_key(attr));
+            new.dedup_by_key(|attr| capacity_key(attr));
             if !new.is_empty() || unit.supply == Supply::Unknown {
                 self.try_events(unit, &new);
             }
@@ -244,7 +244,7 @@ impl Session {
         for attr in new {
             match openable(engine, attr, place) {
                 Some(attr) => unit.tried.push(attr),
-                None => unit.unopenable.push(share_key(attr)),
+                None => unit.unopenable.push(capacity_key(attr)),
             }
         }
         if unit.tried.is_empty() {
@@ -259,7 +259,7 @@ impl Session {
             }
             return;
         }
-        let questions: Vec<_> = unit.tried.iter().map(share_key).collect();
+        let questions: Vec<_> = unit.tried.iter().map(capacity_key).collect();
         engine.host().learn_capacity(unit.pmu, &questions, &found);
         unit.supply = Supply::Scarce;
     }
@@ -298,7 +298,7 @@ impl Session {
             let CapacitySnapshot { counters, limit, events } = self.engine().host().capacity(unit.pmu)?;
             let own: u8 = events.iter().map(|(_, capacity)| capacity.own).sum();
             let of = |column: &Column| {
-                let (_, capacity) = events.iter().find(|(tried, _)| *tried == share_key(&column.attr))?;
+                let (_, capacity) = events.iter().find(|(tried, _)| *tried == capacity_key(&column.attr))?;
                 Some((column.event.name.clone(), *capacity))
             };
             let mut known: Vec<(String, EventCapacity)> = Vec::new();

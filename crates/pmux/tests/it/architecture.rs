@@ -210,7 +210,7 @@ fn the_engine_has_the_words_of_the_kernel() {
     const RETIRED: &str = "Desk Sheet Seat Lane Mailbox Letter Errand MemberKey NewMember doorbell kick Tap Taps Gauge Heir Newborn \
                            come_home found_family disband GroupView EventView Stance Kin KinId Relative Verb Breadth Round Wish Wishes \
                            Held Heirs Joining Company Meant Spot Nest Limb Circle TRUNK Standing Spare Fate Links Domain Verdict Place \
-                           LetGo disarm desk seat lane tap taps letter errand mailbox newborn heir heirs kin kinship Being Tally Part \
+                           LetGo disarm desk seat lane tap taps letter errand mailbox mail gauge newborn heir heirs kin kinship Being Tally Part \
                            relative_reported relative_exited";
     let engine = Source::below(&root().join("crates/engine/src"));
     let mut found = Vec::new();

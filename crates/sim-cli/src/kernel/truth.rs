@@ -1,7 +1,7 @@
 //! What the tasks really did, event by event.
 //!
 //! What it is: after each statement, what each task says that it did is added to every event that was counting it. What an
-//! event counts of a work_done is its [`Measure`].
+//! event counts of what a task did is its [`Measure`].
 //!
 //! **Invariant:** nothing here is taken from a counter.
 
@@ -38,7 +38,7 @@ impl Measure {
         }
     }
 
-    /// How much of a work_done an event with this measure counts; `Err` with why that is not known.
+    /// How much of what a task did an event with this measure counts; `Err` with why that is not known.
     fn amount(self, act: &Act) -> Result<u64, &'static str> {
         match (self, act.kind) {
             (Self::Unknown, _) => Err("no task knows how often that happened"),

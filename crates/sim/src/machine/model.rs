@@ -112,7 +112,7 @@ impl PmuModel for SimPmu {
         Some(counted)
     }
 
-    fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
+    fn share_key_of_records(&self, attr: &Attr) -> Option<Attr> {
         self.share_key(&counting_part(attr))?;
         // The name of an event is none of its records' affair.
         canonical_of_records(&Attr { sig_data: 0, ..*attr })

@@ -333,7 +333,7 @@ impl<H: Host> Engine<H> {
             let (pmu, attr) = (member.spec.pmu, &member.spec.attr);
             let model = self.host.pmu(pmu)?;
             let question = match domain.is_of_records() {
-                true => model.question_of_records(attr),
+                true => model.share_key_of_records(attr),
                 false => model.share_key(attr),
             };
             Some((pmu, question?))

@@ -32,7 +32,7 @@ fn open(engine: &Engine<Machine>, rates: &[u64]) -> Opened {
 }
 
 /// What is read without asking anybody but the bank.
-fn tapped(engine: &Engine<Machine>, event: EventId) -> Option<Count> {
+fn read_fast(engine: &Engine<Machine>, event: EventId) -> Option<Count> {
     engine.record(event).and_then(|record| engine.read_noted(record.fast_read()).ok())
 }
 
@@ -47,24 +47,24 @@ fn what_was_read_once_is_read_by_its_slot_alone_until_something_is_done_to_its_c
     let event = opened.events[0];
     let handle = engine.group_handle(opened.group).unwrap();
     engine.enable_group(opened.group).unwrap();
-    assert_eq!(tapped(&engine, event), None, "it has not been read");
+    assert_eq!(read_fast(&engine, event), None, "it has not been read");
     for change in 0..4 {
         engine.host().run_task(TASK, 10);
         let now = engine.read(event).unwrap();
-        assert_eq!(tapped(&engine, event), Some(now));
+        assert_eq!(read_fast(&engine, event), Some(now));
         engine.host().run_task(TASK, 10);
         // It is off from the second change to the third.
         let ns = if change == 2 { 0 } else { 10 };
         let (value, ns) = (now.value + 3 * ns, Nanos(ns));
         let later = Count { value, enabled: now.enabled + ns, running: now.running + ns };
-        assert_eq!((tapped(&engine, event), engine.read_by(&handle, 0)), (Some(later), Ok(later)));
+        assert_eq!((read_fast(&engine, event), engine.read_by(&handle, 0)), (Some(later), Ok(later)));
         match change {
             0 => engine.reset(event).unwrap(),
             1 => engine.disable(event).unwrap(),
             2 => engine.enable(event).unwrap(),
             _ => engine.task_exit(TaskId(TASK)),
         }
-        assert_eq!(tapped(&engine, event), None, "after change {change}");
+        assert_eq!(read_fast(&engine, event), None, "after change {change}");
     }
     engine.close(opened.group);
     assert_eq!(engine.read_by(&handle, 0), Err(ReadError::Closed));
@@ -83,7 +83,7 @@ fn a_view_is_read_by_its_masters_slot_whatever_others_do_with_theirs() {
     engine.host().run_task(TASK, 10);
     assert_eq!((engine.read(mine), engine.read(its)), (Ok(count(40, 20)), Ok(count(20, 10))));
     for change in 0..5 {
-        assert!(tapped(&engine, mine).is_some(), "before change {change}");
+        assert!(read_fast(&engine, mine).is_some(), "before change {change}");
         match change {
             0 => engine.reset(its).unwrap(),
             1 => engine.disable(its).unwrap(),
@@ -91,14 +91,14 @@ fn a_view_is_read_by_its_masters_slot_whatever_others_do_with_theirs() {
             3 => engine.enable_group(open(&engine, &[2]).group).unwrap(),
             _ => engine.close(other.group),
         }
-        assert_eq!(tapped(&engine, its).is_some(), change == 3, "after change {change}");
+        assert_eq!(read_fast(&engine, its).is_some(), change == 3, "after change {change}");
         engine.host().run_task(TASK, 10);
         let ns = 20 + 10 * (change + 1);
-        assert_eq!(tapped(&engine, mine), Some(count(2 * ns, ns)), "after change {change}");
+        assert_eq!(read_fast(&engine, mine), Some(count(2 * ns, ns)), "after change {change}");
         let _ = engine.read(its);
     }
     engine.reset(mine).unwrap();
-    assert_eq!((tapped(&engine, mine), engine.read(mine)), (None, Ok(count(0, 70))));
+    assert_eq!((read_fast(&engine, mine), engine.read(mine)), (None, Ok(count(0, 70))));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_one_client_has_read_is_what_all_remember() {
     for ns in 2..9 {
         engine.host().run_task(TASK, 1);
         let reader = &views[ns as usize % 3];
-        assert_eq!(tapped(&engine, reader.events[0]), Some(count(5 * ns, ns)));
+        assert_eq!(read_fast(&engine, reader.events[0]), Some(count(5 * ns, ns)));
         for view in &views {
             let handle = engine.group_handle(view.group).unwrap();
             let remembered = (count(5 * ns, ns), Nanos(ns));
@@ -162,7 +162,7 @@ fn what_cannot_be_read_is_seen_by_the_next_reader() {
     engine.host().refuse_reads(1, BankError::Busy);
     assert_eq!(engine.read(one.events[0]), Err(ReadError::Error(BankError::Busy)));
     assert_eq!(engine.fault(other.events[0]), Ok(Some(BankError::Busy)));
-    assert_eq!(tapped(&engine, other.events[0]), None, "something has happened to its context");
+    assert_eq!(read_fast(&engine, other.events[0]), None, "something has happened to its context");
     assert_eq!(engine.read(other.events[0]), Ok(count(0, 0)));
     assert_eq!(engine.fault(one.events[0]), Ok(None));
 }
@@ -173,16 +173,16 @@ fn an_event_whose_children_the_engine_counts_is_never_read_alone() {
     let inherits = flagged(1, AttrFlags::INHERIT);
     let opened = engine.open_enabled(&group(SCARCE, &[inherits]), Target::task(TaskId(TASK)));
     engine.read(opened.events[0]).unwrap();
-    assert_eq!(tapped(&engine, opened.events[0]), None);
+    assert_eq!(read_fast(&engine, opened.events[0]), None);
     // Counters that follow forks by themselves need no other counters.
     let opened = engine.open_enabled(&group(KERNEL, &[inherits]), Target::task(TaskId(TASK)));
     engine.read(opened.events[0]).unwrap();
-    assert!(tapped(&engine, opened.events[0]).is_some());
+    assert!(read_fast(&engine, opened.events[0]).is_some());
     let roots = opened.events.iter().map(|&event| alloc::vec![event]).collect();
     engine.create_tree(TaskId(TASK), roots, Attribution::Totals).unwrap();
     engine.read(opened.events[0]).unwrap();
     engine.host().run_task(TASK, 5);
-    assert_eq!(tapped(&engine, opened.events[0]), Some(count(5, 5)), "who reports at his exit is in the slot");
+    assert_eq!(read_fast(&engine, opened.events[0]), Some(count(5, 5)), "who reports at his exit is in the slot");
 }
 
 #[derive(Clone, Debug)]
@@ -290,7 +290,7 @@ proptest! {
                 let could = engine.read_fast_group(&handle.fast_reads, &mut together);
                 prop_assert_eq!(could, !together.is_empty());
                 for (index, &event) in opened.events.iter().enumerate() {
-                    let short = tapped(&engine, event);
+                    let short = read_fast(&engine, event);
                     prop_assert!(!could || short.map(Ok) == Some(together[index]), "{short:?} of {together:?}");
                     let remembered = engine.read_cached(event).map(|(count, _)| count);
                     let long = engine.read_through_context(event);

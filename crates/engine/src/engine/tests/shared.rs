@@ -465,7 +465,7 @@ fn with_ipis(engine: &Arc<Engine<Machine>>, f: impl FnOnce()) {
 }
 
 #[test]
-fn what_is_out_of_reach_is_done_by_mail() {
+fn what_is_out_of_reach_is_done_by_a_remote_call() {
     let engine = Arc::new(machine(3));
     let [here, there, of_cpu] = [task(1), task(2), Target::cpu(CpuId(2))].map(|target| open(&engine, target, &[1]));
     come(&engine, 1, CpuId(0));
@@ -494,7 +494,7 @@ fn what_is_out_of_reach_is_done_by_mail() {
 }
 
 #[test]
-fn a_letter_to_a_task_that_has_left_follows_it() {
+fn a_call_to_a_task_that_has_left_follows_it() {
     let engine = Arc::new(machine(3));
     let opened = open(&engine, task(2), &[1]);
     with_ipis(&engine, || {

@@ -79,7 +79,7 @@ impl PmuModel for ScarcePmu {
         Ok(EventSpec {
             pmu,
             attr: *attr,
-            allowed: self.capacity.slots_of(&share_key(attr)),
+            allowed: self.capacity.slots_of(&capacity_key(attr)),
             claim: None,
             cred: Cred::HOST,
         })
@@ -143,7 +143,7 @@ impl ScarcePmus {
 
 /// The part of an attribute on which it depends what fits beside it: not on whose behalf it counts, nor in which mode.
 #[must_use]
-pub fn share_key(attr: &Attr) -> Attr {
+pub fn capacity_key(attr: &Attr) -> Attr {
     let Attr { kind, config, config1, config2, config3, config4, .. } = *attr;
     Attr { kind, config, config1, config2, config3, config4, ..Attr::default() }
 }
