@@ -14,6 +14,7 @@ use pmux::{Event, Probe, Session};
 use std::fmt::Write as _;
 
 /// Whether an event opens.
+#[derive(Clone)]
 enum Openness {
     Opens,
     /// In another way, in a sentence.
@@ -65,14 +66,7 @@ fn probed<'l>(session: &Session, found: &'l Listing) -> Vec<(&'l Listed, Opennes
             if listed.kind != EventKind::Tracepoint {
                 return (listed, probe(session, listed));
             }
-            let first = tracepoints.get_or_insert_with(|| probe(session, listed));
-            let same = match first {
-                Openness::Refused(why) => Openness::Refused(why.clone()),
-                Openness::Changed(how) => Openness::Changed(how.clone()),
-                Openness::Opens => Openness::Opens,
-                Openness::Unknown => Openness::Unknown,
-            };
-            (listed, same)
+            (listed, tracepoints.get_or_insert_with(|| probe(session, listed)).clone())
         })
         .collect()
 }

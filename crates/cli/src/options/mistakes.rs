@@ -99,11 +99,10 @@ pub(super) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap:
         return error;
     }
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    let name = words.get(1).copied().unwrap_or_default();
     let (known, command) = find_command(words.iter().skip(1).copied());
     let path = words.get(1..=known).unwrap_or_default();
     let text = match error.kind() {
-        ErrorKind::UnknownArgument => unknown(&error, name, (&words, path), &command),
+        ErrorKind::UnknownArgument => unknown(&error, &words, path, &command),
         ErrorKind::ValueValidation => {
             let value = as_text(&error, ContextKind::InvalidValue);
             let is_it = |word: &str| !value.is_empty() && word.get(2..) == Some(&*value);
@@ -169,11 +168,11 @@ fn keep_near(error: &mut clap::Error, typed: &str, kind: ContextKind) {
     }
 }
 
-fn unknown(error: &clap::Error, name: &str, (words, path): (&[&str], &[&str]), command: &Command) -> Option<String> {
+fn unknown(error: &clap::Error, words: &[&str], path: &[&str], command: &Command) -> Option<String> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     let plain = unknown.split('=').next().unwrap_or(unknown);
-    let of_perf = OF_PERF.iter().find(|(of, options, _)| *of == name && options.contains(&plain));
-    if let Some((_, _, advice)) = of_perf {
+    let of_perf = OF_PERF.iter().find(|(of, options, _)| path.first() == Some(of) && options.contains(&plain));
+    if let Some((name, _, advice)) = of_perf {
         return Some(format!("pmux {name} has no '{plain}': {advice}"));
     }
     // Of a word with one dash a letter is told.

@@ -24,8 +24,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<String>) {
         }
     }
     if broken.iter().any(|wrong| !wrong.message().starts_with("duplicate key")) {
-        pmux::order::sort_by_key(&mut faults, |(line, _)| *line);
-        return (Config::default(), faults.into_iter().map(|(_, fault)| fault).collect());
+        return (Config::default(), in_order(faults));
     }
     let recorders = begins_of(&table);
     let mut incomplete = Vec::new();
@@ -59,8 +58,13 @@ pub(super) fn read(text: &str) -> (Config, Vec<String>) {
         let wrong = wrong.in_table(nth);
         faults.push((wrong.line(text).unwrap_or(usize::MAX - 1), wrong.within(text)));
     }
+    (config, in_order(faults))
+}
+
+/// The sentences, in the order of their lines.
+fn in_order(mut faults: Vec<(usize, String)>) -> Vec<String> {
     pmux::order::sort_by_key(&mut faults, |(line, _)| *line);
-    (config, faults.into_iter().map(|(_, fault)| fault).collect())
+    faults.into_iter().map(|(_, fault)| fault).collect()
 }
 
 fn line_at(text: &str, at: usize) -> usize {

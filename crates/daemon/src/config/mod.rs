@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where the configuration is when no file is named.
 pub const DEFAULT_FILE: &str = "/etc/pmux/pmux.toml";
@@ -422,31 +422,22 @@ impl Config {
             ];
         }
         let (send, found) = mpsc::channel();
-        let wanted = named.clone();
+        let names: Vec<_> = named.iter().map(ToString::to_string).collect();
         let look_up = move || {
-            // Where the receiver has waited long enough, nothing is told any more.
-            let _ = wanted.iter().map(Named::group).try_for_each(|group| send.send(group));
+            let numbers: Vec<_> = named.iter().map(Named::group).collect();
+            // Before the answer: the receiver may look others up at once.
             LOOKS_UP.store(false, Ordering::Release);
+            // A receiver that has waited long enough is told nothing any more.
+            let _ = send.send(numbers);
         };
         if let Err(error) = std::thread::Builder::new().name("pmux-groups".to_owned()).spawn(look_up) {
             LOOKS_UP.store(false, Ordering::Release);
             return vec![Err(format!("groups can't be looked up: {error}"))];
         }
-        let end = Instant::now() + GROUPS_WITHIN;
-        let mut numbers = Vec::new();
-        for group in &named {
-            match found.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(number) => numbers.push(number),
-                Err(_) => {
-                    let within = GROUPS_WITHIN.as_secs();
-                    let late =
-                        format!("the group {group} can't be looked up: the system did not answer within {within} s");
-                    numbers.push(Err(late));
-                    break;
-                }
-            }
-        }
-        numbers
+        found.recv_timeout(GROUPS_WITHIN).unwrap_or_else(|_| {
+            let (names, within) = (names.join(", "), GROUPS_WITHIN.as_secs());
+            vec![Err(format!("the groups {names} can't be looked up: the system did not answer within {within} s"))]
+        })
     }
 
     /// Looks whether this machine knows the events that it names.
