@@ -23,7 +23,7 @@ const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 1 };
 /// Long enough for anybody.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const TESTS: [crate::Test; 15] = [
+pub(crate) const TESTS: [crate::Test; 16] = [
     ("served::counts_are_the_same_with_files", || counts_are_the_same(&FakeBehavior::default())),
     ("served::counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
     ("served::counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
@@ -31,6 +31,7 @@ pub(crate) const TESTS: [crate::Test; 15] = [
     ("served::what_is_off_does_not_count", what_is_off_does_not_count),
     ("served::files_that_move_lose_nothing", files_that_move_lose_nothing),
     ("served::who_has_files_reads_on_when_the_service_dies", who_has_files_reads_on_when_the_service_dies),
+    ("served::what_counts_for_a_cpu_goes_over", what_counts_for_a_cpu_goes_over),
     ("served::who_has_none_goes_on_where_he_was", who_has_none_goes_on_where_he_was),
     ("served::refusals_name_the_event_at_fault", refusals_name_the_event_at_fault),
     ("served::what_the_service_will_not_do_is_done_directly", what_the_service_will_not_do_is_done_directly),
@@ -106,12 +107,17 @@ impl Scene {
 
     /// Opens the same both ways, and lets it count.
     fn open(&self, attrs: &[Attr]) -> [Opened; 2] {
+        self.open_at(attrs, self.target()).unwrap()
+    }
+
+    fn open_at(&self, attrs: &[Attr], target: Target) -> Result<[Opened; 2], OpenError> {
         let spec = GroupSpec { events: attrs.iter().map(|&attr| (KERNEL, attr)).collect() };
-        [&self.served, &self.direct].map(|engine| {
-            let opened = engine.open(&spec, self.target()).unwrap();
+        let [served, direct] = [&self.served, &self.direct].map(|engine| {
+            let opened = engine.open(&spec, target)?;
             engine.enable_group(opened.group).unwrap();
-            opened
-        })
+            Ok(opened)
+        });
+        Ok([served?, direct?])
     }
 
     fn touch(&mut self, pages: u64) {
@@ -245,14 +251,42 @@ fn who_has_files_reads_on_when_the_service_dies() {
         // Longer than until the next look at the service.
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(scene.service.gap(), Duration::ZERO);
     let fake = Fake::start(&scene.path, FakeBehavior::default());
-    wait_for(&scene, &groups, &fake, 2);
-    let [served, direct] = scene.values(&groups);
-    assert_eq!(served, direct, "nothing happened while it went over to the new service");
+    while scene.service.terms().is_none() {
+        let _ = scene.read(&groups);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let others = scene.open(&[faults()]);
     scene.touch(50);
-    assert_eq!(scene.values(&groups), [served + 50, direct + 50]);
-    assert!(scene.service.gap() > Duration::ZERO, "however short, it is told");
+    let [served, direct] = scene.values(&groups);
+    assert_eq!(served, direct, "and goes on when another service is there: nothing is missed");
+    assert_eq!((scene.service.gap(), fake.census().0), (Duration::ZERO, 1));
+    // What is switched off belongs to no service; switched on again, it is the new one's.
+    for event in groups[0].events.iter().rev() {
+        scene.served.disable(*event).unwrap();
+    }
+    scene.touch(7);
+    assert_eq!(scene.values(&groups), [served, direct + 7]);
+    scene.served.enable_group(groups[0].group).unwrap();
+    scene.touch(5);
+    assert_eq!(scene.values(&groups), [served + 5, direct + 12]);
+    assert_eq!((scene.service.gap(), fake.census().0), (Duration::ZERO, 3));
+    scene.close(&groups);
+    scene.close(&others);
+    assert_eq!(fake.census().0, 0);
+}
+
+/// What may stop counting with its CPU is the new service's as soon as that is there, and the moment between is told.
+fn what_counts_for_a_cpu_goes_over() {
+    let (scene, fake) = Scene::new(&FakeBehavior::default());
+    let Ok(groups) = scene.open_at(&[faults()], Target::cpu(pmux_engine::CpuId(0))) else {
+        return println!("skipped: needs events of CPUs");
+    };
+    fake.kill();
+    let [before, _] = scene.values(&groups);
+    let fake = Fake::start(&scene.path, FakeBehavior::default());
+    wait_for(&scene, &groups, &fake, 1);
+    assert!(scene.values(&groups)[0] >= before && scene.service.gap() > Duration::ZERO, "however short, it is told");
     scene.close(&groups);
     assert_eq!(fake.census().0, 0);
 }

@@ -187,6 +187,12 @@ impl PassedFiles {
         Some(place.ours.of(Totals { value, enabled_ns, running_ns }))
     }
 
+    /// Whether the page says of each file that its events are counting.
+    pub(super) fn count(&mut self, from: PageEntries<'_>) -> bool {
+        !self.is_empty()
+            && self.read.iter_mut().all(|file| file.look(from).is_ok() && file.page_says == PageSays::Counting)
+    }
+
     /// Whether the page says that the file of some event tells of something else now.
     pub(super) fn have_moved(&mut self, from: PageEntries<'_>) -> bool {
         self.read.iter_mut().any(|file| file.look(from) == Err(NoUse::Moved))

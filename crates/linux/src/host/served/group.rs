@@ -14,9 +14,11 @@ use crate::host::opener::EventOpener;
 use crate::shared::client::{AskError, ConnectionId, Service, ServiceAnswer};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    CgroupName, EventOp, Handle, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request, TimedTotals, Totals,
+    CgroupName, Context, EventOp, Handle, Narrowing, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request,
+    TimedTotals, Totals,
 };
 use crate::sys::clock::monotonic_ns;
+use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::CgroupId;
 use pmux_engine::pmu::Lease;
 use std::os::unix::fs::MetadataExt as _;
@@ -45,6 +47,8 @@ pub(super) struct ServedGroup {
 
 struct ServedEvent {
     wanted: ServedEventState,
+    /// It was switched off after its life had ended: its file counts on, and not for it.
+    stopped: bool,
     released: bool,
     /// Its slot, as long as it has one.
     lease: Option<Lease>,
@@ -80,6 +84,7 @@ impl ServedGroup {
     ) -> Result<Self, AskError> {
         let event = || ServedEvent {
             wanted: ServedEventState::Off,
+            stopped: false,
             released: false,
             lease: None,
             before: Totals::default(),
@@ -142,7 +147,7 @@ impl ServedGroup {
     }
 
     /// Sees to it that the group is open in the life that is on. Where there is none, what was passed is read on; where the
-    /// next one has begun, it goes over to that.
+    /// next one has begun, it goes over to that, unless it [counts on](Self::counts_on) by itself.
     /// Answers about what time it is: no later than now.
     #[inline]
     pub(super) fn settle(&mut self, service: &Service, opener: &EventOpener) -> u64 {
@@ -161,9 +166,35 @@ impl ServedGroup {
         }
     }
 
+    /// As [`Self::settle`], before what only the service of today can do.
+    fn settle_to_ask(&mut self, service: &Service, opener: &EventOpener) {
+        self.settle(service, opener);
+        let on = service.connection_id();
+        if on.is_some() && self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != on) {
+            self.leave();
+            self.go_over(service, opener);
+        }
+    }
+
+    /// Whether what was passed counts on by itself, and takes no counter that the next life would share: software events and tracepoints of a
+    /// whole task. Another event instead would miss what happens between the two, and what children do that run meanwhile.
+    fn counts_on(&mut self) -> bool {
+        let shares_nothing = |attr: &Vec<u8>| {
+            Attr::decode(attr).is_ok_and(|attr| matches!(attr.kind, EventType::SOFTWARE | EventType::TRACEPOINT))
+        };
+        let question = &self.question;
+        matches!((question.context, question.narrowing), (Context::Task(_), Narrowing::Everything))
+            && question.attrs.iter().all(shares_nothing)
+            && self.wanted().next().is_some()
+            && self.kept.as_mut().and_then(Kept::parts).is_some_and(|(files, from)| files.count(from))
+    }
+
     /// The life that it was opened in has ended, or was never there.
     fn go_over(&mut self, service: &Service, opener: &EventOpener) {
         let on = service.connection_id();
+        if on.is_some() && self.counts_on() {
+            return;
+        }
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
             self.leave();
         }
@@ -206,6 +237,7 @@ impl ServedGroup {
         }
         for event in &mut self.events {
             event.before = event.last;
+            event.stopped = false;
         }
         self.away.get_or_insert((kept.connection_id, self.read_ns));
         self.show();
@@ -246,10 +278,20 @@ impl ServedGroup {
         at: usize,
         wanted: ServedEventState,
     ) -> Result<(), AskError> {
-        self.settle(service, opener);
         let op = match wanted {
-            ServedEventState::On => EventOp::Enable,
-            ServedEventState::Off => EventOp::Disable,
+            ServedEventState::On => {
+                self.settle_to_ask(service, opener);
+                EventOp::Enable
+            }
+            ServedEventState::Off => {
+                self.settle(service, opener);
+                let on = service.connection_id();
+                if self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != on) {
+                    self.stop(at);
+                    return Ok(());
+                }
+                EventOp::Disable
+            }
         };
         let answer = match self.control(service, at, op) {
             Err(AskError::Away) => {
@@ -273,6 +315,22 @@ impl ServedGroup {
         answer
     }
 
+    /// Switches an event off whose life has ended: what it has counted is what it has counted up to here.
+    fn stop(&mut self, at: usize) {
+        let events = &mut self.events;
+        let read = self.kept.as_mut().map(|kept| kept.read_files(|at, totals| _ = count(events, at, totals)));
+        if read == Some(Ok(())) {
+            self.read_ns = monotonic_ns();
+        }
+        if let Some(event) = self.events.get_mut(at) {
+            event.wanted = ServedEventState::Off;
+            event.stopped = true;
+        }
+        if read != Some(Ok(())) || self.wanted().next().is_none() {
+            self.leave();
+        }
+    }
+
     pub(super) fn modify(
         &mut self,
         service: &Service,
@@ -280,7 +338,7 @@ impl ServedGroup {
         at: usize,
         attr: Vec<u8>,
     ) -> Result<(), AskError> {
-        self.settle(service, opener);
+        self.settle_to_ask(service, opener);
         self.control(service, at, EventOp::Modify(attr.clone()))?;
         if let Some(asked) = self.question.attrs.get_mut(at) {
             *asked = attr;
@@ -326,13 +384,11 @@ impl ServedGroup {
     ) -> Result<Option<Totals>, Unread> {
         let about_ns = self.settle(service, opener);
         if let Some(kept) = &mut self.kept
-            && let Some(event) = self.events.get_mut(at)
             && let Some(page) = &kept.page
             && let Some(totals) = kept.files.read_alone(page, at)
         {
             self.read_ns = about_ns.max(self.read_ns);
-            event.last = event.before.plus(totals);
-            return Ok(Some(event.last));
+            return Ok(Some(count(&mut self.events, at, totals)));
         }
         self.read(service, opener, |_, _| {})?;
         Ok(self.total(at))
@@ -389,6 +445,9 @@ pub(super) enum Unread {
 #[inline]
 fn count(events: &mut [ServedEvent], at: usize, totals: Totals) -> Totals {
     let Some(event) = events.get_mut(at) else { return totals };
+    if event.stopped {
+        return event.last;
+    }
     let total = event.before.plus(totals);
     event.last = total;
     total
