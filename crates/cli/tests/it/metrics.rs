@@ -273,6 +273,47 @@ fn what_is_wrong_is_said_before_it_serves() {
     }
 }
 
+/// Outside of the loopback, and wherever that is said, only who knows the token is answered.
+#[test]
+fn a_token_opens_the_metrics() {
+    skip_unless!(kernel());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let write = |token: &str, mode| {
+        std::fs::write(&file, token).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    write("the-first-of-three-tokens\n", 0o600);
+    let lines = format!("[metrics]\nlisten = \"0.0.0.0:0\"\ntoken_file = \"{}\"\n", file.display());
+    let service = Service::with(&lines);
+    let listens = |times: usize| {
+        eventually("it listens", || (service.log().matches("metrics are at http://").count() == times).then_some(()));
+    };
+    let with = |token: &str| {
+        let address = SocketAddr::from(([127, 0, 0, 1], address(&service).port()));
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: any.example\r\nAuthorization: Bearer {token}\r\n\r\n");
+        ask(connect(address), request.as_bytes())
+    };
+    let none = ask(connect(SocketAddr::from(([127, 0, 0, 1], address(&service).port()))), GET);
+    assert!(none.status == 401 && none.head.contains("WWW-Authenticate: Bearer"), "{}", none.head);
+    assert_eq!(with("the-first-of-three-token").status, 401);
+    let good = with("the-first-of-three-tokens");
+    assert!(good.status == 200 && good.body.contains("pmux_clients"), "{}", good.head);
+    // Another token is taken in by a reload; a file that others may read leaves all as it was.
+    write("the-second-of-three-tokens\n", 0o600);
+    service.configure(&lines);
+    // At another port, as the machine chooses.
+    listens(2);
+    assert_eq!(with("the-second-of-three-tokens").status, 200);
+    assert_eq!(with("the-first-of-three-tokens").status, 401);
+    write("the-third-of-three-tokens\n", 0o644);
+    service.configure(&lines);
+    service.says("the configuration stays as it was");
+    assert_eq!(with("the-second-of-three-tokens").status, 200);
+    listens(2);
+    assert!(!service.log().contains("of-three-tokens"), "a token is no word for a log");
+}
+
 #[test]
 fn a_port_that_was_taken_is_tried_again_at_the_next_reload() {
     skip_unless!(kernel());

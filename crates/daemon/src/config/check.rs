@@ -35,10 +35,7 @@ impl TryFrom<String> for Listen {
             return Ok(Self::Unix(PathBuf::from(text)));
         }
         match text.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => Ok(Self::Loopback(address)),
-            Ok(address) => {
-                Err(format!("{address} can be reached from outside: listen on 127.0.0.1, ::1 or a Unix socket"))
-            }
+            Ok(address) => Ok(Self::Tcp(address)),
             Err(_) => {
                 Err(format!("`{text}` is neither an address with a port (\"127.0.0.1:9464\") nor the path of a socket"))
             }
@@ -154,6 +151,7 @@ impl Config {
                 found.push(Wrong::of("recorder.directory", nth, text));
             }
         }
+        found.extend(self.metrics.is_open_to_all().map(|text| Wrong::new("metrics.listen", text)));
         if let Some(level) = self.containers.paranoid.filter(|level| !(1..=2).contains(level)) {
             let text = format!("`containers.paranoid` is {level}; it may be 1 or 2");
             found.push(Wrong::new("containers.paranoid", text));

@@ -11,6 +11,7 @@ mod faults;
 mod recorder;
 #[cfg(test)]
 mod tests;
+mod token;
 
 pub use recorder::{CallChainConfig, OnConfig, RecorderConfig, USUAL_FREQUENCY};
 
@@ -244,6 +245,8 @@ pub enum Turns {
 pub struct MetricsConfig {
     /// `127.0.0.1:9464`, `[::1]:9464` or the path of a Unix socket; `None` for no metrics.
     pub listen: Option<Listen>,
+    /// The file whose first line a request has to have, as `Authorization: Bearer …`; without it all may ask who reach the listener.
+    pub token_file: Option<PathBuf>,
     /// Host names that requests over TCP may be for, beside addresses and `localhost`.
     pub hosts: Vec<String>,
     /// What is counted on all CPUs.
@@ -266,6 +269,7 @@ impl Default for MetricsConfig {
         let cpus = CpuLabels::default();
         Self {
             listen: None,
+            token_file: None,
             hosts,
             events,
             cgroups,
@@ -309,8 +313,8 @@ pub enum CpuLabels {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Listen {
-    /// On a loopback address.
-    Loopback(std::net::SocketAddr),
+    /// On an address: one of the loopback, or any where a token is asked for.
+    Tcp(std::net::SocketAddr),
     /// On a Unix socket.
     Unix(PathBuf),
 }
@@ -474,7 +478,9 @@ impl Config {
             Ok(text) => faults::read(&text),
             Err(error) => (Self::default(), vec![error.to_string()]),
         };
-        faults.extend(config.groups().into_iter().filter_map(Result::err).chain(config.unknown_events()));
+        let token = config.metrics.is_open_to_all().is_none().then(|| config.metrics.token());
+        let on_this_machine = config.groups().into_iter().filter_map(Result::err).chain(token.and_then(Result::err));
+        faults.extend(on_this_machine.chain(config.unknown_events()));
         let at_path = |text| ConfigError { file: Some(path.to_owned()), text };
         (config, faults.into_iter().map(at_path).collect())
     }

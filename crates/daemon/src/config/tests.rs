@@ -151,7 +151,7 @@ fn the_file_that_is_shipped_says_the_defaults_of_every_key() {
     // With every comment that begins a setting taken away, each key is still known.
     let all: String = text.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n").collect();
     let mut config = Config::parse(&all).unwrap();
-    assert!(matches!(config.metrics.listen, Some(Listen::Loopback(_))) && config.socket.path.is_some());
+    assert!(matches!(config.metrics.listen, Some(Listen::Tcp(_))) && config.socket.path.is_some());
     assert_eq!(config.recorder.len(), 1);
     // And each that is known stands there: a key that this test does not see was never tried.
     config.recorder.clear();

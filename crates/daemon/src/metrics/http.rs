@@ -31,6 +31,7 @@ pub(super) enum Status {
     WrongMethod,
     Busy,
     Misdirected,
+    Unauthorized,
 }
 
 impl Status {
@@ -42,6 +43,7 @@ impl Status {
             Self::WrongMethod => "405 Method Not Allowed",
             Self::Busy => "503 Service Unavailable",
             Self::Misdirected => "421 Misdirected Request",
+            Self::Unauthorized => "401 Unauthorized",
         }
     }
 
@@ -53,6 +55,7 @@ impl Status {
             Self::NotFound => "the numbers are at /metrics\n",
             Self::WrongMethod => "only GET and HEAD are understood\n",
             Self::Busy => "too many are asking already\n",
+            Self::Unauthorized => "say the token of `metrics.token_file`: `Authorization: Bearer TOKEN`\n",
             Self::Misdirected => {
                 "this service does not answer to that host name: ask by an address or localhost, or add the name to `metrics.hosts`\n"
             }
@@ -60,19 +63,22 @@ impl Status {
     }
 }
 
-/// Which host names a request may be for. A page of the web whose name is made to lead here (DNS rebinding) asks by that name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Hosts {
-    /// Any: no browser reaches the listener.
-    Any,
-    /// Addresses, `localhost` and names below it, and these.
-    Own(Vec<String>),
+/// Which requests are answered.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Access {
+    /// All: no browser reaches the listener.
+    Everyone,
+    /// Those for addresses, `localhost` and names below it, and these names. A page of the web whose name is made to lead here (DNS
+    /// rebinding) asks by that name.
+    Hosts(Vec<String>),
+    /// Those with this token, which a page of the web does not know.
+    Bearer(String),
 }
 
-impl Hosts {
-    /// Whether a value of `Host` is one of them; a port behind it changes nothing.
-    fn include(&self, value: &str) -> bool {
-        let Self::Own(names) = self else { return true };
+impl Access {
+    /// Whether a request may be for this value of `Host`; a port behind it changes nothing.
+    fn includes(&self, value: &str) -> bool {
+        let Self::Hosts(names) = self else { return true };
         let host = match value.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((address, port)) => {
                 return is_port(port) && address.parse::<std::net::Ipv6Addr>().is_ok();
@@ -90,11 +96,19 @@ impl Hosts {
     }
 }
 
+/// Whether a value of `Authorization` is this token. How long that takes says nothing of where they differ.
+fn is_bearer(value: &str, token: &str) -> bool {
+    let Some((scheme, said)) = value.split_once(' ') else { return false };
+    let said = said.trim_start();
+    let differ = said.bytes().zip(token.bytes()).fold(0, |differ, (one, other)| differ | (one ^ other));
+    scheme.eq_ignore_ascii_case("bearer") && said.len() == token.len() && differ == 0
+}
+
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> ParsedRequest {
+pub(super) fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
     let Some(end) = end_of_head(bytes) else {
         return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
             ParsedRequest::Invalid(Status::BadRequest)
@@ -111,7 +125,7 @@ pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> ParsedRequest {
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") || !is_token(method) || !target.starts_with('/') {
         return ParsedRequest::Invalid(Status::BadRequest);
     }
-    let (mut format, mut host) = (Format::Prometheus, None);
+    let (mut format, mut host, mut authorization) = (Format::Prometheus, None, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {
             return ParsedRequest::Invalid(Status::BadRequest);
@@ -126,13 +140,21 @@ pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> ParsedRequest {
         if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
             return ParsedRequest::Invalid(Status::BadRequest);
         }
+        if name.eq_ignore_ascii_case("authorization") && authorization.replace(value.trim()).is_some() {
+            return ParsedRequest::Invalid(Status::BadRequest);
+        }
         if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
             format = Format::OpenMetrics;
         }
     }
     // A browser always says it.
-    if host.is_some_and(|host| !hosts.include(host)) {
+    if host.is_some_and(|host| !access.includes(host)) {
         return ParsedRequest::Invalid(Status::Misdirected);
+    }
+    if let Access::Bearer(token) = access
+        && !authorization.is_some_and(|said| is_bearer(said, token))
+    {
+        return ParsedRequest::Invalid(Status::Unauthorized);
     }
     let body = match method {
         "GET" => Body::Sent,
@@ -172,6 +194,9 @@ pub(super) fn answer(status: Status, content_type: &str, text: &str, body: Body)
         format!("HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n", status.line(), text.len());
     if status == Status::WrongMethod {
         head.push_str("Allow: GET, HEAD\r\n");
+    }
+    if status == Status::Unauthorized {
+        head.push_str("WWW-Authenticate: Bearer\r\n");
     }
     // Writing into a string can't fail.
     let _ = write!(head, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");

@@ -18,6 +18,7 @@ use crate::config::{Level, Listen, MetricsConfig};
 use crate::log::Log;
 use crate::service::Tallies;
 use collect::{Carried, Collector};
+use http::Access;
 use pmux::server_api::CgroupMethod;
 use pmux::{Multiplexing, Session};
 use serve::MetricsServer;
@@ -47,6 +48,8 @@ struct Shared {
 /// A thread that answers who asks for `/metrics`; dropped, it ends.
 pub struct Metrics {
     shared: Arc<Shared>,
+    /// What who asks has to know.
+    token: Option<String>,
     /// A byte tells it that CPUs have come or gone; the end of the stream that it is to end.
     wake: Option<UnixStream>,
     thread: Option<JoinHandle<Carried>>,
@@ -65,11 +68,11 @@ impl Metrics {
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let Some(listen) = &config.listen else { return Ok(None) };
-        let (shared, wake, woken) = ends()?;
+        let (token, (shared, wake, woken)) = (config.token()?, ends()?);
         let end = (Arc::clone(&shared), woken);
-        let server = open(listen, (config, turns), session, log, Carried::default(), end)?;
+        let server = open(listen, (config, token.clone(), turns), session, log, Carried::default(), end)?;
         let thread = spawn(move || server.run())?;
-        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread) }))
+        Ok(Some(Self { shared, token, wake: Some(wake), thread: Some(thread) }))
     }
 
     /// Goes by another configuration as soon as the thread of the former one has ended, which the new thread waits for. Counts go on
@@ -84,14 +87,15 @@ impl Metrics {
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let Some(mut old) = old else { return Self::start(&config, turns, session, log) };
-        let (shared, wake, woken) = ends()?;
+        let (token, (shared, wake, woken)) = (config.token()?, ends()?);
         old.wake = None;
         let before = old.thread.take();
         let (session, log, end) = (session.clone(), log.clone(), (Arc::clone(&shared), woken));
+        let known = token.clone();
         let thread = spawn(move || {
             let carried = before.and_then(|thread| thread.join().ok()).unwrap_or_default();
             let Some(listen) = &config.listen else { return carried };
-            match open(listen, (&config, turns), &session, &log, carried, end) {
+            match open(listen, (&config, known, turns), &session, &log, carried, end) {
                 Ok(server) => server.run(),
                 Err(error) => {
                     log.write(Level::Error, format_args!("there are no metrics any more: {error}"));
@@ -99,7 +103,13 @@ impl Metrics {
                 }
             }
         })?;
-        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread) }))
+        Ok(Some(Self { shared, token, wake: Some(wake), thread: Some(thread) }))
+    }
+
+    /// Whether another token is asked for by now.
+    #[must_use]
+    pub fn has_another_token(&self, config: &MetricsConfig) -> bool {
+        config.token().is_ok_and(|token| token != self.token)
     }
 
     /// Where it listens, and how cgroups are counted, in a sentence, where some are; `None` as long as it does not listen.
@@ -145,15 +155,20 @@ fn spawn(run: impl FnOnce() -> Carried + Send + 'static) -> Result<JoinHandle<Ca
 /// Opens what is to be counted, and listens.
 fn open(
     listen: &Listen,
-    (config, turns): (&MetricsConfig, Multiplexing),
+    (config, token, turns): (&MetricsConfig, Option<String>, Multiplexing),
     session: &Session,
     log: &Log,
     carried: Carried,
     (shared, woken): (Arc<Shared>, UnixStream),
 ) -> Result<MetricsServer, String> {
+    let access = match (token, listen) {
+        (Some(token), _) => Access::Bearer(token),
+        (None, Listen::Tcp(_)) => Access::Hosts(config.hosts.clone()),
+        (None, Listen::Unix(_)) => Access::Everyone,
+    };
     let collector = Collector::open((config, turns), session, log, carried)?;
     let way = collector.way().map(|way| way.to_string());
-    let server = MetricsServer::new((listen, &config.hosts), collector, Arc::clone(&shared), woken, log.clone())?;
+    let server = MetricsServer::new(listen, access, collector, Arc::clone(&shared), woken, log.clone())?;
     let place = server.place();
     log.write(Level::Info, format_args!("metrics are at {place}"));
     *lock(&shared.known) = Some((place, way));

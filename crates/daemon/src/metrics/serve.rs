@@ -1,11 +1,11 @@
 //! The thread that answers.
 //!
 //! **Invariant:** no peer is waited for: one that is slow is cut off, and there are only so many at once: a new connection takes the
-//! place of the one that has been silent longest. All peers are of this machine, so addresses do not tell them apart. Numbers are
+//! place of the one that has been silent longest, whatever its address, for most are of this machine. Numbers are
 //! taken at most so often, however many ask.
 
 use super::collect::{Carried, Collector, Sample};
-use super::http::{self, Body, Hosts, ParsedRequest, Status};
+use super::http::{self, Access, Body, ParsedRequest, Status};
 use super::text::{Format, text};
 use super::{Shared, lock};
 use crate::config::{Level, Listen};
@@ -48,7 +48,7 @@ enum HttpListener {
 impl HttpListener {
     fn bind(listen: &Listen) -> Result<Self, String> {
         match listen {
-            Listen::Loopback(address) => {
+            Listen::Tcp(address) => {
                 let failed = |error| format!("metrics can't be served at {address}: {error}");
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
@@ -119,7 +119,7 @@ pub(super) struct MetricsServer {
     poll: Poll,
     listener: HttpListener,
     place: String,
-    hosts: Hosts,
+    access: Access,
     wake: UnixStream,
     collector: Collector,
     shared: Arc<Shared>,
@@ -133,7 +133,8 @@ pub(super) struct MetricsServer {
 
 impl MetricsServer {
     pub(super) fn new(
-        (listen, names): (&Listen, &[String]),
+        listen: &Listen,
+        access: Access,
         collector: Collector,
         shared: Arc<Shared>,
         wake: UnixStream,
@@ -147,10 +148,6 @@ impl MetricsServer {
                 .map_err(|error| error.to_string())?,
             (HttpListener::Unix(_, path), _) => path.display().to_string(),
         };
-        let hosts = match listen {
-            Listen::Loopback(_) => Hosts::Own(names.to_vec()),
-            Listen::Unix(_) => Hosts::Any,
-        };
         wake.set_nonblocking(true).map_err(|error| error.to_string())?;
         let poll = Poll::new().map_err(|errno| format!("no epoll for metrics: {errno}"))?;
         poll.add(&listener, LISTENER, Interest::Read)
@@ -161,7 +158,7 @@ impl MetricsServer {
             poll,
             listener,
             place,
-            hosts,
+            access,
             wake,
             collector,
             shared,
@@ -306,7 +303,7 @@ impl MetricsServer {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return HttpState::Open,
                 Err(_) => return HttpState::Closed,
             }
-            let answer = match http::understand(&connection.request, &self.hosts) {
+            let answer = match http::understand(&connection.request, &self.access) {
                 ParsedRequest::Incomplete => continue,
                 ParsedRequest::Invalid(status) => http::refusal(status),
                 ParsedRequest::Metrics(format, body) => self.numbers(format, body),

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::collect::{RefusedEvent, Sample, Series};
-use super::http::{self, Body, Hosts, MOST_BYTES, ParsedRequest, Status, answer, refusal};
+use super::http::{self, Access, Body, MOST_BYTES, ParsedRequest, Status, answer, refusal};
 use super::text::{Format, text};
 use super::{Carried, Metrics, MetricsConfig, ends, spawn};
 use crate::config::{Level, Listen};
@@ -15,14 +15,14 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 fn understand(bytes: &[u8]) -> ParsedRequest {
-    http::understand(bytes, &Hosts::Any)
+    http::understand(bytes, &Access::Everyone)
 }
 
 #[test]
 fn only_requests_for_this_host_are_answered() {
-    let own = Hosts::Own(vec!["metrics.example".to_owned()]);
-    let asked = |host: &str, hosts: &Hosts| {
-        http::understand(format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes(), hosts)
+    let own = Access::Hosts(vec!["metrics.example".to_owned()]);
+    let asked = |host: &str, access: &Access| {
+        http::understand(format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes(), access)
     };
     let good = ParsedRequest::Metrics(Format::Prometheus, Body::Sent);
     for host in [
@@ -51,8 +51,33 @@ fn only_requests_for_this_host_are_answered() {
         "",
     ] {
         assert_eq!(asked(host, &own), ParsedRequest::Invalid(Status::Misdirected), "{host}");
-        assert_eq!(asked(host, &Hosts::Any), good, "{host}");
+        assert_eq!(asked(host, &Access::Everyone), good, "{host}");
     }
+    let bearer = Access::Bearer("AbCdEfGhIjKlMnOp+/==".to_owned());
+    let authorized = |line: &str| {
+        http::understand(format!("GET /metrics HTTP/1.1\r\nHost: any.example\r\n{line}\r\n").as_bytes(), &bearer)
+    };
+    for line in ["Authorization: Bearer AbCdEfGhIjKlMnOp+/==\r\n", "authorization:bearer  AbCdEfGhIjKlMnOp+/== \r\n"] {
+        assert_eq!(authorized(line), good, "{line}");
+    }
+    for line in [
+        "",
+        "Authorization: \r\n",
+        "Authorization: Bearer\r\n",
+        "Authorization: Bearer \r\n",
+        "Authorization: AbCdEfGhIjKlMnOp+/==\r\n",
+        "Authorization: Basic AbCdEfGhIjKlMnOp+/==\r\n",
+        "Authorization: Bearer AbCdEfGhIjKlMnOp+/=\r\n",
+        "Authorization: Bearer AbCdEfGhIjKlMnOp+/===\r\n",
+        "Authorization: Bearer abCdEfGhIjKlMnOp+/==\r\n",
+        "X-Authorization: Bearer AbCdEfGhIjKlMnOp+/==\r\n",
+    ] {
+        assert_eq!(authorized(line), ParsedRequest::Invalid(Status::Unauthorized), "{line}");
+    }
+    let twice = "Authorization: Bearer AbCdEfGhIjKlMnOp+/==\r\nAuthorization: Bearer x\r\n";
+    assert_eq!(authorized(twice), ParsedRequest::Invalid(Status::BadRequest));
+    let refused = String::from_utf8(refusal(Status::Unauthorized)).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("\r\nWWW-Authenticate: Bearer\r\n"));
     let twice = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
     assert_eq!(http::understand(twice.as_bytes(), &own), ParsedRequest::Invalid(Status::BadRequest));
 }
@@ -224,7 +249,7 @@ fn a_restart_waits_for_no_thread() {
         let clock = Series { event: "task-clock".to_owned(), cgroup: None, cpu: Some(0) };
         Carried::from([(clock, Count { value: CARRIED, enabled: Nanos(9), running: Nanos(9) })])
     });
-    let mut metrics = Some(Metrics { shared, wake: Some(wake), thread: Some(busy.unwrap()) });
+    let mut metrics = Some(Metrics { shared, token: None, wake: Some(wake), thread: Some(busy.unwrap()) });
     let session = Session::with_backend(BackendChoice::Usage).unwrap();
     let log = Log::to_stderr(Level::Error);
     let (done, restarted) = channel();

@@ -17,7 +17,7 @@ mod status;
 mod turn;
 
 use crate::agent::SeccompAgent;
-use crate::config::{Config, Level};
+use crate::config::{Config, ConfigError, Level};
 use crate::counters::Counters;
 use crate::flight::{Recorders, SocketDir};
 use crate::log::Log;
@@ -445,7 +445,12 @@ impl Server {
 
     fn reload(&mut self) {
         let found = Config::find(self.start.config.as_deref());
-        let look_up = |config: Config| match config.check_events().and_then(|()| config.look_up()) {
+        let token = |config: &Config| match metrics_config(config, &self.start).token() {
+            Ok(_) => Ok(()),
+            Err(text) => Err(ConfigError { file: None, text }),
+        };
+        let checked = |config: &Config| config.check_events().and_then(|()| token(config));
+        let look_up = |config: Config| match checked(&config).and_then(|()| config.look_up()) {
             Ok(groups) => Ok((config, groups.system_wide)),
             Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
         };
@@ -470,7 +475,8 @@ impl Server {
         let new = (metrics_config(&config, &self.start), turns(&config));
         // Where it does not listen, a port was taken, say: that may be over.
         let is_silent = new.0.listen.is_some() && self.metrics.as_ref().and_then(Metrics::known).is_none();
-        if is_silent || (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
+        let has_another_token = self.metrics.as_ref().is_some_and(|metrics| metrics.has_another_token(&new.0));
+        if is_silent || has_another_token || (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
             let session = self.counters.session().clone();
             self.metrics = match Metrics::restart(self.metrics.take(), new, &session, &self.log) {
                 Ok(metrics) => metrics,

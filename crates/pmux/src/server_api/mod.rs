@@ -34,6 +34,7 @@ pub use pmux_linux::filter::without_filter;
 pub use pmux_linux::host::Closing;
 pub use pmux_linux::limits::{files_left, locked_memory_of, most_files, ring_memory_per_cpu, trim_memory};
 pub use pmux_linux::peer::{Peer, PeerCred, PidNamespace, group_number, user_namespace_of};
+pub use pmux_linux::plain_file::open as open_plain_file;
 pub use pmux_linux::procfs::{Proc, ProcError};
 pub use pmux_linux::ring::MOST_RING_BYTES;
 pub use pmux_linux::selinux::{PerfPermission, PerfRights, Selinux, TargetScope};
