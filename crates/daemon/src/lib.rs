@@ -12,6 +12,7 @@ mod agent;
 pub mod config;
 pub mod counters;
 pub mod flight;
+pub mod http;
 pub mod log;
 mod log_limiter;
 pub mod metrics;

@@ -5,6 +5,7 @@
 use crate::style::ColorChoice;
 use clap::Args;
 use pmux_daemon::config::Listen;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,6 +74,10 @@ pub(crate) struct StatusOptions {
     /// Print it again and again, every second or every TIME: seconds, or 100ms, 2s, 1m
     #[arg(short, long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
+
+    /// Show it in a browser: serve a page at this address of the loopback, and print where, until a signal ends it
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9465", conflicts_with_all = ["json", "others", "watch"])]
+    pub(crate) page: Option<SocketAddr>,
 
     /// Ask the service at this socket [env: PMUX_SOCKET]
     #[arg(long, value_name = "PATH")]

@@ -4,6 +4,7 @@
 
 mod page;
 mod status;
+mod web;
 
 pub(crate) use status::{breakpoint_holders, status};
 

@@ -50,6 +50,12 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         }
         Err(error) => return Err(error.to_string()),
     };
+    if let Some(at) = options.page
+        && let Some(service) = service
+    {
+        end_by_signals().map_err(|error| format!("signals can't be received: {error}"))?;
+        return super::web::serve(service, at).map(|()| exit_status::SUCCESS);
+    }
     let look = || -> Result<Value, String> {
         let mut status = service.as_ref().map_or_else(|| Ok(json!({})), ask)?;
         if options.others {
@@ -90,7 +96,7 @@ fn text(options: &StatusOptions, status: &Value, style: Style) -> String {
     if options.json { format!("{status}\n") } else { in_locale(&page(status, style)).into_owned() }
 }
 
-fn ask(service: &Service) -> Result<Value, String> {
+pub(super) fn ask(service: &Service) -> Result<Value, String> {
     let text = service.status(Detail::Full).map_err(|error| match error {
         AskError::Refused(refusal) => refusal.text,
         AskError::Away => match service.why_away() {

@@ -51,6 +51,7 @@ mod signals;
 mod sim;
 mod stat_command;
 mod stat_targets;
+mod status_page;
 mod timeline;
 mod top;
 mod tree;

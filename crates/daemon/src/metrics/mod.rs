@@ -1,24 +1,23 @@
 //! Numbers for Prometheus.
 //!
 //! What it is: `/metrics`, answered by a thread of its own ([`Metrics`]): it listens (`serve`), understands the little of HTTP that is
-//! needed (`http`), counts when it is asked (`collect`), and writes what it has counted as text (`text`). How the service is comes
+//! needed ([`crate::http`]), counts when it is asked (`collect`), and writes what it has counted as text (`text`). How the service is comes
 //! from the loop as [`Health`], which is a copy of a few numbers.
 //! Read first: [`Metrics`], then `collect`.
 //!
 //! **Invariant:** the loop waits for nothing here, and a client that asks here waits for nothing there. What is not counted is no number.
 
 mod collect;
-mod http;
 mod serve;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use crate::config::{Level, Listen, MetricsConfig};
+use crate::http::Access;
 use crate::log::Log;
 use crate::service::Tallies;
 use collect::{Carried, Collector};
-use http::Access;
 use pmux::server_api::CgroupMethod;
 use pmux::{Multiplexing, Session};
 use serve::MetricsServer;

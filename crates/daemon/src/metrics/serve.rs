@@ -5,10 +5,10 @@
 //! taken at most so often, however many ask.
 
 use super::collect::{Carried, Collector, Sample};
-use super::http::{self, Access, Body, ParsedRequest, Status};
 use super::text::{Format, text};
 use super::{Shared, lock};
 use crate::config::{Level, Listen};
+use crate::http::{self, Access, Body, Get, ParsedRequest, Status};
 use crate::log::Log;
 use pmux::server_api::shared::listener::bind_stream;
 use pmux::server_api::shared::poll::{Interest, Poll, Ready, Token};
@@ -306,7 +306,10 @@ impl MetricsServer {
             let answer = match http::understand(&connection.request, &self.access) {
                 ParsedRequest::Incomplete => continue,
                 ParsedRequest::Invalid(status) => http::refusal(status),
-                ParsedRequest::Metrics(format, body) => self.numbers(format, body),
+                ParsedRequest::Get(Get { path, body, openmetrics }) if path == "/metrics" => {
+                    self.numbers(if openmetrics { Format::OpenMetrics } else { Format::Prometheus }, body)
+                }
+                ParsedRequest::Get(_) => http::refusal(Status::NotFound),
             };
             connection.answer = Some((answer, 0));
             connection.until = Instant::now() + PATIENCE;
@@ -322,7 +325,7 @@ impl MetricsServer {
             self.sample = Some((Instant::now(), Arc::clone(&sample)));
             sample
         });
-        http::answer(Status::Good, format.content_type(), &text(&sample, format), body)
+        http::answer(Status::Good, format.content_type(), "", text(&sample, format).as_bytes(), body)
     }
 }
 

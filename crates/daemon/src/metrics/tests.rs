@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::collect::{RefusedEvent, Sample, Series};
-use super::http::{self, Access, Body, MOST_BYTES, ParsedRequest, Status, answer, refusal};
 use super::text::{Format, text};
 use super::{Carried, Metrics, MetricsConfig, ends, spawn};
 use crate::config::{Level, Listen};
+use crate::http::{self, Access, Body, Get, MOST_BYTES, ParsedRequest, Status, answer, refusal};
 use crate::log::Log;
 use pmux::{BackendChoice, Count, Multiplexing, Nanos, Session};
 use proptest::prelude::*;
@@ -18,13 +18,17 @@ fn understand(bytes: &[u8]) -> ParsedRequest {
     http::understand(bytes, &Access::Everyone)
 }
 
+fn metrics(openmetrics: bool, body: Body) -> ParsedRequest {
+    ParsedRequest::Get(Get { path: "/metrics".to_owned(), body, openmetrics })
+}
+
 #[test]
 fn only_requests_for_this_host_are_answered() {
     let own = Access::Hosts(vec!["metrics.example".to_owned()]);
     let asked = |host: &str, access: &Access| {
         http::understand(format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes(), access)
     };
-    let good = ParsedRequest::Metrics(Format::Prometheus, Body::Sent);
+    let good = metrics(false, Body::Sent);
     for host in [
         "localhost",
         "LOCALHOST.:9464",
@@ -84,26 +88,22 @@ fn only_requests_for_this_host_are_answered() {
 
 #[test]
 fn requests_are_understood_or_refused() {
-    let good = |text: &str, format| {
-        assert_eq!(understand(text.as_bytes()), ParsedRequest::Metrics(format, Body::Sent), "{text:?}");
+    let good = |text: &str, openmetrics| {
+        assert_eq!(understand(text.as_bytes()), metrics(openmetrics, Body::Sent), "{text:?}");
     };
-    good("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Format::Prometheus);
-    good("GET /metrics HTTP/1.0\n\n", Format::Prometheus);
-    good("GET /metrics?name=x HTTP/1.1\r\nContent-Length: 0\r\n\r\nmore", Format::Prometheus);
-    good(
-        "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n",
-        Format::OpenMetrics,
-    );
-    assert_eq!(
-        understand(b"HEAD /metrics HTTP/1.1\r\n\r\n"),
-        ParsedRequest::Metrics(Format::Prometheus, Body::LeftOut)
-    );
+    good("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", false);
+    good("GET /metrics HTTP/1.0\n\n", false);
+    good("GET /metrics?name=x HTTP/1.1\r\nContent-Length: 0\r\n\r\nmore", false);
+    good("GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n", true);
+    assert_eq!(understand(b"HEAD /metrics HTTP/1.1\r\n\r\n"), metrics(false, Body::LeftOut));
+    for path in ["/", "/metricsx", "/a/../b%2f"] {
+        let get = Get { path: path.to_owned(), body: Body::Sent, openmetrics: false };
+        assert_eq!(understand(format!("GET {path}?x HTTP/1.1\r\n\r\n").as_bytes()), ParsedRequest::Get(get));
+    }
     for text in ["", "G", "GET /metr", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n"] {
         assert_eq!(understand(text.as_bytes()), ParsedRequest::Incomplete, "{text:?}");
     }
     for (text, status) in [
-        ("GET / HTTP/1.1\r\n\r\n", Status::NotFound),
-        ("GET /metricsx HTTP/1.1\r\n\r\n", Status::NotFound),
         ("POST /metrics HTTP/1.1\r\n\r\n", Status::WrongMethod),
         ("GET /metrics HTTP/2.0\r\n\r\n", Status::BadRequest),
         ("GET  /metrics HTTP/1.1\r\n\r\n", Status::BadRequest),
@@ -131,7 +131,7 @@ proptest! {
         let _ = understand(&bytes);
         let text = format!("GET /metrics HTTP/1.1{tail}");
         // What was understood stays so, whatever follows.
-        if let asked @ ParsedRequest::Metrics(..) = understand(text.as_bytes()) {
+        if let asked @ ParsedRequest::Get(_) = understand(text.as_bytes()) {
             prop_assert_eq!(understand(format!("{text}more").as_bytes()), asked);
         }
     }
@@ -139,10 +139,11 @@ proptest! {
 
 #[test]
 fn answers_say_how_long_they_are() {
-    let text = String::from_utf8(answer(Status::Good, "text/plain", "äb\n", Body::Sent)).unwrap();
+    let text =
+        String::from_utf8(answer(Status::Good, "text/plain", "X: y\r\n", "äb\n".as_bytes(), Body::Sent)).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\näb\n"), "{text}");
-    assert!(text.contains("Content-Length: 4\r\n") && text.contains("Connection: close\r\n"), "{text}");
-    let head = String::from_utf8(answer(Status::Good, "text/plain", "abc", Body::LeftOut)).unwrap();
+    assert!(text.contains("Content-Length: 4\r\nX: y\r\n") && text.contains("Connection: close\r\n"), "{text}");
+    let head = String::from_utf8(answer(Status::Good, "text/plain", "", b"abc", Body::LeftOut)).unwrap();
     assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 3\r\n"), "{head}");
     assert!(String::from_utf8(refusal(Status::WrongMethod)).unwrap().contains("Allow: GET, HEAD\r\n"));
 }

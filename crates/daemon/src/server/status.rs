@@ -389,6 +389,7 @@ fn question(question: &SharedQuestion) -> Value {
             "pmu": event.pmu,
             "state": format!("{:?}", event.state).to_lowercase(),
             "counting": event.counting,
+            "count": event.count.value,
             "ran": event.count.share(),
             "why": why,
         })

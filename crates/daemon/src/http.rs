@@ -1,37 +1,61 @@
-//! The little of HTTP that is needed: `GET /metrics`.
+//! The little of HTTP that is needed: `GET` of a path, for metrics and for the page of `pmux status`.
 //!
 //! **Invariant:** pure. What is not understood is answered with 400 and a sentence; nothing is guessed. Every answer is the last one
 //! on its connection.
 
-use super::text::Format;
 use std::fmt::Write as _;
 
-pub(super) const MOST_BYTES: usize = 8192;
+/// A request is no longer.
+pub const MOST_BYTES: usize = 8192;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ParsedRequest {
+/// What is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Get {
+    /// The path, without what stands behind a question mark, as it was sent.
+    pub path: String,
+    /// Whether it is to be sent.
+    pub body: Body,
+    /// Whether OpenMetrics is accepted.
+    pub openmetrics: bool,
+}
+
+/// What some bytes are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ParsedRequest {
+    /// The beginning of a request.
     Incomplete,
-    /// The numbers, or for `HEAD` only what would be sent in front of them.
-    Metrics(Format, Body),
+    /// What is at a path.
+    Get(Get),
     /// Something else.
     Invalid(Status),
 }
 
+/// What follows the head of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Body {
+pub enum Body {
+    /// What was asked for.
     Sent,
+    /// Nothing: only the head was asked for.
     LeftOut,
 }
 
+/// How a request ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Status {
+pub enum Status {
+    /// 200.
     Good,
+    /// 400.
     BadRequest,
-    NotFound,
-    WrongMethod,
-    Busy,
-    Misdirected,
+    /// 401.
     Unauthorized,
+    /// 404.
+    NotFound,
+    /// 405.
+    WrongMethod,
+    /// 421: for a host that is none of ours.
+    Misdirected,
+    /// 503.
+    Busy,
 }
 
 impl Status {
@@ -48,7 +72,8 @@ impl Status {
     }
 
     /// A sentence for the client that asked.
-    pub(super) const fn sentence(self) -> &'static str {
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
         match self {
             Self::Good => "",
             Self::BadRequest => "this is no request that can be understood: ask `GET /metrics HTTP/1.1`\n",
@@ -65,7 +90,7 @@ impl Status {
 
 /// Which requests are answered.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Access {
+pub enum Access {
     /// All: no browser reaches the listener.
     Everyone,
     /// Those for addresses, `localhost` and names below it, and these names. A page of the web whose name is made to lead here (DNS
@@ -96,19 +121,26 @@ impl Access {
     }
 }
 
-/// Whether a value of `Authorization` is this token. How long that takes says nothing of where they differ.
+/// Whether a value of `Authorization` is this token.
 fn is_bearer(value: &str, token: &str) -> bool {
     let Some((scheme, said)) = value.split_once(' ') else { return false };
-    let said = said.trim_start();
+    scheme.eq_ignore_ascii_case("bearer") && is_same(said.trim_start(), token)
+}
+
+/// Whether what was said is the token. How long that takes says nothing of where they differ.
+#[must_use]
+pub fn is_same(said: &str, token: &str) -> bool {
     let differ = said.bytes().zip(token.bytes()).fold(0, |differ, (one, other)| differ | (one ^ other));
-    scheme.eq_ignore_ascii_case("bearer") && said.len() == token.len() && differ == 0
+    said.len() == token.len() && differ == 0
 }
 
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-pub(super) fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
+/// What has come of a request, and whether it may be answered.
+#[must_use]
+pub fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
     let Some(end) = end_of_head(bytes) else {
         return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
             ParsedRequest::Invalid(Status::BadRequest)
@@ -125,7 +157,7 @@ pub(super) fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") || !is_token(method) || !target.starts_with('/') {
         return ParsedRequest::Invalid(Status::BadRequest);
     }
-    let (mut format, mut host, mut authorization) = (Format::Prometheus, None, None);
+    let (mut openmetrics, mut host, mut authorization) = (false, None, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {
             return ParsedRequest::Invalid(Status::BadRequest);
@@ -144,7 +176,7 @@ pub(super) fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
             return ParsedRequest::Invalid(Status::BadRequest);
         }
         if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
-            format = Format::OpenMetrics;
+            openmetrics = true;
         }
     }
     // A browser always says it.
@@ -161,10 +193,8 @@ pub(super) fn understand(bytes: &[u8], access: &Access) -> ParsedRequest {
         "HEAD" => Body::LeftOut,
         _ => return ParsedRequest::Invalid(Status::WrongMethod),
     };
-    match target.split('?').next() {
-        Some("/metrics") => ParsedRequest::Metrics(format, body),
-        _ => ParsedRequest::Invalid(Status::NotFound),
-    }
+    let path = target.split('?').next().unwrap_or_default().to_owned();
+    ParsedRequest::Get(Get { path, body, openmetrics })
 }
 
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
@@ -189,9 +219,12 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_letter)
 }
 
-pub(super) fn answer(status: Status, content_type: &str, text: &str, body: Body) -> Vec<u8> {
+/// A whole answer; `more` are lines of its head, each with its end.
+#[must_use]
+pub fn answer(status: Status, content_type: &str, more: &str, text: &[u8], body: Body) -> Vec<u8> {
+    let length = text.len();
     let mut head =
-        format!("HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n", status.line(), text.len());
+        format!("HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{more}", status.line());
     if status == Status::WrongMethod {
         head.push_str("Allow: GET, HEAD\r\n");
     }
@@ -202,11 +235,13 @@ pub(super) fn answer(status: Status, content_type: &str, text: &str, body: Body)
     let _ = write!(head, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
     let mut bytes = head.into_bytes();
     if body == Body::Sent {
-        bytes.extend_from_slice(text.as_bytes());
+        bytes.extend_from_slice(text);
     }
     bytes
 }
 
-pub(super) fn refusal(status: Status) -> Vec<u8> {
-    answer(status, "text/plain; charset=utf-8", status.sentence(), Body::Sent)
+/// An answer that says no, and why.
+#[must_use]
+pub fn refusal(status: Status) -> Vec<u8> {
+    answer(status, "text/plain; charset=utf-8", "", status.sentence().as_bytes(), Body::Sent)
 }

@@ -1,0 +1,240 @@
+//! `pmux status --page`: the state of the service in a browser.
+//!
+//! What it is: a server for one page and what it asks for every second. It is a client of the service like any other, so that it shows what its
+//! own user may see. Timelines of snapshots are made by `pmux timeline`, one at a time.
+//! Read first: [`WebPage::answer`].
+//!
+//! **Invariant:** only who knows the token in the address is told anything; all others of this machine reach the port, too. A slow peer holds
+//! up itself only, and for a limited time.
+
+use super::status::ask;
+use pmux::server_api::Proc;
+use pmux::server_api::shared::client::Service;
+use pmux_daemon::http::{self, Access, Body, Get, ParsedRequest, Status};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const PAGE: &str = include_str!("page.html");
+/// So many are answered at once.
+const MOST: usize = 32;
+/// So long may a request take, and then each piece of its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Snapshots of a recorder that are listed: the newest.
+const MOST_FILES: usize = 20;
+/// Nothing is loaded from elsewhere, and no other page shows this one.
+const POLICY: &str = "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+                      img-src data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\nReferrer-Policy: no-referrer\r\n";
+
+struct WebPage {
+    service: Service,
+    token: String,
+    /// One timeline is made at a time.
+    timeline: Mutex<()>,
+}
+
+/// Serves the page until a signal ends this process; says where it is.
+///
+/// # Errors
+/// A sentence: it can't listen there.
+pub(super) fn serve(service: Service, at: SocketAddr) -> Result<(), String> {
+    if !at.ip().is_loopback() {
+        return Err(format!(
+            "{at} can be reached from outside: `ssh -L {0}:127.0.0.1:{0} HOST` brings the page elsewhere",
+            at.port()
+        ));
+    }
+    let failed = |error: std::io::Error| {
+        format!("the page can't be served at {at}: {error}; `--page 127.0.0.1:0` takes any port")
+    };
+    let listener = TcpListener::bind(at).map_err(failed)?;
+    let place = listener.local_addr().map_err(failed)?;
+    let token = token().map_err(|error| format!("there is no secret for the page: {error}"))?;
+    crate::inspect::print(&format!("http://{place}/{token}/\n"));
+    let page = Arc::new(WebPage { service, token, timeline: Mutex::new(()) });
+    let busy = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // No file is left, say: that may be over in a moment.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        let (page, busy) = (Arc::clone(&page), Arc::clone(&busy));
+        if busy.fetch_add(1, Ordering::Relaxed) >= MOST {
+            busy.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let counted = Counted(Arc::clone(&busy));
+        // Where there is no thread, the connection is closed.
+        let _ = std::thread::Builder::new().name("pmux-page".to_owned()).spawn(move || {
+            let _counted = counted;
+            page.serve(stream);
+        });
+    }
+    Ok(())
+}
+
+/// One of those that are answered.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// 128 bits that nobody guesses.
+fn token() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl WebPage {
+    fn serve(&self, mut stream: TcpStream) {
+        let until = Instant::now() + PATIENCE;
+        let (mut request, mut bytes) = (Vec::new(), [0; 2048]);
+        let answer = loop {
+            match http::understand(&request, &Access::Everyone) {
+                ParsedRequest::Get(get) => break self.answer(&get),
+                ParsedRequest::Invalid(status) => break http::refusal(status),
+                ParsedRequest::Incomplete => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let room = bytes.len().min(http::MOST_BYTES.saturating_sub(request.len()).max(1));
+            // A time of zero is refused.
+            match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes[..room])) {
+                Ok(read @ 1..) => request.extend_from_slice(&bytes[..read]),
+                _ => return,
+            }
+        };
+        // Who does not read it has had its time.
+        let _ = stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&answer));
+    }
+
+    fn answer(&self, get: &Get) -> Vec<u8> {
+        let sent = |kind, text: &[u8]| http::answer(Status::Good, kind, POLICY, text, get.body);
+        let failed =
+            |text: &str| http::answer(Status::Busy, "text/plain; charset=utf-8", POLICY, text.as_bytes(), Body::Sent);
+        let nothing = || {
+            http::answer(Status::NotFound, "text/plain; charset=utf-8", POLICY, b"there is no such page\n", Body::Sent)
+        };
+        let Some(path) = get
+            .path
+            .strip_prefix('/')
+            .and_then(|path| path.split_once('/'))
+            .filter(|(said, _)| http::is_same(said, &self.token))
+        else {
+            return nothing();
+        };
+        match path.1 {
+            "" => sent("text/html; charset=utf-8", PAGE.as_bytes()),
+            "status.json" => match self.status() {
+                Ok(status) => sent("application/json", status.to_string().as_bytes()),
+                Err(text) => failed(&text),
+            },
+            path => match path
+                .strip_prefix("timeline/")
+                .and_then(|path| path.split_once('/'))
+                .map(|(recorder, file)| self.timeline(recorder, file))
+            {
+                Some(Ok(Some(page))) => sent("text/html; charset=utf-8", &page),
+                Some(Err(text)) => failed(&text),
+                Some(Ok(None)) | None => nothing(),
+            },
+        }
+    }
+
+    /// What the service says, and what is known here: the snapshots of recorders, and how long the service has run on CPUs.
+    fn status(&self) -> Result<Value, String> {
+        let mut status = ask(&self.service)?;
+        status["host"] = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into();
+        status["page_process"] = std::process::id().into();
+        status["cpu_ms"] = status["service"]["process"].as_i64().and_then(cpu_ms).into();
+        if let Some(recorders) = status["recorders"].as_array_mut() {
+            for recorder in recorders {
+                let files =
+                    recorder["directory"].as_str().map(|directory| snapshots(Path::new(directory))).unwrap_or_default();
+                recorder["files"] =
+                    files.into_iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes })).collect();
+            }
+        }
+        Ok(status)
+    }
+
+    /// The timeline of a snapshot; `None` where the recorder has none of that name.
+    fn timeline(&self, recorder: &str, file: &str) -> Result<Option<Vec<u8>>, String> {
+        let (recorder, file) = (decoded(recorder), decoded(file));
+        let status = self.status()?;
+        let recorders = status["recorders"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let has = |each: &&Value| {
+            each["name"].as_str() == Some(&recorder)
+                && each["files"]
+                    .as_array()
+                    .is_some_and(|files| files.iter().any(|known| known["name"].as_str() == Some(&file)))
+        };
+        let Some(directory) = recorders.iter().find(has).and_then(|each| each["directory"].as_str()) else {
+            return Ok(None);
+        };
+        let _alone = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        made(&PathBuf::from(directory).join(file)).map(Some)
+    }
+}
+
+/// Runs `pmux timeline`, and reads what it has made.
+fn made(recording: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("there is no timeline: {error}\n");
+    let ran = Command::new("/proc/self/exe")
+        .args(["timeline", "-o", "/dev/stdout", "-i"])
+        .arg(recording)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(failed)?;
+    if ran.status.success() { Ok(ran.stdout) } else { Err(String::from_utf8_lossy(&ran.stderr).into_owned()) }
+}
+
+/// The newest files of a folder that are snapshots, with their sizes, the newest first: their names have the time.
+fn snapshots(directory: &Path) -> Vec<(String, u64)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry
+                .file_name()
+                .into_string()
+                .ok()
+                .filter(|name| name.ends_with(".data") && !name.starts_with('.'))?;
+            // Not what a link leads to.
+            let seen = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            Some((name, seen.len()))
+        })
+        .collect();
+    files.sort_by(|(one, _), (other, _)| other.cmp(one));
+    files.truncate(MOST_FILES);
+    files
+}
+
+/// What a part of a path stands for (`%20`).
+fn decoded(part: &str) -> String {
+    let bytes = part.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while let Some(&byte) = bytes.get(at) {
+        let code = part.get(at + 1..at + 3).filter(|_| byte == b'%').and_then(|code| u8::from_str_radix(code, 16).ok());
+        out.push(code.unwrap_or(byte));
+        at += if code.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// How long a process has run on CPUs, in milliseconds.
+fn cpu_ms(process: i64) -> Option<u64> {
+    let proc = Proc::system();
+    let stat = proc.stat(i32::try_from(process).ok()?).ok()?;
+    Some((stat.user_ticks + stat.system_ticks) * 1000 / proc.ticks_per_second())
+}
