@@ -89,7 +89,7 @@ impl Drop for Counted {
     }
 }
 
-/// 128 bits that nobody guesses.
+/// 128 bits that can not be guessed.
 fn token() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
