@@ -86,13 +86,13 @@ APART static void wait_for_lock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Until the other thread waits for the lock, however late it is; at once where the kernel does not tell. */
+/* Until the other thread waits for the lock, however late it is; a while where the kernel does not tell. */
 static void until_waited_for(void)
 {
 	char name[64];
-	unsigned long address;
+	unsigned long address, of = (unsigned long)&lock;
 	snprintf(name, sizeof name, "/proc/self/task/%d/syscall", waiter);
-	do {
+	for (int i = 0; i < 10000; i++) {
 		usleep(1000);
 		FILE *file = fopen(name, "r");
 		if (!file)
@@ -100,7 +100,9 @@ static void until_waited_for(void)
 		if (fscanf(file, "%*d %lx", &address) != 1)
 			address = 0;
 		fclose(file);
-	} while (address != (unsigned long)&lock);
+		if (address >= of && address < of + sizeof lock)
+			return;
+	}
 }
 
 /* Holds the lock for 250 ms from then on. */

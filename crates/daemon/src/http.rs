@@ -76,7 +76,7 @@ impl Status {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Good => "",
-            Self::BadRequest => "this is no request that can be understood: ask `GET /metrics HTTP/1.1`\n",
+            Self::BadRequest => "this is no request that can be understood: ask as in `GET /metrics HTTP/1.1`\n",
             Self::NotFound => "the numbers are at /metrics\n",
             Self::WrongMethod => "only GET and HEAD are understood\n",
             Self::Busy => "too many are asking already\n",
@@ -243,5 +243,11 @@ pub fn answer(status: Status, content_type: &str, more: &str, text: &[u8], body:
 /// An answer that says no, and why.
 #[must_use]
 pub fn refusal(status: Status) -> Vec<u8> {
-    answer(status, "text/plain; charset=utf-8", "", status.sentence().as_bytes(), Body::Sent)
+    refusal_of(status, Body::Sent)
+}
+
+/// The same, of a request that was understood.
+#[must_use]
+pub fn refusal_of(status: Status, body: Body) -> Vec<u8> {
+    answer(status, "text/plain; charset=utf-8", "", status.sentence().as_bytes(), body)
 }

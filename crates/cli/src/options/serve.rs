@@ -48,7 +48,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Serve numbers for Prometheus here, whatever the configuration says: 127.0.0.1:PORT, or the path of a Unix socket
+    /// Serve numbers for Prometheus here, whatever the configuration says: ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| Listen::try_from(text.to_owned()))]
     pub(crate) metrics: Option<Listen>,
 
@@ -76,7 +76,7 @@ pub(crate) struct StatusOptions {
     pub(crate) watch: Option<Duration>,
 
     /// Show it in a browser: serve a page at this address of the loopback, and print where, until a signal ends it
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9465", conflicts_with_all = ["json", "others", "watch"])]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9465", value_parser = place, conflicts_with_all = ["json", "others", "watch"])]
     pub(crate) page: Option<SocketAddr>,
 
     /// Ask the service at this socket [env: PMUX_SOCKET]
@@ -86,6 +86,11 @@ pub(crate) struct StatusOptions {
     /// Use colour
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
     pub(crate) color: ColorChoice,
+}
+
+/// Where the page is served.
+fn place(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an address with a port, as 127.0.0.1:9465 or [::1]:9465".to_owned())
 }
 
 /// How long one look is from the next.

@@ -54,7 +54,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         && let Some(service) = service
     {
         end_by_signals().map_err(|error| format!("signals can't be received: {error}"))?;
-        return super::web::serve(service, at).map(|()| exit_status::SUCCESS);
+        return super::web::serve(service, at);
     }
     let look = || -> Result<Value, String> {
         let mut status = service.as_ref().map_or_else(|| Ok(json!({})), ask)?;

@@ -134,7 +134,8 @@ fn counting_goes_on_when_the_service_is_killed() {
     // Who was given files reads on.
     worker.works(10);
     service.start_again();
-    eventually("it has connected again", || (requests(&service) >= 1).then_some(()));
+    // It, and who asks that.
+    eventually("it has connected again", || (service.status()["clients"]["connected"] == 2).then_some(()));
     worker.works(50);
     end(&sync_dir);
     let (ran, without) = (running.wait().good(), without.wait().good());

@@ -88,6 +88,8 @@ fn only_who_knows_the_token_is_told_anything() {
         assert_eq!(page.get(&format!("{}{path}", page.path)).0, 404, "{path}");
     }
     assert_eq!(page.asked(&format!("POST {} HTTP/1.1\r\n\r\n", page.path)).0, 405);
+    let (code, text) = page.asked("HEAD / HTTP/1.1\r\n\r\n");
+    assert!(code == 404 && text.ends_with("\r\n\r\n"), "a head has no body: {text}");
     assert_eq!(page.asked("nonsense\r\n\r\n").0, 400);
     // Who says nothing keeps no other waiting.
     let silent: Vec<_> = (0..8).map(|_| TcpStream::connect(page.address).unwrap()).collect();
@@ -104,6 +106,13 @@ fn what_makes_no_page_is_said() {
     page("here").bad(125, &["--page"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     page(&taken.local_addr().unwrap().to_string()).bad(1, &["the page can't be served at", "--page 127.0.0.1:0"]);
+    page("127.0.0.1:0x").bad(125, &["an address with a port"]);
+    // Where its address can't be told, it is not served.
+    if let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") {
+        let mut unheard = pmux(["status", "--page", "127.0.0.1:0", "--socket"]).args([service.socket()]);
+        unheard.command.stdout(full);
+        assert!(!unheard.command.status().unwrap().success());
+    }
     pmux(["status", "--page", "--json"]).run().bad(125, &["--json"]);
     pmux(["status", "--page", "--socket"]).args([service.folder().join("none")]).run().bad(1, &["no sharing service"]);
 }

@@ -156,7 +156,12 @@ impl Config {
             let text = format!("`containers.paranoid` is {level}; it may be 1 or 2");
             found.push(Wrong::new("containers.paranoid", text));
         }
-        for (key, path) in [("socket.path", &self.socket.path), ("containers.listen", &self.containers.listen)] {
+        let paths = [
+            ("socket.path", &self.socket.path),
+            ("containers.listen", &self.containers.listen),
+            ("metrics.token_file", &self.metrics.token_file),
+        ];
+        for (key, path) in paths {
             if path.as_ref().is_some_and(|path| !path.is_absolute()) {
                 found.push(Wrong::new(key, format!("`{key}` must begin with a /")));
             }

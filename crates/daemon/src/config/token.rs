@@ -22,7 +22,7 @@ impl MetricsConfig {
         if let Some(why) = self.is_open_to_all() {
             return Err(why);
         }
-        let Some(path) = &self.token_file else { return Ok(None) };
+        let Some(path) = self.token_file.as_ref().filter(|_| self.listen.is_some()) else { return Ok(None) };
         read(path).map(Some).map_err(|why| format!("`metrics.token_file`: {} {why}", path.display()))
     }
 
@@ -36,13 +36,26 @@ impl MetricsConfig {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let cant_be_read = |error: std::io::Error| format!("can't be read: {error}");
+    let cant_be_read = |error: std::io::Error| match error.raw_os_error() {
+        // Of what is opened as a plain file only.
+        Some(6) => "is no plain file".to_owned(),
+        _ => format!("can't be read: {error}"),
+    };
     let file = open_plain_file(path).map_err(cant_be_read)?;
-    if file.metadata().map_err(cant_be_read)?.mode() & 0o077 != 0 {
+    let seen = file.metadata().map_err(cant_be_read)?;
+    if seen.mode() & 0o077 != 0 {
         return Err("may be read by others than its owner: `chmod 600` it, and write another token into it".to_owned());
     }
-    let mut text = String::new();
-    file.take(MOST).read_to_string(&mut text).map_err(cant_be_read)?;
+    let own = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    if ![0, own].contains(&seen.uid()) {
+        return Err(format!("belongs to user {}, which is neither root nor the service's own", seen.uid()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST + 1).read_to_end(&mut bytes).map_err(cant_be_read)?;
+    if bytes.len() as u64 > MOST {
+        return Err(format!("is longer than {MOST} bytes"));
+    }
+    let text = String::from_utf8_lossy(&bytes);
     let token = text.lines().next().unwrap_or_default().trim();
     // What a header may have (RFC 6750).
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -89,12 +102,15 @@ mod tests {
             ("short", 0o600, "no token"),
             ("AbCdEfGhIjKl MnOp", 0o600, "no token"),
             ("AbCdEfGhIjKlMnOpé", 0o600, "no token"),
+            (&"A".repeat(1025), 0o600, "longer than"),
         ] {
             write(text, mode);
             let error = token("0.0.0.0:1", Some(&path)).unwrap_err();
             assert!(error.contains(why) && error.contains("token_file") && !error.contains("AbCd"), "{error}");
         }
-        assert!(token("0.0.0.0:1", Some(folder.path())).unwrap_err().contains("can't be read"));
+        let off = MetricsConfig { token_file: Some(folder.path().join("none")), ..MetricsConfig::default() };
+        assert_eq!(off.token(), Ok(None), "there are no metrics");
+        assert!(token("0.0.0.0:1", Some(folder.path())).unwrap_err().contains("is no plain file"));
         assert!(token("0.0.0.0:1", Some(&folder.path().join("none"))).unwrap_err().contains("can't be read"));
     }
 }

@@ -40,6 +40,8 @@ pub struct Health {
 #[derive(Default)]
 struct Shared {
     health: Mutex<Health>,
+    /// What a request has to say, where it has to say something.
+    token: Mutex<Option<String>>,
     /// Where it listens, and how cgroups are counted, as soon as that is known: for who asks how the service is.
     known: Mutex<Option<(String, Option<String>)>>,
 }
@@ -47,8 +49,6 @@ struct Shared {
 /// A thread that answers who asks for `/metrics`; dropped, it ends.
 pub struct Metrics {
     shared: Arc<Shared>,
-    /// What who asks has to know.
-    token: Option<String>,
     /// A byte tells it that CPUs have come or gone; the end of the stream that it is to end.
     wake: Option<UnixStream>,
     thread: Option<JoinHandle<Carried>>,
@@ -67,11 +67,12 @@ impl Metrics {
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let Some(listen) = &config.listen else { return Ok(None) };
-        let (token, (shared, wake, woken)) = (config.token()?, ends()?);
+        let (shared, wake, woken) = ends()?;
+        *lock(&shared.token) = config.token()?;
         let end = (Arc::clone(&shared), woken);
-        let server = open(listen, (config, token.clone(), turns), session, log, Carried::default(), end)?;
+        let server = open(listen, (config, turns), session, log, Carried::default(), end)?;
         let thread = spawn(move || server.run())?;
-        Ok(Some(Self { shared, token, wake: Some(wake), thread: Some(thread) }))
+        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread) }))
     }
 
     /// Goes by another configuration as soon as the thread of the former one has ended, which the new thread waits for. Counts go on
@@ -86,15 +87,21 @@ impl Metrics {
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let Some(mut old) = old else { return Self::start(&config, turns, session, log) };
-        let (token, (shared, wake, woken)) = (config.token()?, ends()?);
+        let (shared, wake, woken) = ends()?;
+        match config.token() {
+            Ok(token) => *lock(&shared.token) = token,
+            Err(error) => {
+                log.write(Level::Error, format_args!("metrics stay as they were: {error}"));
+                return Ok(Some(old));
+            }
+        }
         old.wake = None;
         let before = old.thread.take();
         let (session, log, end) = (session.clone(), log.clone(), (Arc::clone(&shared), woken));
-        let known = token.clone();
         let thread = spawn(move || {
             let carried = before.and_then(|thread| thread.join().ok()).unwrap_or_default();
             let Some(listen) = &config.listen else { return carried };
-            match open(listen, (&config, known, turns), &session, &log, carried, end) {
+            match open(listen, (&config, turns), &session, &log, carried, end) {
                 Ok(server) => server.run(),
                 Err(error) => {
                     log.write(Level::Error, format_args!("there are no metrics any more: {error}"));
@@ -102,13 +109,15 @@ impl Metrics {
                 }
             }
         })?;
-        Ok(Some(Self { shared, token, wake: Some(wake), thread: Some(thread) }))
+        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread) }))
     }
 
-    /// Whether another token is asked for by now.
-    #[must_use]
-    pub fn has_another_token(&self, config: &MetricsConfig) -> bool {
-        config.token().is_ok_and(|token| token != self.token)
+    /// From now on a request has to say the token that is in the file of this configuration, which is otherwise the one that it goes by. The
+    /// listener stays: where its port was free for a moment, another user of the machine could take it, and be told the token.
+    pub fn change_token(&self, config: &MetricsConfig) {
+        if let Ok(token) = config.token() {
+            *lock(&self.shared.token) = token;
+        }
     }
 
     /// Where it listens, and how cgroups are counted, in a sentence, where some are; `None` as long as it does not listen.
@@ -154,16 +163,15 @@ fn spawn(run: impl FnOnce() -> Carried + Send + 'static) -> Result<JoinHandle<Ca
 /// Opens what is to be counted, and listens.
 fn open(
     listen: &Listen,
-    (config, token, turns): (&MetricsConfig, Option<String>, Multiplexing),
+    (config, turns): (&MetricsConfig, Multiplexing),
     session: &Session,
     log: &Log,
     carried: Carried,
     (shared, woken): (Arc<Shared>, UnixStream),
 ) -> Result<MetricsServer, String> {
-    let access = match (token, listen) {
-        (Some(token), _) => Access::Bearer(token),
-        (None, Listen::Tcp(_)) => Access::Hosts(config.hosts.clone()),
-        (None, Listen::Unix(_)) => Access::Everyone,
+    let access = match listen {
+        Listen::Tcp(_) => Access::Hosts(config.hosts.clone()),
+        Listen::Unix(_) => Access::Everyone,
     };
     let collector = Collector::open((config, turns), session, log, carried)?;
     let way = collector.way().map(|way| way.to_string());

@@ -119,6 +119,7 @@ pub(super) struct MetricsServer {
     poll: Poll,
     listener: HttpListener,
     place: String,
+    /// Where no token is asked for.
     access: Access,
     wake: UnixStream,
     collector: Collector,
@@ -303,13 +304,15 @@ impl MetricsServer {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return HttpState::Open,
                 Err(_) => return HttpState::Closed,
             }
-            let answer = match http::understand(&connection.request, &self.access) {
+            let token = lock(&self.shared.token).clone();
+            let access = token.map_or_else(|| self.access.clone(), Access::Bearer);
+            let answer = match http::understand(&connection.request, &access) {
                 ParsedRequest::Incomplete => continue,
                 ParsedRequest::Invalid(status) => http::refusal(status),
                 ParsedRequest::Get(Get { path, body, openmetrics }) if path == "/metrics" => {
                     self.numbers(if openmetrics { Format::OpenMetrics } else { Format::Prometheus }, body)
                 }
-                ParsedRequest::Get(_) => http::refusal(Status::NotFound),
+                ParsedRequest::Get(get) => http::refusal_of(Status::NotFound, get.body),
             };
             connection.answer = Some((answer, 0));
             connection.until = Instant::now() + PATIENCE;

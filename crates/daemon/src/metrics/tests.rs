@@ -250,7 +250,7 @@ fn a_restart_waits_for_no_thread() {
         let clock = Series { event: "task-clock".to_owned(), cgroup: None, cpu: Some(0) };
         Carried::from([(clock, Count { value: CARRIED, enabled: Nanos(9), running: Nanos(9) })])
     });
-    let mut metrics = Some(Metrics { shared, token: None, wake: Some(wake), thread: Some(busy.unwrap()) });
+    let mut metrics = Some(Metrics { shared, wake: Some(wake), thread: Some(busy.unwrap()) });
     let session = Session::with_backend(BackendChoice::Usage).unwrap();
     let log = Log::to_stderr(Level::Error);
     let (done, restarted) = channel();

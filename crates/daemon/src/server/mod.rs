@@ -475,8 +475,7 @@ impl Server {
         let new = (metrics_config(&config, &self.start), turns(&config));
         // Where it does not listen, a port was taken, say: that may be over.
         let is_silent = new.0.listen.is_some() && self.metrics.as_ref().and_then(Metrics::known).is_none();
-        let has_another_token = self.metrics.as_ref().is_some_and(|metrics| metrics.has_another_token(&new.0));
-        if is_silent || has_another_token || (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
+        if is_silent || (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
             let session = self.counters.session().clone();
             self.metrics = match Metrics::restart(self.metrics.take(), new, &session, &self.log) {
                 Ok(metrics) => metrics,
@@ -485,6 +484,8 @@ impl Server {
                     None
                 }
             };
+        } else if let Some(metrics) = &self.metrics {
+            metrics.change_token(&new.0);
         }
         let new = containers_config(&config, &self.start);
         if containers_config(&self.config, &self.start) != new || self.agent.is_some() != new.listen.is_some() {

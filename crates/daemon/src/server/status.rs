@@ -252,6 +252,7 @@ impl Server {
                 "events": saved,
                 "files": saved,
                 "kernel_bytes": saved * EVENT_BYTES,
+                "event_bytes": EVENT_BYTES,
                 "how": format!("{EVENT_BYTES} bytes each"),
             },
             "since_start": {
@@ -389,7 +390,9 @@ fn question(question: &SharedQuestion) -> Value {
             "pmu": event.pmu,
             "state": format!("{:?}", event.state).to_lowercase(),
             "counting": event.counting,
+            // When it was read last.
             "count": event.count.value,
+            "enabled_ns": event.count.enabled.0,
             "ran": event.count.share(),
             "why": why,
         })

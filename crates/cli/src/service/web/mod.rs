@@ -5,12 +5,13 @@
 //! Read first: [`WebPage::answer`].
 //!
 //! **Invariant:** only who knows the token in the address is told anything; all others of this machine reach the port, too. A slow peer holds
-//! up itself only, and for a limited time.
+//! one of [`MOST`] places, and for a shorter time where many are taken: others can make the page slow, and the service never.
 
 use super::status::ask;
+use crate::options::exit_status;
 use pmux::server_api::Proc;
 use pmux::server_api::shared::client::Service;
-use pmux_daemon::http::{self, Access, Body, Get, ParsedRequest, Status};
+use pmux_daemon::http::{self, Access, Get, ParsedRequest, Status};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 const PAGE: &str = include_str!("page.html");
@@ -26,6 +27,8 @@ const PAGE: &str = include_str!("page.html");
 const MOST: usize = 32;
 /// So long may a request take, and then each piece of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So long may a request take where half of the places are taken.
+const SHORT_PATIENCE: Duration = Duration::from_millis(200);
 /// Snapshots of a recorder that are listed: the newest.
 const MOST_FILES: usize = 20;
 /// Nothing is loaded from elsewhere, and no other page shows this one.
@@ -39,15 +42,14 @@ struct WebPage {
     timeline: Mutex<()>,
 }
 
-/// Serves the page until a signal ends this process; says where it is.
+/// Serves the page until a signal ends this process; says where it is. Returns the exit status where that can't be printed.
 ///
 /// # Errors
 /// A sentence: it can't listen there.
-pub(super) fn serve(service: Service, at: SocketAddr) -> Result<(), String> {
+pub(super) fn serve(service: Service, at: SocketAddr) -> Result<u8, String> {
     if !at.ip().is_loopback() {
         return Err(format!(
-            "{at} can be reached from outside: `ssh -L {0}:127.0.0.1:{0} HOST` brings the page elsewhere",
-            at.port()
+            "{at} can be reached from outside: `ssh -L 9465:127.0.0.1:9465 HOST pmux status --page` brings the page elsewhere"
         ));
     }
     let failed = |error: std::io::Error| {
@@ -56,7 +58,11 @@ pub(super) fn serve(service: Service, at: SocketAddr) -> Result<(), String> {
     let listener = TcpListener::bind(at).map_err(failed)?;
     let place = listener.local_addr().map_err(failed)?;
     let token = token().map_err(|error| format!("there is no secret for the page: {error}"))?;
-    crate::inspect::print(&format!("http://{place}/{token}/\n"));
+    let printed = crate::inspect::print(&format!("http://{place}/{token}/\n"));
+    if printed != exit_status::SUCCESS {
+        // Where it is not known, it is of no use.
+        return Ok(printed);
+    }
     let page = Arc::new(WebPage { service, token, timeline: Mutex::new(()) });
     let busy = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
@@ -66,18 +72,20 @@ pub(super) fn serve(service: Service, at: SocketAddr) -> Result<(), String> {
             continue;
         };
         let (page, busy) = (Arc::clone(&page), Arc::clone(&busy));
-        if busy.fetch_add(1, Ordering::Relaxed) >= MOST {
+        let before = busy.fetch_add(1, Ordering::Relaxed);
+        if before >= MOST {
             busy.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
+        let patience = if before >= MOST / 2 { SHORT_PATIENCE } else { PATIENCE };
         let counted = Counted(Arc::clone(&busy));
         // Where there is no thread, the connection is closed.
         let _ = std::thread::Builder::new().name("pmux-page".to_owned()).spawn(move || {
             let _counted = counted;
-            page.serve(stream);
+            page.serve(stream, patience);
         });
     }
-    Ok(())
+    Ok(exit_status::SUCCESS)
 }
 
 /// One of those that are answered.
@@ -97,8 +105,8 @@ fn token() -> std::io::Result<String> {
 }
 
 impl WebPage {
-    fn serve(&self, mut stream: TcpStream) {
-        let until = Instant::now() + PATIENCE;
+    fn serve(&self, mut stream: TcpStream, patience: Duration) {
+        let until = Instant::now() + patience;
         let (mut request, mut bytes) = (Vec::new(), [0; 2048]);
         let answer = loop {
             match http::understand(&request, &Access::Everyone) {
@@ -121,9 +129,9 @@ impl WebPage {
     fn answer(&self, get: &Get) -> Vec<u8> {
         let sent = |kind, text: &[u8]| http::answer(Status::Good, kind, POLICY, text, get.body);
         let failed =
-            |text: &str| http::answer(Status::Busy, "text/plain; charset=utf-8", POLICY, text.as_bytes(), Body::Sent);
+            |text: &str| http::answer(Status::Busy, "text/plain; charset=utf-8", POLICY, text.as_bytes(), get.body);
         let nothing = || {
-            http::answer(Status::NotFound, "text/plain; charset=utf-8", POLICY, b"there is no such page\n", Body::Sent)
+            http::answer(Status::NotFound, "text/plain; charset=utf-8", POLICY, b"there is no such page\n", get.body)
         };
         let Some(path) = get
             .path
@@ -159,10 +167,9 @@ impl WebPage {
         status["cpu_ms"] = status["service"]["process"].as_i64().and_then(cpu_ms).into();
         if let Some(recorders) = status["recorders"].as_array_mut() {
             for recorder in recorders {
-                let files =
-                    recorder["directory"].as_str().map(|directory| snapshots(Path::new(directory))).unwrap_or_default();
-                recorder["files"] =
-                    files.into_iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes })).collect();
+                let files = recorder["directory"].as_str().and_then(|directory| snapshots(Path::new(directory)));
+                let file = |(name, bytes)| json!({ "name": name, "bytes": bytes });
+                recorder["files"] = files.map(|files| files.into_iter().map(file).collect::<Vec<_>>()).into();
             }
         }
         Ok(status)
@@ -182,7 +189,13 @@ impl WebPage {
         let Some(directory) = recorders.iter().find(has).and_then(|each| each["directory"].as_str()) else {
             return Ok(None);
         };
-        let _alone = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = match self.timeline.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err("another timeline is being made: load this again in a moment\n".to_owned());
+            }
+        };
         made(&PathBuf::from(directory).join(file)).map(Some)
     }
 }
@@ -200,9 +213,14 @@ fn made(recording: &Path) -> Result<Vec<u8>, String> {
     if ran.status.success() { Ok(ran.stdout) } else { Err(String::from_utf8_lossy(&ran.stderr).into_owned()) }
 }
 
-/// The newest files of a folder that are snapshots, with their sizes, the newest first: their names have the time.
-fn snapshots(directory: &Path) -> Vec<(String, u64)> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+/// The newest files of a folder that are snapshots, with their sizes, the newest first: their names have the time. `None` where it can't be
+/// read; one that is not there yet has none.
+fn snapshots(directory: &Path) -> Option<Vec<(String, u64)>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries.flatten(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Vec::new()),
+        Err(_) => return None,
+    };
     let mut files: Vec<_> = entries
         .filter_map(|entry| {
             let name = entry
@@ -217,7 +235,7 @@ fn snapshots(directory: &Path) -> Vec<(String, u64)> {
         .collect();
     files.sort_by(|(one, _), (other, _)| other.cmp(one));
     files.truncate(MOST_FILES);
-    files
+    Some(files)
 }
 
 /// What a part of a path stands for (`%20`).

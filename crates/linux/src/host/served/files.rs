@@ -187,10 +187,10 @@ impl PassedFiles {
         Some(place.ours.of(Totals { value, enabled_ns, running_ns }))
     }
 
-    /// Whether the page says of each file that its events are counting.
-    pub(super) fn count(&mut self, from: PageEntries<'_>) -> bool {
-        !self.is_empty()
-            && self.read.iter_mut().all(|file| file.look(from).is_ok() && file.page_says == PageSays::Counting)
+    /// Whether the page says of these events that their files count for them.
+    pub(super) fn count(&mut self, from: PageEntries<'_>, these: impl Fn(usize) -> bool) -> bool {
+        let counts = |place: &EventInFile| !these(place.event) || place.ours.of_file != 0;
+        !self.is_empty() && self.read.iter_mut().all(|file| file.look(from).is_ok() && file.places.iter().all(counts))
     }
 
     /// Whether the page says that the file of some event tells of something else now.

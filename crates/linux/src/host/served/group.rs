@@ -43,6 +43,8 @@ pub(super) struct ServedGroup {
     away: Option<(ConnectionId, u64)>,
     /// The life in which opening anew was refused.
     refused: Option<ConnectionId>,
+    /// The life beside which the one before is read on, because it [counts on](Self::counts_on).
+    beside: Option<ConnectionId>,
 }
 
 struct ServedEvent {
@@ -93,7 +95,7 @@ impl ServedGroup {
         };
         let events = question.attrs.iter().map(|_| event()).collect();
         let read_ns = monotonic_ns();
-        let mut group = Self { question, cgroup, events, kept: None, read_ns, away: None, refused: None };
+        let mut group = Self { question, cgroup, events, kept: None, read_ns, away: None, refused: None, beside: None };
         group.kept = Some(group.ask(service, opener)?);
         group.show();
         Ok(group)
@@ -183,16 +185,25 @@ impl ServedGroup {
             Attr::decode(attr).is_ok_and(|attr| matches!(attr.kind, EventType::SOFTWARE | EventType::TRACEPOINT))
         };
         let question = &self.question;
-        matches!((question.context, question.narrowing), (Context::Task(_), Narrowing::Everything))
-            && question.attrs.iter().all(shares_nothing)
-            && self.wanted().next().is_some()
-            && self.kept.as_mut().and_then(Kept::parts).is_some_and(|(files, from)| files.count(from))
+        let is_for_it = matches!((question.context, question.narrowing), (Context::Task(_), Narrowing::Everything))
+            && question.attrs.iter().all(shares_nothing);
+        let wanted: Vec<_> = self.wanted().collect();
+        // Where it has been away, not all may have been switched on.
+        is_for_it
+            && self.away.is_none()
+            && !wanted.is_empty()
+            && self
+                .kept
+                .as_mut()
+                .and_then(Kept::parts)
+                .is_some_and(|(files, from)| files.count(from, |event| wanted.contains(&event)))
     }
 
     /// The life that it was opened in has ended, or was never there.
     fn go_over(&mut self, service: &Service, opener: &EventOpener) {
         let on = service.connection_id();
-        if on.is_some() && self.counts_on() {
+        if on.is_some() && (on == self.beside || self.counts_on()) {
+            self.beside = on;
             return;
         }
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
@@ -216,6 +227,7 @@ impl ServedGroup {
 
     /// Takes what the life that has ended has counted, as far as that can be known.
     fn leave(&mut self) {
+        self.beside = None;
         let Some(mut kept) = self.kept.take() else { return };
         let events = &mut self.events;
         if kept.read_files(|at, totals| _ = count(events, at, totals)).is_ok() {
@@ -324,7 +336,7 @@ impl ServedGroup {
         }
         if let Some(event) = self.events.get_mut(at) {
             event.wanted = ServedEventState::Off;
-            event.stopped = true;
+            event.stopped = read == Some(Ok(()));
         }
         if read != Some(Ok(())) || self.wanted().next().is_none() {
             self.leave();
@@ -367,7 +379,14 @@ impl ServedGroup {
                     return Ok(());
                 }
                 Err(NoUse::Unscheduled) => return Err(Unread::Unscheduled),
-                Err(NoUse::Ask | NoUse::Moved) => self.read_by_asking(service, opener)?,
+                Err(NoUse::Ask | NoUse::Moved) => {
+                    // No life is left that could say more of it.
+                    if self.beside.is_some() {
+                        self.leave();
+                        self.settle(service, opener);
+                    }
+                    self.read_by_asking(service, opener)?;
+                }
             }
         }
         self.events.iter().enumerate().for_each(|(at, event)| out(at, event.last));
