@@ -4,7 +4,7 @@
 //! about, and ends in an exit status other than 0. A command that is being measured never suffers from it.
 
 use super::format::{self, Layout, Look};
-use super::report::StatReport;
+use super::report::{About, StatReport};
 use crate::descriptor::{self, OpenFailure};
 use crate::options::stat::StatOptions;
 use crate::stderr::{report_error, write_stderr};
@@ -104,11 +104,25 @@ impl StatOutput {
         let text = format::compose(report, &self.look);
         let elsewhere = matches!(self.sink, ReportSink::File(_));
         self.put(&text);
-        if self.look.layout != Layout::Table && (elsewhere || notes == Notes::Always) {
+        if self.look.layout == Layout::Table {
+            return;
+        }
+        if elsewhere || notes == Notes::Always {
             let lines = format::notes_text(report, self.look.style);
             if !lines.is_empty() {
                 write_stderr(lines.trim_end_matches('\n'));
             }
+        } else {
+            report.notes.iter().filter(|note| note.about == About::Loss).for_each(|note| self.remark(&note.text));
+        }
+    }
+
+    /// Writes a line between those for programs.
+    fn remark(&mut self, text: &str) {
+        match self.look.layout {
+            Layout::Table => self.put(&format!(" {text}\n")),
+            Layout::Csv(_) => self.put(&format!("# {text}\n")),
+            Layout::Json => self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text))),
         }
     }
 
@@ -122,12 +136,8 @@ impl StatOutput {
     pub(crate) fn begin(&mut self) {
         let Some(text) = self.announcement.take() else { return };
         match (&self.look.layout, &self.sink) {
-            (Layout::Table, _) => self.put(&format!(" {text}\n")),
-            (_, ReportSink::File(_)) => write_stderr(&format!("pmux: {text}")),
-            (Layout::Csv(_), ReportSink::Stderr) => self.put(&format!("# {text}\n")),
-            (Layout::Json, ReportSink::Stderr) => {
-                self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text)));
-            }
+            (Layout::Csv(_) | Layout::Json, ReportSink::File(_)) => write_stderr(&format!("pmux: {text}")),
+            _ => self.remark(&text),
         }
     }
 

@@ -126,7 +126,7 @@ fn list(ids: &[i32]) -> String {
 
 /// For how long the service was away, so that something was not counted.
 pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
-    service_was_away(gap).map(Note::measurement)
+    service_was_away(gap).map(|text| Note { about: About::Loss, ..Note::measurement(text) })
 }
 
 /// The same in words, for other reports than these.
@@ -322,6 +322,6 @@ pub(crate) fn drop_repeated(report: &mut StatReport, said: &mut Vec<Note>) {
             said.push(note.clone());
             true
         }
-        About::Measurement => true,
+        About::Measurement | About::Loss => true,
     });
 }

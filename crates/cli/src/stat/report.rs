@@ -322,6 +322,8 @@ pub(crate) enum About {
     Event(usize),
     /// The measurement as a whole.
     Measurement,
+    /// What the whole measurement lacks: the numbers say nothing of it, so that programs are told, too.
+    Loss,
 }
 
 /// Puts the rows of each event in the order in which threads are shown: largest count first.

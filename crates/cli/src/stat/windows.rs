@@ -88,7 +88,7 @@ mod tests {
         let notes = cut_short(&events, rows);
         let event = |note: &Note| match note.about {
             About::Event(event) => event,
-            About::Measurement => panic!("{}", note.text),
+            About::Measurement | About::Loss => panic!("{}", note.text),
         };
         notes.iter().map(event).collect()
     }

@@ -209,6 +209,30 @@ fn clients_without_files_are_told_the_gap() {
     ran.says(&["not counted for 0.", "the sharing service was away"]);
 }
 
+/// Programs are told, too: their numbers say nothing of it.
+#[test]
+fn a_gap_is_told_in_each_form() {
+    skip_unless!(kernel());
+    for (form, told) in
+        [("-x,", "# not counted for 0."), ("-j", "{\"note\" : \"not counted for 0."), ("-v", " not counted for 0.")]
+    {
+        let (mut service, sync_dir, mut worker) =
+            (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());
+        let pid = worker.pid();
+        let running =
+            measure(&sync_dir, "with", shared(&service).args([form]), &["-e", "page-faults:u", "-i", "-p", &pid]);
+        service.kill();
+        service.start_again();
+        // It says hello, opens, and enables.
+        eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
+        worker.works(10);
+        end(&sync_dir);
+        let ran = running.wait().good();
+        let line = ran.err.lines().find(|line| line.contains("the sharing service was away"));
+        assert!(line.is_some_and(|line| line.contains(told)), "{form}: {}", ran.err);
+    }
+}
+
 #[test]
 fn clients_with_files_send_no_requests() {
     skip_unless!(kernel());

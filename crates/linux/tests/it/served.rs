@@ -9,7 +9,7 @@ mod fake;
 
 use fake::{Fake, FakeBehavior};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
-use pmux_engine::target::Opened;
+use pmux_engine::target::{Filter, Opened};
 use pmux_engine::{Count, GroupSpec, OpenError, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::client::{AskError, Away, ConnectError, Service, SocketPath};
@@ -23,7 +23,7 @@ const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 1 };
 /// Long enough for anybody.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const TESTS: [crate::Test; 16] = [
+pub(crate) const TESTS: [crate::Test; 17] = [
     ("served::counts_are_the_same_with_files", || counts_are_the_same(&FakeBehavior::default())),
     ("served::counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
     ("served::counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
@@ -32,6 +32,7 @@ pub(crate) const TESTS: [crate::Test; 16] = [
     ("served::files_that_move_lose_nothing", files_that_move_lose_nothing),
     ("served::who_has_files_reads_on_when_the_service_dies", who_has_files_reads_on_when_the_service_dies),
     ("served::what_counts_for_a_cpu_goes_over", what_counts_for_a_cpu_goes_over),
+    ("served::what_is_refused_anew_is_read_on", what_is_refused_anew_is_read_on),
     ("served::who_has_none_goes_on_where_he_was", who_has_none_goes_on_where_he_was),
     ("served::refusals_name_the_event_at_fault", refusals_name_the_event_at_fault),
     ("served::what_the_service_will_not_do_is_done_directly", what_the_service_will_not_do_is_done_directly),
@@ -291,6 +292,30 @@ fn what_counts_for_a_cpu_goes_over() {
     assert!(scene.values(&groups)[0] >= before && scene.service.gap() > Duration::ZERO, "however short, it is told");
     scene.close(&groups);
     assert_eq!(fake.census().0, 0);
+}
+
+/// A service that will not have what it is asked for takes nothing away that the one before has passed.
+fn what_is_refused_anew_is_read_on() {
+    let (mut scene, fake) = Scene::new(&FakeBehavior::default());
+    let online = pmux_linux::cpus::Cpus::system().online().unwrap();
+    let on_cpu = |cpu| Target { filter: Filter::OnCpu(pmux_engine::CpuId(cpu)), ..scene.target() };
+    let groups: Vec<_> = online.iter().map(|cpu| scene.open_at(&[faults()], on_cpu(cpu)).unwrap()).collect();
+    assert_eq!(fake.census().0, groups.len());
+    scene.touch(4);
+    fake.kill();
+    let refuses = Some(Refusal::new(RefusalKind::Limit, 0, 24, "there are too many"));
+    let _fake = Fake::start(&scene.path, FakeBehavior { refuses, ..FakeBehavior::default() });
+    while scene.service.terms().is_none() {
+        groups.iter().for_each(|each| drop(scene.read(each)));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for pages in [1, 10, 100] {
+        scene.touch(pages);
+        let sum =
+            groups.iter().map(|each| scene.values(each)).fold([0, 0], |all, one| [all[0] + one[0], all[1] + one[1]]);
+        assert_eq!(sum[0], sum[1], "wherever it ran");
+    }
+    assert_eq!(scene.service.gap(), Duration::ZERO);
 }
 
 /// Reads until the service has so many events again.

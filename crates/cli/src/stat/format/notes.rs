@@ -56,9 +56,9 @@ pub(super) fn sentences(report: &StatReport) -> Vec<Sentence<'_>> {
                 }
             }
             // The very same sentence about the measurement needs saying once.
-            (Some(_), About::Measurement) => {}
+            (Some(_), About::Measurement | About::Loss) => {}
             (None, About::Event(event)) => merged.push((note, vec![event])),
-            (None, About::Measurement) => merged.push((note, Vec::new())),
+            (None, About::Measurement | About::Loss) => merged.push((note, Vec::new())),
         }
     }
     merged
@@ -207,7 +207,7 @@ fn words<'t>(pieces: &[(Ink, &'t str)]) -> Vec<(Ink, &'t str)> {
 fn alike(report: &StatReport, a: &Note, b: &Note) -> bool {
     let kind = |note: &Note| match note.about {
         About::Event(event) => Some(state(report, &[event])),
-        About::Measurement => None,
+        About::Measurement | About::Loss => None,
     };
     a.text == b.text && a.help == b.help && kind(a) == kind(b)
 }

@@ -206,12 +206,16 @@ impl ServedGroup {
             self.beside = on;
             return;
         }
-        if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
+        if self.kept.as_ref().is_some_and(|kept| kept.files.is_empty()) {
             self.leave();
         }
         if on.is_some() && on != self.refused {
             match self.ask(service, opener) {
-                Ok(kept) => self.enter(service, kept),
+                Ok(kept) => {
+                    self.leave();
+                    self.enter(service, kept);
+                }
+                // What was passed before is read on.
                 Err(AskError::Refused(_)) => self.refused = on,
                 Err(AskError::Away) => {}
             }
@@ -381,7 +385,8 @@ impl ServedGroup {
                 Err(NoUse::Unscheduled) => return Err(Unread::Unscheduled),
                 Err(NoUse::Ask | NoUse::Moved) => {
                     // No life is left that could say more of it.
-                    if self.beside.is_some() {
+                    let on = service.connection_id();
+                    if on.is_some() && self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != on) {
                         self.leave();
                         self.settle(service, opener);
                     }
