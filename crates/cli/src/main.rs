@@ -21,6 +21,7 @@ mod flight;
 mod foreground;
 mod input;
 mod inspect;
+mod loopback;
 mod options;
 mod picture;
 mod plan;

@@ -11,14 +11,14 @@ use crate::convert::firefox;
 use crate::failure::{Failure, failed};
 use crate::foreground;
 use crate::input;
+use crate::loopback;
 use crate::options::convert::ViewOptions;
 use crate::picture;
 use crate::stderr::report_error;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pmux::profile::LookupDetail;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 
 /// The page that shows profiles.
@@ -43,21 +43,14 @@ fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))
         .map_err(|error| failed(format!("can't listen on port {} of 127.0.0.1: {error}", options.port)))?;
     let port = listener.local_addr().map_err(|error| failed(format!("can't listen: {error}")))?.port();
-    let path = format!("/{}/profile.json", secret()?);
+    let secret = loopback::secret().map_err(|error| failed(format!("/dev/urandom: {error}")))?;
+    let path = format!("/{secret}/profile.json");
     let own = format!("http://127.0.0.1:{port}{path}");
     let link = format!("{PROFILER}/from-url/{}/\n", percent(&own));
     let shown = std::io::stdout().write_all(link.as_bytes()).and_then(|()| std::io::stdout().flush());
     shown.map_err(|error| failed(format!("can't write to standard output: {error}")))?;
     crate::stderr::write_stderr("pmux view: open this link in a browser on this machine; Ctrl-C ends it");
     server::serve(&listener, server::ServedProfile { path, port, body })
-}
-
-/// 128 bits that cannot be guessed.
-fn secret() -> Result<String, Failure> {
-    let mut bytes = [0; 16];
-    let filled = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    filled.map_err(|error| failed(format!("/dev/urandom: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A text as it may stand in a link.

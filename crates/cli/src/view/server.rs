@@ -1,20 +1,15 @@
 //! The smallest server that a browser fetches one file from.
 //!
-//! What it is: [`answer`] decides by the head of a request, and is pure; [`serve`] is the sockets around it.
+//! What it is: [`answer`] decides by the head of a request, and is pure; [`respond`] writes what is said to it.
 //!
-//! **Invariant:** a client may send anything, or nothing: a head has a limit in bytes and time, and each is answered by a thread of
-//! its own, of which there are at most [`MOST_AT_ONCE`].
+//! **Invariant:** who does not know the secret is told nothing.
 
 use super::PROFILER;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use crate::loopback::{self, Limits};
+use std::net::TcpListener;
+use std::time::Duration;
 
-const MOST_AT_ONCE: usize = 32;
-const MOST_HEAD_BYTES: usize = 16 << 10;
-const PATIENCE: Duration = Duration::from_secs(5);
+const LIMITS: Limits = Limits { bytes: 16 << 10, write: Duration::from_secs(60) };
 
 /// What is served.
 pub(super) struct ServedProfile {
@@ -37,44 +32,13 @@ enum Answer {
 
 /// Serves for ever.
 pub(super) fn serve(listener: &TcpListener, page: ServedProfile) -> ! {
-    let page = Arc::new(page);
-    // A count only: nothing else is ordered by it.
-    let busy = Arc::new(AtomicUsize::new(0));
-    loop {
-        let Ok((stream, _)) = listener.accept() else {
-            // No file is free, say: it may be later.
-            std::thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        if busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
-            busy.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (page, done) = (Arc::clone(&page), Arc::clone(&busy));
-        let talk = move || {
-            // A client that hangs up has what it wanted.
-            let _ = talk(stream, &page);
-            done.fetch_sub(1, Ordering::Relaxed);
-        };
-        if std::thread::Builder::new().spawn(talk).is_err() {
-            busy.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
+    loopback::serve(listener, LIMITS, move |head| {
+        head.windows(4).any(|four| four == b"\r\n\r\n").then(|| respond(head, &page))
+    })
 }
 
-fn talk(mut stream: TcpStream, page: &ServedProfile) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE * 12))?;
-    let (mut head, mut block) = (Vec::new(), [0; 2048]);
-    let begun = Instant::now();
-    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
-        let read = stream.read(&mut block)?;
-        head.extend_from_slice(&block[..read]);
-        if read == 0 || head.len() > MOST_HEAD_BYTES || begun.elapsed() > PATIENCE {
-            return Ok(());
-        }
-    }
-    let answer = answer(&String::from_utf8_lossy(&head), &page.path, page.port);
+fn respond(head: &[u8], page: &ServedProfile) -> Vec<u8> {
+    let answer = answer(&String::from_utf8_lossy(head), &page.path, page.port);
     let (status, length) = match answer {
         Answer::Profile | Answer::Head => ("200 OK", page.body.len()),
         Answer::Refused(status) => (status, 0),
@@ -87,11 +51,12 @@ fn talk(mut stream: TcpStream, page: &ServedProfile) -> io::Result<()> {
     if length > 0 {
         text.push_str("Content-Type: application/json\r\nContent-Encoding: gzip\r\n");
     }
-    stream.write_all(format!("{text}\r\n").as_bytes())?;
+    text.push_str("\r\n");
+    let mut bytes = text.into_bytes();
     if answer == Answer::Profile {
-        stream.write_all(&page.body)?;
+        bytes.extend_from_slice(&page.body);
     }
-    stream.flush()
+    bytes
 }
 
 fn answer(head: &str, path: &str, port: u16) -> Answer {

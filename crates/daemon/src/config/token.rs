@@ -3,6 +3,7 @@
 //! **Invariant:** a file that others may read holds no secret, and is refused.
 
 use super::{Listen, MetricsConfig};
+use crate::payer::own_user;
 use pmux::server_api::open_plain_file;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -46,8 +47,7 @@ fn read(path: &Path) -> Result<String, String> {
     if seen.mode() & 0o077 != 0 {
         return Err("may be read by others than its owner: `chmod 600` it, and write another token into it".to_owned());
     }
-    let own = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    if ![0, own].contains(&seen.uid()) {
+    if ![0, own_user()].contains(&seen.uid()) {
         return Err(format!("belongs to user {}, which is neither root nor the service's own", seen.uid()));
     }
     let mut bytes = Vec::new();

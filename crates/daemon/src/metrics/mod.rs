@@ -37,11 +37,10 @@ pub struct Health {
     pub tallies: Tallies,
 }
 
-#[derive(Default)]
 struct Shared {
     health: Mutex<Health>,
-    /// What a request has to say, where it has to say something.
-    token: Mutex<Option<String>>,
+    /// Which requests are answered.
+    access: Mutex<Access>,
     /// Where it listens, and how cgroups are counted, as soon as that is known: for who asks how the service is.
     known: Mutex<Option<(String, Option<String>)>>,
 }
@@ -67,8 +66,7 @@ impl Metrics {
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let Some(listen) = &config.listen else { return Ok(None) };
-        let (shared, wake, woken) = ends()?;
-        *lock(&shared.token) = config.token()?;
+        let (shared, wake, woken) = ends(access(config)?)?;
         let end = (Arc::clone(&shared), woken);
         let server = open(listen, (config, turns), session, log, Carried::default(), end)?;
         let thread = spawn(move || server.run())?;
@@ -87,14 +85,14 @@ impl Metrics {
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let Some(mut old) = old else { return Self::start(&config, turns, session, log) };
-        let (shared, wake, woken) = ends()?;
-        match config.token() {
-            Ok(token) => *lock(&shared.token) = token,
+        let access = match access(&config) {
+            Ok(access) => access,
             Err(error) => {
                 log.write(Level::Error, format_args!("metrics stay as they were: {error}"));
                 return Ok(Some(old));
             }
-        }
+        };
+        let (shared, wake, woken) = ends(access)?;
         old.wake = None;
         let before = old.thread.take();
         let (session, log, end) = (session.clone(), log.clone(), (Arc::clone(&shared), woken));
@@ -115,8 +113,8 @@ impl Metrics {
     /// From now on a request has to say the token that is in the file of this configuration, which is otherwise the one that it goes by. The
     /// listener stays: where its port was free for a moment, another user of the machine could take it, and be told the token.
     pub fn change_token(&self, config: &MetricsConfig) {
-        if let Ok(token) = config.token() {
-            *lock(&self.shared.token) = token;
+        if let Ok(access) = access(config) {
+            *lock(&self.shared.access) = access;
         }
     }
 
@@ -149,10 +147,20 @@ impl Drop for Metrics {
     }
 }
 
+/// Which requests are answered.
+fn access(config: &MetricsConfig) -> Result<Access, String> {
+    Ok(match (config.token()?, &config.listen) {
+        (Some(token), _) => Access::Bearer(token),
+        (None, Some(Listen::Tcp(_))) => Access::Hosts(config.hosts.clone()),
+        (None, Some(Listen::Unix(_)) | None) => Access::Everyone,
+    })
+}
+
 /// What a thread and others share, and the two ends of what wakes it.
-fn ends() -> Result<(Arc<Shared>, UnixStream, UnixStream), String> {
+fn ends(access: Access) -> Result<(Arc<Shared>, UnixStream, UnixStream), String> {
     let (wake, woken) = UnixStream::pair().map_err(|error| error.to_string())?;
-    Ok((Arc::default(), wake, woken))
+    let shared = Shared { health: Mutex::default(), access: Mutex::new(access), known: Mutex::default() };
+    Ok((Arc::new(shared), wake, woken))
 }
 
 fn spawn(run: impl FnOnce() -> Carried + Send + 'static) -> Result<JoinHandle<Carried>, String> {
@@ -169,13 +177,9 @@ fn open(
     carried: Carried,
     (shared, woken): (Arc<Shared>, UnixStream),
 ) -> Result<MetricsServer, String> {
-    let access = match listen {
-        Listen::Tcp(_) => Access::Hosts(config.hosts.clone()),
-        Listen::Unix(_) => Access::Everyone,
-    };
     let collector = Collector::open((config, turns), session, log, carried)?;
     let way = collector.way().map(|way| way.to_string());
-    let server = MetricsServer::new(listen, access, collector, Arc::clone(&shared), woken, log.clone())?;
+    let server = MetricsServer::new(listen, collector, Arc::clone(&shared), woken, log.clone())?;
     let place = server.place();
     log.write(Level::Info, format_args!("metrics are at {place}"));
     *lock(&shared.known) = Some((place, way));

@@ -8,7 +8,7 @@ use super::collect::{Carried, Collector, Sample};
 use super::text::{Format, text};
 use super::{Shared, lock};
 use crate::config::{Level, Listen};
-use crate::http::{self, Access, Body, Get, ParsedRequest, Status};
+use crate::http::{self, Body, Get, ParsedRequest, Status};
 use crate::log::Log;
 use pmux::server_api::shared::listener::bind_stream;
 use pmux::server_api::shared::poll::{Interest, Poll, Ready, Token};
@@ -119,8 +119,6 @@ pub(super) struct MetricsServer {
     poll: Poll,
     listener: HttpListener,
     place: String,
-    /// Where no token is asked for.
-    access: Access,
     wake: UnixStream,
     collector: Collector,
     shared: Arc<Shared>,
@@ -135,7 +133,6 @@ pub(super) struct MetricsServer {
 impl MetricsServer {
     pub(super) fn new(
         listen: &Listen,
-        access: Access,
         collector: Collector,
         shared: Arc<Shared>,
         wake: UnixStream,
@@ -159,7 +156,6 @@ impl MetricsServer {
             poll,
             listener,
             place,
-            access,
             wake,
             collector,
             shared,
@@ -304,9 +300,8 @@ impl MetricsServer {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return HttpState::Open,
                 Err(_) => return HttpState::Closed,
             }
-            let token = lock(&self.shared.token).clone();
-            let access = token.map_or_else(|| self.access.clone(), Access::Bearer);
-            let answer = match http::understand(&connection.request, &access) {
+            let parsed = http::understand(&connection.request, &lock(&self.shared.access));
+            let answer = match parsed {
                 ParsedRequest::Incomplete => continue,
                 ParsedRequest::Invalid(status) => http::refusal(status),
                 ParsedRequest::Get(Get { path, body, openmetrics }) if path == "/metrics" => {

@@ -244,7 +244,7 @@ fn a_restart_waits_for_no_thread() {
     let folder = tempfile::tempdir().unwrap();
     let (path, again) = (folder.path().join("m.sock"), folder.path().join("again.sock"));
     let (go, may_end) = channel();
-    let (shared, wake, _woken) = ends().unwrap();
+    let (shared, wake, _woken) = ends(Access::Everyone).unwrap();
     let busy = spawn(move || {
         may_end.recv_timeout(PATIENCE).unwrap();
         let clock = Series { event: "task-clock".to_owned(), cgroup: None, cpu: Some(0) };

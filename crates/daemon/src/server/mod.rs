@@ -445,12 +445,11 @@ impl Server {
 
     fn reload(&mut self) {
         let found = Config::find(self.start.config.as_deref());
-        let token = |config: &Config| match metrics_config(config, &self.start).token() {
-            Ok(_) => Ok(()),
-            Err(text) => Err(ConfigError { file: None, text }),
+        let checked = |config: &Config| {
+            config.check_events()?;
+            metrics_config(config, &self.start).token().map_err(|text| ConfigError { file: None, text })
         };
-        let checked = |config: &Config| config.check_events().and_then(|()| token(config));
-        let look_up = |config: Config| match checked(&config).and_then(|()| config.look_up()) {
+        let look_up = |config: Config| match checked(&config).and_then(|_| config.look_up()) {
             Ok(groups) => Ok((config, groups.system_wide)),
             Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
         };

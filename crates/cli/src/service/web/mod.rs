@@ -4,31 +4,25 @@
 //! own user may see. Timelines of snapshots are made by `pmux timeline`, one at a time.
 //! Read first: [`WebPage::answer`].
 //!
-//! **Invariant:** only who knows the token in the address is told anything; all others of this machine reach the port, too. A slow peer holds
-//! one of [`MOST`] places, and for a shorter time where many are taken: others can make the page slow, and the service never.
+//! **Invariant:** only who knows the token in the address is told anything; all others of this machine reach the port, too, and can make the
+//! page slow (see [`loopback`]), and the service never.
 
 use super::status::ask;
+use crate::loopback::{self, Limits};
 use crate::options::exit_status;
 use pmux::server_api::Proc;
 use pmux::server_api::shared::client::Service;
 use pmux_daemon::http::{self, Access, Get, ParsedRequest, Status};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, TryLockError};
+use std::time::Duration;
 
 const PAGE: &str = include_str!("page.html");
-/// So many are answered at once.
-const MOST: usize = 32;
-/// So long may a request take, and then each piece of its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// So long may a request take where half of the places are taken.
-const SHORT_PATIENCE: Duration = Duration::from_millis(200);
+const LIMITS: Limits = Limits { bytes: http::MOST_BYTES, write: Duration::from_secs(5) };
 /// Snapshots of a recorder that are listed: the newest.
 const MOST_FILES: usize = 20;
 /// Nothing is loaded from elsewhere, and no other page shows this one.
@@ -57,82 +51,31 @@ pub(super) fn serve(service: Service, at: SocketAddr) -> Result<u8, String> {
     };
     let listener = TcpListener::bind(at).map_err(failed)?;
     let place = listener.local_addr().map_err(failed)?;
-    let token = token().map_err(|error| format!("there is no secret for the page: {error}"))?;
+    let token = loopback::secret().map_err(|error| format!("there is no secret for the page: {error}"))?;
     let printed = crate::inspect::print(&format!("http://{place}/{token}/\n"));
     if printed != exit_status::SUCCESS {
         // Where it is not known, it is of no use.
         return Ok(printed);
     }
-    let page = Arc::new(WebPage { service, token, timeline: Mutex::new(()) });
-    let busy = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // No file is left, say: that may be over in a moment.
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        let (page, busy) = (Arc::clone(&page), Arc::clone(&busy));
-        let before = busy.fetch_add(1, Ordering::Relaxed);
-        if before >= MOST {
-            busy.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let patience = if before >= MOST / 2 { SHORT_PATIENCE } else { PATIENCE };
-        let counted = Counted(Arc::clone(&busy));
-        // Where there is no thread, the connection is closed.
-        let _ = std::thread::Builder::new().name("pmux-page".to_owned()).spawn(move || {
-            let _counted = counted;
-            page.serve(stream, patience);
-        });
-    }
-    Ok(exit_status::SUCCESS)
-}
-
-/// One of those that are answered.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// 128 bits that can not be guessed.
-fn token() -> std::io::Result<String> {
-    let mut bytes = [0; 16];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    let page = WebPage { service, token, timeline: Mutex::new(()) };
+    loopback::serve(&listener, LIMITS, move |request| page.respond(request))
 }
 
 impl WebPage {
-    fn serve(&self, mut stream: TcpStream, patience: Duration) {
-        let until = Instant::now() + patience;
-        let (mut request, mut bytes) = (Vec::new(), [0; 2048]);
-        let answer = loop {
-            match http::understand(&request, &Access::Everyone) {
-                ParsedRequest::Get(get) => break self.answer(&get),
-                ParsedRequest::Invalid(status) => break http::refusal(status),
-                ParsedRequest::Incomplete => {}
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            let room = bytes.len().min(http::MOST_BYTES.saturating_sub(request.len()).max(1));
-            // A time of zero is refused.
-            match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes[..room])) {
-                Ok(read @ 1..) => request.extend_from_slice(&bytes[..read]),
-                _ => return,
-            }
-        };
-        // Who does not read it has had its time.
-        let _ = stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&answer));
+    /// The answer to a request; `None` as long as that has not come whole.
+    fn respond(&self, request: &[u8]) -> Option<Vec<u8>> {
+        match http::understand(request, &Access::Everyone) {
+            ParsedRequest::Get(get) => Some(self.answer(&get)),
+            ParsedRequest::Invalid(status) => Some(http::refusal(status)),
+            ParsedRequest::Incomplete => None,
+        }
     }
 
     fn answer(&self, get: &Get) -> Vec<u8> {
         let sent = |kind, text: &[u8]| http::answer(Status::Good, kind, POLICY, text, get.body);
-        let failed =
-            |text: &str| http::answer(Status::Busy, "text/plain; charset=utf-8", POLICY, text.as_bytes(), get.body);
-        let nothing = || {
-            http::answer(Status::NotFound, "text/plain; charset=utf-8", POLICY, b"there is no such page\n", get.body)
-        };
+        let says =
+            |status, text: &str| http::answer(status, "text/plain; charset=utf-8", POLICY, text.as_bytes(), get.body);
+        let nothing = || says(Status::NotFound, "there is no such page\n");
         let Some(path) = get
             .path
             .strip_prefix('/')
@@ -145,7 +88,7 @@ impl WebPage {
             "" => sent("text/html; charset=utf-8", PAGE.as_bytes()),
             "status.json" => match self.status() {
                 Ok(status) => sent("application/json", status.to_string().as_bytes()),
-                Err(text) => failed(&text),
+                Err(text) => says(Status::Busy, &text),
             },
             path => match path
                 .strip_prefix("timeline/")
@@ -153,7 +96,7 @@ impl WebPage {
                 .map(|(recorder, file)| self.timeline(recorder, file))
             {
                 Some(Ok(Some(page))) => sent("text/html; charset=utf-8", &page),
-                Some(Err(text)) => failed(&text),
+                Some(Err(text)) => says(Status::Busy, &text),
                 Some(Ok(None)) | None => nothing(),
             },
         }

@@ -171,11 +171,15 @@ impl ServedGroup {
     /// As [`Self::settle`], before what only the service of today can do.
     fn settle_to_ask(&mut self, service: &Service, opener: &EventOpener) {
         self.settle(service, opener);
-        let on = service.connection_id();
-        if on.is_some() && self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != on) {
+        if service.connection_id().is_some() && self.has_outlived(service) {
             self.leave();
             self.go_over(service, opener);
         }
+    }
+
+    /// Whether it is read on from a life that has ended.
+    fn has_outlived(&self, service: &Service) -> bool {
+        self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != service.connection_id())
     }
 
     /// Whether what was passed counts on by itself, and takes no counter that the next life would share: software events and tracepoints of a
@@ -301,8 +305,7 @@ impl ServedGroup {
             }
             ServedEventState::Off => {
                 self.settle(service, opener);
-                let on = service.connection_id();
-                if self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != on) {
+                if self.has_outlived(service) {
                     self.stop(at);
                     return Ok(());
                 }
@@ -385,8 +388,7 @@ impl ServedGroup {
                 Err(NoUse::Unscheduled) => return Err(Unread::Unscheduled),
                 Err(NoUse::Ask | NoUse::Moved) => {
                     // No life is left that could say more of it.
-                    let on = service.connection_id();
-                    if on.is_some() && self.kept.as_ref().is_some_and(|kept| Some(kept.connection_id) != on) {
+                    if service.connection_id().is_some() && self.has_outlived(service) {
                         self.leave();
                         self.settle(service, opener);
                     }
