@@ -20,6 +20,7 @@ mod flight;
 mod flight_serve;
 mod formats;
 mod formats_vs_perf;
+mod former;
 mod fuzz_corpus;
 mod golden;
 mod hotplug;
@@ -43,6 +44,7 @@ mod run_hostile;
 mod serve;
 mod serve_hostile;
 mod serve_records;
+mod serve_reload;
 mod serve_rights;
 mod serve_scarce;
 mod serve_soak;
@@ -64,6 +66,9 @@ fn role() {
     pmux_testkit::role::play_if_asked(|name, arguments| match name {
         // regions:KIND, a program that marks regions
         "regions" => regions::play(arguments),
+        // asks-for-all:SOCKET, and pings:SOCKET,DOOR
+        "asks-for-all" => serve_reload::asks_for_all(arguments),
+        "pings" => serve_reload::pings(arguments),
         _ => common::roles::play(name, arguments),
     });
 }

@@ -14,14 +14,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A shell that works when it is told to.
-struct Worker {
+pub(crate) struct Worker {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         // Each child costs it page faults of its own: what they shared is copied.
         let script = "while read -r n; do while [ \"$n\" -gt 0 ]; do (:); n=$((n - 1)); done; echo done; done";
         let mut command = Command::new("sh");
@@ -34,14 +34,14 @@ impl Worker {
         worker
     }
 
-    fn works(&mut self, times: u32) {
+    pub(crate) fn works(&mut self, times: u32) {
         writeln!(self.orders, "{times}").unwrap();
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
         assert_eq!(answer, "done\n");
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.child.id().to_string()
     }
 }
@@ -54,7 +54,7 @@ impl Drop for Worker {
 }
 
 /// `pmux stat -x,` that has begun, and ends when the door says so.
-fn measure(sync_dir: &SyncDir, name: &str, start: Start, target: &[&str]) -> Running {
+pub(crate) fn measure(sync_dir: &SyncDir, name: &str, start: Start, target: &[&str]) -> Running {
     let waits =
         format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", sync_dir.text(name), sync_dir.text("end"));
     let running = start.args(target).args(["--", "sh", "-c", &waits]).spawn();
@@ -67,13 +67,13 @@ fn shared(service: &Service) -> Start {
 }
 
 /// The sum of all that was printed of the page faults, interval by interval or at the end, for people.
-fn faults(err: &str) -> u64 {
+pub(crate) fn faults(err: &str) -> u64 {
     let lines = err.lines().filter_map(|line| line.split_once("page-faults:u").map(|(before, _)| before));
     let values = lines.filter_map(|before| before.split_whitespace().last());
     values.filter_map(|value| value.replace(',', "").parse::<u64>().ok()).sum()
 }
 
-fn end(sync_dir: &SyncDir) {
+pub(crate) fn end(sync_dir: &SyncDir) {
     std::fs::write(sync_dir.path("end"), "").unwrap();
 }
 
@@ -83,7 +83,7 @@ fn asked(service: &Service) -> u64 {
 }
 
 /// Requests of the client who had most.
-fn requests(service: &Service) -> u64 {
+pub(crate) fn requests(service: &Service) -> u64 {
     let status = service.status();
     let clients = status["clients"]["list"].as_array().unwrap();
     clients.iter().map(|client| client["requests"].as_u64().unwrap()).max().unwrap_or_default()

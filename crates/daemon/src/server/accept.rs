@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::start::membership;
 use super::{ACCEPTS, FIRST_CLIENT, LOG_AGAIN_NS, NO_FILES_NS, Server, log_for_user};
 use crate::config::Level;
-use crate::service::{ClientId, Counting as _, errno};
+use crate::service::{ClientId, Counting as _, KEPT_FOR_ROOT, errno};
 use pmux::server_api::shared::channel::{Channel, SocketPeer};
 use pmux::server_api::shared::poll::{Interest, Token};
 use pmux::server_api::shared::wire::{Refusal, RefusalKind, Reply, encode_reply};
@@ -54,8 +54,9 @@ impl Server {
         // Where the kernel tells it again, it is not kept: it would be one more file for each client.
         let process = process.filter(|_| channel.process().is_err());
         let kept_back = self.service.rules().files_kept_back(payer);
-        if !self.reserve.refill(&self.listener) || self.counters.files_left() < kept_back {
-            let text = pmux::server_api::NO_FILES;
+        let has_files = self.reserve.refill(&self.listener);
+        if !has_files || self.counters.files_left() < kept_back {
+            let text = if has_files { KEPT_FOR_ROOT } else { pmux::server_api::NO_FILES };
             turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
             self.turned_away += 1;
             if now >= self.log_again_ns {

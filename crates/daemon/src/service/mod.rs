@@ -21,7 +21,7 @@ mod tests;
 pub use budget::{Charge, Usage};
 pub use client::{Account, HeldGroup, HeldStream};
 pub use counting::{Counting, Published, ReadWhen, Refused, Requester, Target};
-pub use rules::Rules;
+pub use rules::{KEPT_FOR_ROOT, Rules};
 pub use streaming::{Flow, Streaming, Subscription};
 
 use crate::rights::Membership;
@@ -276,16 +276,21 @@ impl<C: Counting> Service<C> {
     /// A refusal to be sent before the connection is closed: there are too many.
     pub fn has_place(&self, user: u32) -> Result<(), Refusal> {
         let of_user = self.users.get(&user).map_or(0, |user| user.clients);
-        let full = |what: &str, most: u32| {
-            let text = format!("{what}; {most} is the most (`limits` in the service's configuration)");
+        let full = |what: &str, key: &str, most: u32| {
+            let text = format!("{what}; {most} is the most (`limits.{key}` in the service's configuration)");
             Err(Refusal::new(RefusalKind::Limit, 0, errno::EAGAIN, text))
         };
         let (most, per_user) = (self.rules.most_clients(user), self.rules.limits.clients_per_user);
         if self.clients.len() + self.leaving.len() >= most as usize {
-            return full("as many clients as may be are connected", most);
+            let key = if most < self.rules.limits.clients { "clients_for_root" } else { "clients" };
+            return full("as many clients as may be are connected", key, most);
         }
         if self.rules.binds(user) && of_user >= per_user {
-            return full(&format!("as many clients of user {user} as may be are connected"), per_user);
+            return full(
+                &format!("as many clients of user {user} as may be are connected"),
+                "clients_per_user",
+                per_user,
+            );
         }
         Ok(())
     }
@@ -489,7 +494,8 @@ impl<C: Counting> Service<C> {
         }
         let most = rules.most_events(user);
         if self.charge.events.saturating_add(more.events) > most {
-            return Err(request::too_many("all clients together may have open", "events", most));
+            let key = if most < limits.events { "events_for_root" } else { "events" };
+            return Err(request::too_many("all clients together may have open", key, most));
         }
         if !rules.binds(user) {
             return Ok(());
@@ -497,8 +503,10 @@ impl<C: Counting> Service<C> {
         if let Some(account) = self.users.get_mut(&user) {
             account.fits(more, &rules, counting.closing().closed)?;
         }
-        if counting.files_left() < more.files.saturating_add(rules.files_kept_back(user)) {
-            return Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, pmux::server_api::NO_FILES));
+        let left = counting.files_left();
+        if left < more.files.saturating_add(rules.files_kept_back(user)) {
+            let text = if left < more.files { pmux::server_api::NO_FILES } else { KEPT_FOR_ROOT };
+            return Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
         }
         Ok(())
     }

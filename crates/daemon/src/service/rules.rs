@@ -4,6 +4,9 @@
 
 use crate::config::{Files, LimitsConfig};
 
+/// Why a user is given nothing although files are left.
+pub const KEPT_FOR_ROOT: &str = "the open files that the service has left are kept for root (`limits.files_for_root` in the service's configuration)";
+
 /// What the configuration says about requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {

@@ -30,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Service {
     child: Child,
     folder: tempfile::TempDir,
+    program: PathBuf,
 }
 
 impl Service {
@@ -40,12 +41,17 @@ impl Service {
 
     /// With this configuration.
     pub fn with(config: &str) -> Self {
+        Self::of(PMUX.as_ref(), config)
+    }
+
+    /// That of this program.
+    pub fn of(program: &Path, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // For clients of other users.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(folder.path().join("pmux.toml"), config).unwrap();
-        let child = spawn(folder.path());
-        let service = Self { child, folder };
+        let child = spawn(program, folder.path());
+        let service = Self { child, folder, program: program.to_owned() };
         service.await_socket();
         service
     }
@@ -66,13 +72,19 @@ impl Service {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("pmux.toml"), "").unwrap();
         let child = spawn_from(folder.path(), script);
-        Self { child, folder }
+        Self { child, folder, program: PMUX.into() }
     }
 
     /// Starts it anew where it was, after it was killed.
     pub fn start_again(&mut self) {
-        self.child = spawn(self.folder.path());
+        self.child = spawn(&self.program, self.folder.path());
         self.await_socket();
+    }
+
+    /// Starts another one where it was, after it was stopped.
+    pub fn replaced_by(&mut self, program: &Path) {
+        self.program = program.to_owned();
+        self.start_again();
     }
 
     fn await_socket(&self) {
@@ -193,9 +205,9 @@ fn spawn_from(folder: &Path, script: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn spawn(folder: &Path) -> Child {
+fn spawn(program: &Path, folder: &Path) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    pmux_testkit::marked(&mut Command::new(PMUX))
+    pmux_testkit::marked(&mut Command::new(program))
         .arg("serve")
         .arg("--config")
         .arg(folder.join("pmux.toml"))
