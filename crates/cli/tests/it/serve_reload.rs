@@ -19,7 +19,7 @@ const USER: u32 = 65_533;
 const NEVER_MS: u32 = 3_600_000;
 const PINGS: u32 = 2000;
 
-/// Whom a limit binds.
+/// Which clients a limit binds.
 #[derive(Clone, Copy, PartialEq)]
 enum Who {
     Root,
