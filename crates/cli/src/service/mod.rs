@@ -37,7 +37,7 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
 
 fn check(options: &ServeOptions) -> u8 {
     let named = options.config.as_deref();
-    let (config, faults) = Config::examine(named);
+    let (config, faults) = Config::examine(named, options.metrics.as_ref());
     for fault in &faults {
         report_error(&fault.to_string(), exit_status::NO_SERVICE);
     }

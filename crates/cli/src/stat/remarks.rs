@@ -10,9 +10,11 @@ use super::process_tree::ProcessTreeReport;
 use super::report::{About, Note, Row, StatReport, Value};
 use super::run::StatRun;
 use crate::options::stat_rules::StatTarget;
+use pmux::server_api::shared::client::Away;
 use pmux::{
     Backend, Counters, CpuSource, Disagreements, Nanos, ProcessTree, Reading, Reporting, Session, SetCoverage, Snapshot,
 };
+use std::time::Duration;
 
 /// Less than this is the time that switching takes, not a gap.
 const SMALLEST_GAP: Nanos = Nanos(1_000_000);
@@ -124,14 +126,18 @@ fn list(ids: &[i32]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// For how long the service was away, so that something was not counted.
-pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
-    service_was_away(gap).map(|text| Note { about: About::Loss, ..Note::measurement(text) })
+/// For how long something was not counted, and what has become of the service.
+pub(crate) fn service_gap(session: &Session, gap: Duration) -> Option<Note> {
+    service_was_away(session, gap).map(|text| Note { about: About::Loss, ..Note::measurement(text) })
 }
 
 /// The same in words, for other reports than these.
-pub(crate) fn service_was_away(gap: std::time::Duration) -> Option<String> {
-    (!gap.is_zero()).then(|| format!("not counted for {} s: the sharing service was away", seconds(gap)))
+pub(crate) fn service_was_away(session: &Session, gap: Duration) -> Option<String> {
+    let why = match session.service_away() {
+        Some(refuses @ Away::Refuses(_)) => refuses.to_string(),
+        _ => "was away".to_owned(),
+    };
+    (!gap.is_zero()).then(|| format!("not counted for {} s: the sharing service {why}", seconds(gap)))
 }
 
 /// That a command was not counted from its exec on.
@@ -158,7 +164,7 @@ pub(crate) fn unknown_cpus(session: &Session, plan: &Plan) -> Option<Note> {
 }
 
 /// So many digits that it is not 0.
-fn seconds(time: std::time::Duration) -> String {
+fn seconds(time: Duration) -> String {
     let digits = if time.as_millis() >= 10 { 2 } else { 6 };
     format!("{:.digits$}", time.as_secs_f64())
 }

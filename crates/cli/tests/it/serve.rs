@@ -355,6 +355,13 @@ fn a_configuration_is_checked() {
     assert!(!check().good().says(&["pmux.toml is right"]).err.contains("systemctl"));
     std::fs::write(&path, "[metrics]\nlisten = \"127.0.0.1:0\"\n[rights]\nsystem_wide = [\"root\"]\n").unwrap();
     check().good().says(&["pmux.toml is right", "systemctl enable --now pmux.service"]);
+    // Another place on the command line is looked at as well.
+    let elsewhere = |place| pmux(["serve", "--check", "--config", file, "--metrics", place]).run();
+    elsewhere("192.0.2.1:9464").bad(1, &["192.0.2.1:9464 can be reached from outside", "metrics.token_file"]);
+    elsewhere("127.0.0.1:9464").good();
+    std::fs::write(&path, "[metrics]\ntoken_file = \"/nowhere/token\"\n").unwrap();
+    check().good();
+    elsewhere("192.0.2.1:9464").bad(1, &["`metrics.token_file`: /nowhere/token"]);
     std::fs::write(&path, "[socket]\nmode = 1\n").unwrap();
     pmux(["serve", "--config", file]).run().bad(1, &["line 2", "mode"]);
 }

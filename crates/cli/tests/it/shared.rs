@@ -206,7 +206,26 @@ fn clients_without_files_are_told_the_gap() {
     end(&sync_dir);
     let (ran, without) = (running.wait().good(), without.wait().good());
     assert!(faults(&ran.err) >= faults(&without.err), "{}\n{}", ran.err, without.err);
-    ran.says(&["not counted for 0.", "the sharing service was away"]);
+    ran.says(&["not counted for ", "the sharing service was away"]);
+}
+
+/// What takes the place of the service may not give what that gave.
+#[test]
+fn a_service_that_refuses_what_was_open_says_why() {
+    skip_unless!(kernel());
+    let config = "[rights]\nfiles = \"never\"\n";
+    let (mut service, sync_dir, mut worker) = (Service::with(config), SyncDir::new(), Worker::start());
+    let pid = worker.pid();
+    let target = ["-x,", "-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let running = measure(&sync_dir, "with", shared(&service), &target);
+    worker.works(10);
+    service.kill();
+    service.configure_next(&format!("{config}[limits]\nevents_per_client = 1\n"));
+    service.start_again();
+    eventually("it is refused", || (service.status()["since_start"]["refused"] != 0).then_some(()));
+    end(&sync_dir);
+    let ran = running.wait().good();
+    ran.says(&["# not counted for ", "the sharing service began anew and refuses it", "`limits.events_per_client`"]);
 }
 
 /// Programs are told, too: their numbers say nothing of it.
@@ -214,7 +233,7 @@ fn clients_without_files_are_told_the_gap() {
 fn a_gap_is_told_in_each_form() {
     skip_unless!(kernel());
     for (form, told) in
-        [("-x,", "# not counted for 0."), ("-j", "{\"note\" : \"not counted for 0."), ("-v", " not counted for 0.")]
+        [("-x,", "# not counted for "), ("-j", "{\"note\" : \"not counted for "), ("-v", " not counted for ")]
     {
         let (mut service, sync_dir, mut worker) =
             (Service::with("[rights]\nfiles = \"never\"\n"), SyncDir::new(), Worker::start());

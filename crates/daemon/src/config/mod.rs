@@ -467,21 +467,23 @@ impl Config {
     }
 
     /// All that is wrong with the file that was named, or the usual one, and with what it names on this machine; and what was
-    /// understood.
+    /// understood. Metrics at another place than the file says are looked at there.
     #[must_use]
-    pub fn examine(named: Option<&Path>) -> (Self, Vec<ConfigError>) {
+    pub fn examine(named: Option<&Path>, metrics: Option<&Listen>) -> (Self, Vec<ConfigError>) {
         let path = named.unwrap_or(Path::new(DEFAULT_FILE));
-        if named.is_none() && !path.exists() {
-            return (Self::default(), Vec::new());
-        }
-        let (config, mut faults) = match std::fs::read_to_string(path) {
-            Ok(text) => faults::read(&text),
-            Err(error) => (Self::default(), vec![error.to_string()]),
+        let is_there = named.is_some() || path.exists();
+        let (mut config, mut faults) = match is_there.then(|| std::fs::read_to_string(path)) {
+            Some(Ok(text)) => faults::read(&text),
+            Some(Err(error)) => (Self::default(), vec![error.to_string()]),
+            None => Default::default(),
         };
-        let token = config.metrics.is_open_to_all().is_none().then(|| config.metrics.token());
+        config.metrics.listen = metrics.cloned().or(config.metrics.listen);
+        // Of what the file says that was a fault already.
+        let is_told = metrics.is_none() && config.metrics.is_open_to_all().is_some();
+        let token = (!is_told).then(|| config.metrics.token());
         let on_this_machine = config.groups().into_iter().filter_map(Result::err).chain(token.and_then(Result::err));
         faults.extend(on_this_machine.chain(config.unknown_events()));
-        let at_path = |text| ConfigError { file: Some(path.to_owned()), text };
+        let at_path = |text| ConfigError { file: is_there.then(|| path.to_owned()), text };
         (config, faults.into_iter().map(at_path).collect())
     }
 

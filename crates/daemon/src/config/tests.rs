@@ -77,7 +77,7 @@ fn all_that_is_wrong_is_said_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pmux.toml");
     std::fs::write(&path, text).unwrap();
-    let (config, faults) = Config::examine(Some(&path));
+    let (config, faults) = Config::examine(Some(&path), None);
     let places =
         ["line 2,", "line 5,", "line 6:", "line 7,", "line 8,", "line 14,", "line 17,", "line 20:", "line 21:"];
     let of_machine = ["no such group", "'nosuch'"];

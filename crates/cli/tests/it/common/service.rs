@@ -116,8 +116,13 @@ impl Service {
         self.folder.path()
     }
 
-    pub fn configure(&self, text: &str) {
+    /// What it begins with next.
+    pub fn configure_next(&self, text: &str) {
         std::fs::write(self.folder.path().join("pmux.toml"), text).unwrap();
+    }
+
+    pub fn configure(&self, text: &str) {
+        self.configure_next(text);
         signal(&self.pid().to_string(), "HUP");
     }
 

@@ -213,14 +213,19 @@ impl ServedGroup {
         if self.kept.as_ref().is_some_and(|kept| kept.files.is_empty()) {
             self.leave();
         }
-        if on.is_some() && on != self.refused {
+        if let Some(life) = on.filter(|_| on != self.refused) {
             match self.ask(service, opener) {
                 Ok(kept) => {
                     self.leave();
                     self.enter(service, kept);
                 }
                 // What was passed before is read on.
-                Err(AskError::Refused(_)) => self.refused = on,
+                Err(AskError::Refused(refusal)) => {
+                    self.refused = on;
+                    if self.kept.is_none() {
+                        service.refuses(life, refusal);
+                    }
+                }
                 Err(AskError::Away) => {}
             }
         }

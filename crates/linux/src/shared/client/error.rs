@@ -35,6 +35,8 @@ pub enum Away {
     Cut,
     /// The socket failed.
     Socket(Errno),
+    /// It is there again, and does not open anew what the one before had open: why it doesn't.
+    Refuses(String),
 }
 
 impl fmt::Display for ConnectError {
@@ -81,6 +83,7 @@ impl fmt::Display for Away {
             Self::Nonsense => f.write_str("speaks another language"),
             Self::Cut => f.write_str("sent more than this process may have open: raise `ulimit -n`"),
             Self::Socket(errno) => write!(f, "can't be heard: {errno}"),
+            Self::Refuses(text) => write!(f, "began anew and refuses it: {text}"),
         }
     }
 }

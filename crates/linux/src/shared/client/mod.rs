@@ -130,6 +130,8 @@ struct ServiceState {
     /// The longest time that was not counted because of the end of each life.
     gaps: BTreeMap<u64, u64>,
     why_away: Option<Away>,
+    /// What was refused when it was to be opened anew, and in which life.
+    refusal: Option<(ConnectionId, String)>,
 }
 
 /// What one may know of a service.
@@ -165,6 +167,7 @@ impl Service {
             pause: FIRST_PAUSE,
             gaps: BTreeMap::new(),
             why_away: None,
+            refusal: None,
         };
         let looked_ns = AtomicU64::new(sys::clock::monotonic_at_tick_ns());
         Ok(Self { place, name, patience, state: Mutex::new(state), connection_id: AtomicU64::new(1), looked_ns })
@@ -190,11 +193,16 @@ impl Service {
         Duration::from_nanos(self.state().gaps.values().sum())
     }
 
-    /// Why it is away, if it is.
+    /// Why it is away, if it is; or why something that was open in a life before is not counted in this one.
     #[must_use]
     pub fn why_away(&self) -> Option<Away> {
+        let on = self.connection_id();
         let state = self.state();
-        if state.connection.is_some() { None } else { state.why_away.clone() }
+        match &state.refusal {
+            _ if state.connection.is_none() => state.why_away.clone(),
+            Some((life, text)) if Some(*life) == on => Some(Away::Refuses(text.clone())),
+            _ => None,
+        }
     }
 
     /// How it is: a text in JSON.
@@ -293,6 +301,11 @@ impl Service {
         let mut state = self.state();
         let gap = state.gaps.entry(ended.0).or_default();
         *gap = time.max(*gap);
+    }
+
+    /// Brings that what was open before is not opened anew in a life.
+    pub(crate) fn refuses(&self, life: ConnectionId, refusal: Refusal) {
+        self.state().refusal = Some((life, refusal.text));
     }
 
     /// What was heard makes no sense: the life is over.
