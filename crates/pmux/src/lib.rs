@@ -83,7 +83,8 @@
 //! A program that only counts takes the crate with `default-features = false`, and gets sessions, events, targets, counters, the
 //! process tree and overflows. The feature `record`, on by default, adds recordings and what reads them, symbols, the flight recorder,
 //! watching addresses and triggers. Without it, `uprobe:` events take offsets in a file and no names
-//! of functions. The feature `server` shows the module `server_api`, of which `pmux serve` is built: it may change with any version.
+//! of functions. The feature `server` adds the modules `supervisor` and `server_api`, of which `pmux run` and `pmux serve` are built: they may change with
+//! any version.
 //!
 //! # Reading without a system call
 //!
@@ -94,7 +95,7 @@
 //!
 //! **Invariant:** every event goes through the engine; this crate makes no system call of its own.
 #![forbid(unsafe_code)]
-#![cfg_attr(not(feature = "record"), allow(dead_code, unused_imports, reason = "what is left out uses it"))]
+#![cfg_attr(not(feature = "server"), allow(dead_code, unused_imports, reason = "what is left out uses it"))]
 
 #[cfg(feature = "record")]
 pub mod bench;
@@ -130,18 +131,10 @@ mod region;
 mod ring_owner;
 #[cfg(feature = "server")]
 pub mod server_api;
-#[cfg(all(feature = "record", not(feature = "server")))]
-#[allow(
-    dead_code,
-    unused_imports,
-    unreachable_pub,
-    reason = "what a service is made of, of which the library itself uses a part"
-)]
-mod server_api;
 mod session;
 #[cfg(feature = "record")]
 mod subscription;
-#[cfg(feature = "record")]
+#[cfg(feature = "server")]
 pub mod supervisor;
 #[cfg(feature = "record")]
 pub mod symbol;
@@ -189,11 +182,9 @@ pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
 pub use region::{Region, region};
-#[cfg(feature = "record")]
-pub use server_api::{StreamRequest, StreamScope};
 pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, ServiceTurn, Session, SharedChoice};
 #[cfg(feature = "record")]
-pub use subscription::Subscription;
+pub use subscription::{StreamRequest, StreamScope, Subscription};
 #[cfg(feature = "record")]
 pub use symbol::Followed;
 pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event::Catalog;
 use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
-#[cfg(feature = "record")]
+#[cfg(feature = "server")]
 use crate::server_api::TracepointNames;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::engine::{Census, Disagreements};
@@ -121,7 +121,7 @@ pub(crate) struct Inner {
     pub(crate) facts: OnceLock<Facts>,
     /// The part of the facts that tells what the machine has.
     pub(crate) machine: OnceLock<Facts>,
-    #[cfg(feature = "record")]
+    #[cfg(feature = "server")]
     pub(crate) tracepoints: TracepointNames,
     pub(crate) hotplug: SleepLock<Option<crate::hotplug::Hotplug>>,
     pub(crate) mux: Mux,
@@ -342,7 +342,7 @@ impl Session {
                 catalog,
                 facts,
                 machine: OnceLock::new(),
-                #[cfg(feature = "record")]
+                #[cfg(feature = "server")]
                 tracepoints: TracepointNames::default(),
                 hotplug: pmux_engine::LockCell::new(None),
                 mux,

@@ -8,15 +8,39 @@
 //! is a gap that is told.
 
 use crate::error::Error;
-use crate::server_api::{StreamRequest, StreamScope};
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_linux::cpus::CpuList;
 use pmux_linux::shared::Heard;
 use pmux_linux::shared::client::{AskError, Records, Service};
 use pmux_linux::shared::wire::{EventNumber, EventOp, Scope, Subscribe};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Where events are opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StreamScope {
+    /// On all CPUs, and those that come.
+    AllCpus,
+    /// On these CPUs.
+    Cpus(CpuList),
+    /// On these threads, on each CPU.
+    Tasks(Vec<i32>),
+}
+
+/// What a client asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StreamRequest {
+    /// Where.
+    pub scope: StreamScope,
+    /// Which events.
+    pub attrs: Vec<Attr>,
+    /// Bytes of its ring: a power of two, from 4096 on.
+    pub ring_bytes: u64,
+    /// It is woken with each so many bytes, at most half of the ring.
+    pub wake_bytes: u64,
+}
 
 /// Records of events that a service opens for all who ask the same.
 ///

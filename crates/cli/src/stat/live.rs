@@ -150,7 +150,7 @@ impl Live {
         remarks::drop_repeated(&mut report, &mut self.reported);
         report.notes.extend(remarks::gaps_since(&remarks::coverage(&now), &remarks::coverage(&self.last)));
         let gap = run.session.service_gap();
-        report.notes.extend(remarks::service_gap(&run.session, gap.saturating_sub(self.gaps.1)));
+        report.notes.extend(remarks::service_gap(run.session, gap.saturating_sub(self.gaps.1)));
         self.gaps.1 = gap;
         report.notes.extend(self.lost_to_exec(run));
         self.last = now;
@@ -317,7 +317,7 @@ impl Live {
         notes.extend(remarks::unknown_cpus(run.session, run.plan));
         notes.extend(mux::contention(run.plan, &self.counters));
         notes.extend(remarks::begun_early(run.session, run.plan));
-        notes.extend(remarks::service_gap(&run.session, run.session.service_gap().saturating_sub(self.gaps.0)));
+        notes.extend(remarks::service_gap(run.session, run.session.service_gap().saturating_sub(self.gaps.0)));
         notes
     }
 }

@@ -490,7 +490,7 @@ impl<'a> WatchRun<'a> {
         if self.more_unwatched > 0 {
             report.notes.push(format!("{} more processes are not watched", self.more_unwatched));
         }
-        report.notes.extend(service_was_away(&self.session, self.session.service_gap()));
+        report.notes.extend(service_was_away(self.session, self.session.service_gap()));
         if self.options.shared.shared_when() == Some(SharedWhen::Always) && !self.options.count_only {
             report.notes.push("what tells of hits can't be shared: this took registers of its own".to_owned());
         }

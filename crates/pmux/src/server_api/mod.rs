@@ -15,6 +15,7 @@ mod names;
 mod state;
 mod streams;
 
+pub use crate::subscription::{StreamRequest, StreamScope};
 pub use acting::Acting;
 pub use by_cgroup::{ByCgroup, CgroupMethod, CgroupReading, CgroupReadings};
 pub use cgroups::Cgroups;
@@ -41,7 +42,7 @@ pub use pmux_linux::selinux::{PerfPermission, PerfRights, Selinux, TargetScope};
 pub use pmux_linux::shared;
 pub use pmux_linux::{now_ns, tick_ns};
 pub use state::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
-pub use streams::{RoundRemainder, StreamId, StreamRequest, StreamScope, StreamTally, Streams, StreamsTally};
+pub use streams::{RoundRemainder, StreamId, StreamTally, Streams, StreamsTally};
 
 use crate::abi;
 use crate::session::Session;

@@ -17,6 +17,7 @@ pub use pass::RoundRemainder;
 use super::acting::Acting;
 use super::group::ServeError;
 use crate::session::Session;
+use crate::subscription::{StreamRequest, StreamScope};
 use crate::target::CpuChoice;
 use pass::StreamSwitch;
 use pmux_abi::attr::{Attr, Wakeup as KernelWakeup};
@@ -27,7 +28,6 @@ use pmux_engine::share::SharingScope;
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{EventId, GroupSpec, SetId};
 use pmux_linux::Errno;
-use pmux_linux::cpus::CpuList;
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
 use pmux_linux::shared::Bell;
@@ -39,30 +39,6 @@ use std::sync::Arc;
 
 /// A kernel ring is tried down to so many bytes where more is not allowed.
 const LEAST_SOURCE_BYTES: u64 = 16 << 10;
-
-/// Where events are opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StreamScope {
-    /// On all CPUs, and those that come.
-    AllCpus,
-    /// On these CPUs.
-    Cpus(CpuList),
-    /// On these threads, on each CPU.
-    Tasks(Vec<i32>),
-}
-
-/// What a client asks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StreamRequest {
-    /// Where.
-    pub scope: StreamScope,
-    /// Which events.
-    pub attrs: Vec<Attr>,
-    /// Bytes of its ring: a power of two, from 4096 on.
-    pub ring_bytes: u64,
-    /// It is woken with each so many bytes, at most half of the ring.
-    pub wake_bytes: u64,
-}
 
 /// A stream that is open in [`Streams`]; it is closed there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
