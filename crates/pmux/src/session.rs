@@ -301,7 +301,7 @@ impl Session {
         self.engine().saved_by_sharing()
     }
 
-    /// What has become of the service that counters are shared through, where it is away now.
+    /// What has become of the service that counters are shared through, where it is away now, or began anew and refuses what was open.
     #[must_use]
     pub fn service_away(&self) -> Option<pmux_linux::shared::client::Away> {
         self.engine().host().service()?.why_away()

@@ -50,8 +50,7 @@ pub struct StreamRequest {
 ///
 /// ```no_run
 /// use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-/// use pmux::{StreamRequest, StreamScope};
-/// use pmux::{Session, SharedChoice, Subscription};
+/// use pmux::{Session, SharedChoice, StreamRequest, StreamScope, Subscription};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let session = Session::with_shared(SharedChoice::Always)?;

@@ -170,24 +170,20 @@ fn what_a_reload_changes_is_said_of_each_key() {
     let docs = read("docs/service.md");
     let table = docs.split_once("**Reload**").unwrap().1.split_once("**Logs**").unwrap().0;
     let said: Vec<_> = table.split('`').skip(1).step_by(2).collect();
-    let (mut section, mut keys) = (String::new(), 0);
+    let (mut section, mut keys) = (String::new(), Vec::new());
     for line in read("dist/pmux.toml").lines().map(|line| line.strip_prefix("#= ").unwrap_or(line)) {
         if line.starts_with('[') {
             line.clone_into(&mut section);
         } else if let (Some((key, _)), false) = (line.split_once(" ="), line.starts_with(['#', ' '])) {
             let name = format!("{}.{key}", section.trim_matches(['[', ']']));
             assert!(said.contains(&section.as_str()) || said.contains(&name.as_str()), "{name}: {said:?}");
-            keys += 1;
+            keys.push(name);
         }
     }
-    assert!(keys > 40, "{keys}");
+    assert!(keys.len() > 40, "{keys:?}");
     // And no row is about what is not there.
-    for name in said
-        .iter()
-        .filter_map(|name| name.split_once('.'))
-        .filter(|(section, _)| docs.contains(&format!("`[{section}]`")))
-    {
-        assert!(read("dist/pmux.toml").contains(&format!("{} =", name.1)), "{name:?}");
+    for name in said.iter().filter(|name| name.contains('.')) {
+        assert!(keys.iter().any(|key| key == name), "{name}");
     }
 }
 

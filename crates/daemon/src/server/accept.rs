@@ -55,8 +55,13 @@ impl Server {
         let process = process.filter(|_| channel.process().is_err());
         let kept_back = self.service.rules().files_kept_back(payer);
         let has_files = self.reserve.refill(&self.listener);
-        if !has_files || self.counters.files_left() < kept_back {
-            let text = if has_files { KEPT_FOR_ROOT } else { pmux::server_api::NO_FILES };
+        if has_files && self.counters.files_left() < kept_back {
+            let text = format_args!("user {user}, process {pid}, is turned away: {KEPT_FOR_ROOT}");
+            log_for_user(&self.log, &mut self.log_limiter, payer, Level::Warning, text);
+            return turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, KEPT_FOR_ROOT));
+        }
+        if !has_files {
+            let text = pmux::server_api::NO_FILES;
             turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
             self.turned_away += 1;
             if now >= self.log_again_ns {

@@ -499,7 +499,9 @@ impl Server {
         self.config = config;
         // What was planned by the former times may be far away.
         for planned in [&mut self.next_refresh_ns, &mut self.next_pass_ns, &mut self.next_slow_check_ns] {
-            *planned = if *planned == u64::MAX { u64::MAX } else { 0 };
+            if *planned < u64::MAX {
+                *planned = 0;
+            }
         }
         self.log.write(Level::Info, "the configuration was read anew");
     }

@@ -273,6 +273,7 @@ impl Server {
             "subscriptions": records.streams,
             "kernel_events": records.sources,
             "ring_bytes": self.service.ring_bytes(),
+            "kernel_ring_bytes": self.counters.streams().kernel_bytes(),
             "ring_bytes_most": u64::from(limits.rings_kib) * 1024,
             "taken": records.taken,
             "lost_in_kernel": records.lost,

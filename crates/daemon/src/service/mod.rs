@@ -277,18 +277,20 @@ impl<C: Counting> Service<C> {
     pub fn has_place(&self, user: u32) -> Result<(), Refusal> {
         let of_user = self.users.get(&user).map_or(0, |user| user.clients);
         let full = |what: &str, key: &str, most: u32| {
-            let text = format!("{what}; {most} is the most (`limits.{key}` in the service's configuration)");
+            let text = format!("{what}; {most} is the most ({key} in the service's configuration)");
             Err(Refusal::new(RefusalKind::Limit, 0, errno::EAGAIN, text))
         };
         let (most, per_user) = (self.rules.most_clients(user), self.rules.limits.clients_per_user);
-        if self.clients.len() + self.leaving.len() >= most as usize {
-            let key = if most < self.rules.limits.clients { "clients_for_root" } else { "clients" };
+        let connected = self.clients.len() + self.leaving.len();
+        if connected >= most as usize {
+            let all = connected >= self.rules.limits.clients as usize;
+            let key = if all { "`limits.clients`" } else { "`limits.clients` less `limits.clients_for_root`" };
             return full("as many clients as may be are connected", key, most);
         }
         if self.rules.binds(user) && of_user >= per_user {
             return full(
                 &format!("as many clients of user {user} as may be are connected"),
-                "clients_per_user",
+                "`limits.clients_per_user`",
                 per_user,
             );
         }
@@ -490,11 +492,14 @@ impl<C: Counting> Service<C> {
         let (user, own) = (client.payer, client.events());
         let limits = &rules.limits;
         if own.saturating_add(more.events) > limits.events_per_client {
-            return Err(request::too_many("a client may have open", "events_per_client", limits.events_per_client));
+            let most = limits.events_per_client;
+            return Err(request::too_many("a client may have open", "`limits.events_per_client`", most));
         }
         let most = rules.most_events(user);
-        if self.charge.events.saturating_add(more.events) > most {
-            let key = if most < limits.events { "events_for_root" } else { "events" };
+        let asked = self.charge.events.saturating_add(more.events);
+        if asked > most {
+            let all = asked > limits.events;
+            let key = if all { "`limits.events`" } else { "`limits.events` less `limits.events_for_root`" };
             return Err(request::too_many("all clients together may have open", key, most));
         }
         if !rules.binds(user) {

@@ -269,6 +269,6 @@ pub(super) fn unknown(index: usize) -> Refusal {
 }
 
 pub(super) fn too_many(whose: &str, key: &str, most: u32) -> Refusal {
-    let text = format!("{whose} {most} events (`limits.{key}` in the service's configuration)");
+    let text = format!("{whose} {most} events ({key} in the service's configuration)");
     Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text)
 }

@@ -41,8 +41,8 @@ pub(super) struct ServedGroup {
     read_ns: u64,
     /// The last life, and since when nothing is counted because it has ended.
     away: Option<(ConnectionId, u64)>,
-    /// The life in which opening anew was refused.
-    refused: Option<ConnectionId>,
+    /// The life in which opening anew was refused, and why.
+    refused: Option<(ConnectionId, Refusal)>,
     /// The life beside which the one before is read on, because it [counts on](Self::counts_on).
     beside: Option<ConnectionId>,
 }
@@ -213,21 +213,21 @@ impl ServedGroup {
         if self.kept.as_ref().is_some_and(|kept| kept.files.is_empty()) {
             self.leave();
         }
-        if let Some(life) = on.filter(|_| on != self.refused) {
+        if let Some(life) = on.filter(|life| self.refused.as_ref().is_none_or(|(refused, _)| refused != life)) {
             match self.ask(service, opener) {
                 Ok(kept) => {
                     self.leave();
                     self.enter(service, kept);
                 }
                 // What was passed before is read on.
-                Err(AskError::Refused(refusal)) => {
-                    self.refused = on;
-                    if self.kept.is_none() {
-                        service.refuses(life, refusal);
-                    }
-                }
+                Err(AskError::Refused(refusal)) => self.refused = Some((life, refusal)),
                 Err(AskError::Away) => {}
             }
+        }
+        if self.kept.is_none()
+            && let Some((life, refusal)) = &self.refused
+        {
+            service.set_refusal(Some((*life, refusal)));
         }
         self.report_gap(service);
     }
@@ -458,6 +458,10 @@ impl ServedGroup {
 
     /// Gives everything back.
     pub(super) fn close(&mut self, service: &Service) {
+        if self.refused.take().is_some() {
+            // Another one that is refused says so again.
+            service.set_refusal(None);
+        }
         if let Some(kept) = self.kept.take() {
             // Where it is away there is nothing left to give back.
             let _ = service.ask(kept.connection_id, &Request::Close { handles: kept.handles });

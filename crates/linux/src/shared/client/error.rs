@@ -20,7 +20,7 @@ pub enum ConnectError {
     Away(PathBuf, Away),
 }
 
-/// Why a connection ended.
+/// Why a connection ended, or the next one is of no use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Away {
     /// The service closed it, or died.

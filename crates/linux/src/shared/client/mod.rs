@@ -303,9 +303,9 @@ impl Service {
         *gap = time.max(*gap);
     }
 
-    /// Brings that what was open before is not opened anew in a life.
-    pub(crate) fn refuses(&self, life: ConnectionId, refusal: Refusal) {
-        self.state().refusal = Some((life, refusal.text));
+    /// Brings that what was open before is not opened anew in a life, or that nothing waits for that any more.
+    pub(crate) fn set_refusal(&self, refusal: Option<(ConnectionId, &Refusal)>) {
+        self.state().refusal = refusal.map(|(life, refusal)| (life, refusal.text.clone()));
     }
 
     /// What was heard makes no sense: the life is over.
