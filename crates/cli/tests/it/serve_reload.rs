@@ -3,13 +3,14 @@
 //!
 //! What it is: [`wishes`] asks a service for some of everything, and answers what was refused; a limit that is in force is named there.
 //! Metrics, containers and recorders are reloaded in `metrics`, `run_container` and `flight_serve`, `rights.system_wide` in `serve_rights`; how
-//! long queues are (`limits.queue_kib`) and how often pages are written (`counting.refresh_ms`, but for what new clients are told) is not tried.
+//! long queues are (`limits.queue_kib`) is not tried.
 //! Read first: [`LIMITS`].
 
 use crate::common::hostile::{as_user, open_door, said_by};
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename, subscribe};
 use crate::common::service::{Service, ServiceClient, bytes_of, faults, hello, on_task, own};
 use crate::common::{PATIENCE, SyncDir, eventually};
+use crate::shared::Worker;
 use pmux::abi::{Attr, Sampling};
 use pmux::server_api::shared::wire::{Reply, Request, Scope, Subscribe, encode_request};
 use std::os::unix::fs::PermissionsExt as _;
@@ -202,11 +203,20 @@ fn times_that_become_shorter_hold_at_once() {
     subscription.enable().unwrap();
     rename(&["waits".to_owned()]);
     let mut silent = service.stranger();
+    // A client opens what it counts of itself without the service.
+    let mut worker = Worker::start();
+    let session = pmux::Session::with_service_at(service.socket()).unwrap();
+    let event = pmux::Event::parse_with("page-faults:u", session.catalog()).unwrap();
+    let target = pmux::Target::Threads(vec![worker.pid().parse().unwrap()]);
+    let counter = pmux::Counter::open(&session, event, &target).unwrap();
     reload(&service, "[limits]\nslow_ms = 100\n[records]\npass_ms = 1\n[counting]\nrefresh_ms = 1\n");
     eventually("records are passed on", || {
         reading.take(&mut subscription);
         (!reading.names().is_empty()).then_some(())
     });
+    worker.works(50);
+    let shown = || counter.read_cached().unwrap().0.value;
+    eventually("what was counted is written into the page", || (shown() >= 50).then_some(()));
     silent.until_the_end();
     service.says("it hasn't said hello");
 }
