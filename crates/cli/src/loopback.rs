@@ -39,11 +39,14 @@ pub(crate) fn secret() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// What is written: the first, then the second, which may be the same for many.
+pub(crate) type Answer = (Vec<u8>, Arc<Vec<u8>>);
+
 /// Serves for ever. `answer` is given what has come of a request; `None` where that is not all of it.
 pub(crate) fn serve(
     listener: &TcpListener,
     limits: Limits,
-    answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static,
+    answer: impl Fn(&[u8]) -> Option<Answer> + Send + Sync + 'static,
 ) -> ! {
     let answer = Arc::new(answer);
     // A count only: nothing else is ordered by it.
@@ -83,7 +86,7 @@ fn talk(
     mut stream: TcpStream,
     limits: Limits,
     patience: Duration,
-    answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    answer: &dyn Fn(&[u8]) -> Option<Answer>,
 ) -> io::Result<()> {
     let until = Instant::now() + patience;
     let (mut request, mut block) = (Vec::new(), [0; 2048]);
@@ -102,5 +105,6 @@ fn talk(
         }
     };
     stream.set_write_timeout(Some(limits.write))?;
-    stream.write_all(&answer)
+    stream.write_all(&answer.0)?;
+    stream.write_all(&answer.1)
 }

@@ -83,8 +83,8 @@
 //! A program that only counts takes the crate with `default-features = false`, and gets sessions, events, targets, counters, the
 //! process tree and overflows. The feature `record`, on by default, adds recordings and what reads them, symbols, the flight recorder,
 //! watching addresses and triggers. Without it, `uprobe:` events take offsets in a file and no names
-//! of functions. The feature `server` adds the modules `supervisor` and `server_api`, of which the command and its service are built: they may change with
-//! any version.
+//! of functions. The feature `server` adds the modules `supervisor` and `server_api`, of which the command and its service are
+//! built: they may change with any version.
 //!
 //! # Reading without a system call
 //!

@@ -50,7 +50,7 @@ fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     let shown = std::io::stdout().write_all(link.as_bytes()).and_then(|()| std::io::stdout().flush());
     shown.map_err(|error| failed(format!("can't write to standard output: {error}")))?;
     crate::stderr::write_stderr("pmux view: open this link in a browser on this machine; Ctrl-C ends it");
-    server::serve(&listener, server::ServedProfile { path, port, body })
+    server::serve(&listener, server::ServedProfile { path, port, body: body.into() })
 }
 
 /// A text as it may stand in a link.

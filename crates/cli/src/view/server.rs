@@ -7,6 +7,7 @@
 use super::PROFILER;
 use crate::loopback::{self, Limits};
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LIMITS: Limits = Limits { bytes: 16 << 10, write: Duration::from_secs(60) };
@@ -17,7 +18,7 @@ pub(super) struct ServedProfile {
     pub(super) path: String,
     pub(super) port: u16,
     /// Compressed JSON.
-    pub(super) body: Vec<u8>,
+    pub(super) body: Arc<Vec<u8>>,
 }
 
 /// What is said to a request.
@@ -37,7 +38,7 @@ pub(super) fn serve(listener: &TcpListener, page: ServedProfile) -> ! {
     })
 }
 
-fn respond(head: &[u8], page: &ServedProfile) -> Vec<u8> {
+fn respond(head: &[u8], page: &ServedProfile) -> loopback::Answer {
     let answer = answer(&String::from_utf8_lossy(head), &page.path, page.port);
     let (status, length) = match answer {
         Answer::Profile | Answer::Head => ("200 OK", page.body.len()),
@@ -52,11 +53,7 @@ fn respond(head: &[u8], page: &ServedProfile) -> Vec<u8> {
         text.push_str("Content-Type: application/json\r\nContent-Encoding: gzip\r\n");
     }
     text.push_str("\r\n");
-    let mut bytes = text.into_bytes();
-    if answer == Answer::Profile {
-        bytes.extend_from_slice(&page.body);
-    }
-    bytes
+    (text.into_bytes(), if answer == Answer::Profile { Arc::clone(&page.body) } else { Arc::default() })
 }
 
 fn answer(head: &str, path: &str, port: u16) -> Answer {

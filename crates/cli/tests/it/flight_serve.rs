@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// A recorder that writes here.
-fn recorder(name: &str, folder: &Path, more: &str) -> String {
+pub(crate) fn recorder(name: &str, folder: &Path, more: &str) -> String {
     let folder = folder.join(name);
     format!("[[recorder]]\nname = \"{name}\"\nevents = [\"cpu-clock\"]\ndirectory = \"{}\"\n{more}\n", folder.display())
 }
@@ -22,7 +22,7 @@ fn status_of(service: &Service, name: &str) -> Option<Value> {
     status["recorders"].as_array()?.iter().find(|of| of["name"] == name).cloned()
 }
 
-fn is_on(service: &Service, name: &str) {
+pub(crate) fn is_on(service: &Service, name: &str) {
     eventually(name, || (status_of(service, name)?["state"] == "on").then_some(()));
 }
 

@@ -7,6 +7,7 @@ use crate::common::recording::Content;
 use crate::common::records::{Reading, names, on_threads, rename, subscribe};
 use crate::common::service::{Service, own};
 use crate::common::{self, Cgroup, PMUX, SyncDir, eventually, kernel, needs, root, skip_unless, start};
+use crate::flight_serve::{is_on, recorder};
 use crate::shared::{Worker, end, faults, measure, requests};
 use std::path::{Path, PathBuf};
 
@@ -107,16 +108,10 @@ fn a_subscription_goes_on_when_the_service_is_replaced() {
         one.enable().unwrap();
         rename(&["before".to_owned()]);
         let mut read = Reading::default();
-        eventually("it has come", || {
-            read.take(&mut one);
-            (!read.names().is_empty()).then_some(())
-        });
+        read.until_named(&mut one);
         assert_eq!(service.stop(), 0);
         service.replaced_by(&second);
-        eventually("it is back", || {
-            read.take(&mut one);
-            (one.lives() == 2 && one.fd().is_some()).then_some(())
-        });
+        read.until("it is back", &mut one, |_, one| one.lives() == 2 && one.fd().is_some());
         rename(&["after".to_owned()]);
         one.disable().unwrap();
         read.take(&mut one);
@@ -165,12 +160,8 @@ fn recorders_are_asked_by_either() {
     for (serving, asking) in pairs() {
         skip_unless!(root());
         let folder = tempfile::tempdir().unwrap();
-        let config = format!(
-            "[[recorder]]\nname = \"one\"\nevents = [\"cpu-clock\"]\ndirectory = \"{}\"\n",
-            folder.path().join("one").display()
-        );
-        let service = Service::of(&serving, &config);
-        eventually("it is on", || (service.status()["recorders"][0]["state"] == "on").then_some(()));
+        let service = Service::of(&serving, &recorder("one", folder.path(), ""));
+        is_on(&service, "one");
         let list = of(&asking, &["flight", "list"], &service).run().good().text();
         assert!(list.lines().any(|line| line.starts_with("one ")), "{list}");
         let path = of(&asking, &["flight", "dump", "--recorder", "one"], &service).run().good().text();

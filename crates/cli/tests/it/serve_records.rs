@@ -212,23 +212,14 @@ fn a_killed_service_is_replaced_and_the_gap_reported() {
     one.enable().unwrap();
     rename(&["before".to_owned()]);
     let mut read = Reading::default();
-    eventually("it has come", || {
-        read.take(&mut one);
-        (!read.names().is_empty()).then_some(())
-    });
+    read.until_named(&mut one);
     service.kill();
-    eventually("it is gone", || {
-        read.take(&mut one);
-        one.fd().is_none().then_some(())
-    });
+    read.until("it is gone", &mut one, |_, one| one.fd().is_none());
     rename(&["between".to_owned()]);
     std::thread::sleep(Duration::from_millis(20));
     assert!(one.gap() >= Duration::from_millis(20), "{:?}", one.gap());
     service.start_again();
-    eventually("it is back", || {
-        read.take(&mut one);
-        one.fd().is_some().then_some(())
-    });
+    read.until("it is back", &mut one, |_, one| one.fd().is_some());
     let gap = one.gap();
     rename(&["after".to_owned()]);
     one.disable().unwrap();

@@ -6,13 +6,13 @@
 //! long queues are (`limits.queue_kib`) is not tried.
 //! Read first: [`LIMITS`].
 
-use crate::common::hostile::{as_user, open_door, said_by};
+use crate::common::hostile::{as_user, open_door, refused, said_by};
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename, subscribe};
-use crate::common::service::{Service, ServiceClient, bytes_of, faults, hello, on_task, own};
+use crate::common::service::{Service, ServiceClient, bytes_of, faults, on_task, own};
 use crate::common::{PATIENCE, SyncDir, eventually};
 use crate::shared::Worker;
 use pmux::abi::{Attr, Sampling};
-use pmux::server_api::shared::wire::{Reply, Request, Scope, Subscribe, encode_request};
+use pmux::server_api::shared::wire::{Reply, Request, Scope, Subscribe};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Instant;
@@ -54,13 +54,9 @@ fn wishes(socket: &Path, task: i32) -> Vec<String> {
     let mut refusals = Vec::new();
     let mut conns = Vec::new();
     for _ in 0..2 {
-        let mut conn = ServiceClient::connect(socket);
-        // It may be turned away before it has said anything.
-        conn.send(&encode_request(1, &hello()).unwrap());
-        match conn.receive().map(|answer| answer.reply) {
-            Some(Reply::Welcome(_)) => conns.push(conn),
-            Some(Reply::Refused(refusal)) => refusals.push(refusal.text),
-            other => panic!("{other:?}"),
+        match ServiceClient::try_connect(socket) {
+            Ok(conn) => conns.push(conn),
+            Err(refusal) => refusals.push(refusal.text),
         }
     }
     if let Some(conn) = conns.first_mut() {
@@ -72,14 +68,16 @@ fn wishes(socket: &Path, task: i32) -> Vec<String> {
             wake_bytes: 0,
         });
         let open = Request::Open(on_task(task, &[faults()]));
-        for request in [&open, &open, &subscribe, &subscribe] {
-            if let Reply::Refused(refusal) = conn.ask(request).reply {
-                refusals.push(refusal.text);
-            }
-        }
+        let asked = [&open, &open, &subscribe, &subscribe].into_iter();
+        refusals.extend(asked.filter_map(|request| refused(conn, request)).map(|refusal| refusal.text));
     }
     conns.into_iter().for_each(ServiceClient::leave);
     refusals
+}
+
+/// What they are for a user.
+fn wishes_of_user(service: &Service) -> String {
+    said_by(as_user(USER, &format!("asks-for-all:{}", service.socket().display())), service)
 }
 
 /// A role, `SOCKET`: what [`wishes`] says.
@@ -115,19 +113,18 @@ fn reload(service: &Service, text: &str) {
 #[test]
 fn each_limit_holds_from_the_reload_on() {
     let Some(service) = Service::of_root("") else { return };
-    let socket = service.socket();
     let cpus = pmux::CpuList::parse_kernel(service.status()["cpus"].as_str().unwrap()).unwrap().len();
     let table = |lines: &str| format!("[limits]\n{}\n", lines.replace("EVENTS", &(2 + 4 * cpus).to_string()));
     for (key, who, passes, refuses) in LIMITS {
         // They were connected before.
         let mut conns = [service.client(), service.client()];
-        let refused = || match who {
-            Who::Root => wishes(&socket, own()).join("\n"),
-            Who::User => said_by(as_user(USER, &format!("asks-for-all:{}", socket.display())), &service),
+        let asks = || match who {
+            Who::Root => wishes(&service.socket(), own()).join("\n"),
+            Who::User => wishes_of_user(&service),
         };
         for (text, is_refused) in [(passes, false), (refuses, true), (passes, false)] {
             reload(&service, &table(text));
-            let said = refused();
+            let said = asks();
             let named: Vec<_> = said.split("`limits.").skip(1).filter_map(|rest| rest.split('`').next()).collect();
             assert_eq!(named.contains(&key), is_refused, "{key}, {text}: {said}");
             assert!(named.iter().all(|&name| key.starts_with(name)), "another one than {key}: {said}");
@@ -144,10 +141,10 @@ fn each_limit_holds_from_the_reload_on() {
 #[test]
 fn what_is_kept_back_for_root_changes() {
     let Some(service) = Service::of_root("[limits]\nfiles_for_root = 0\n") else { return };
-    let asks = || said_by(as_user(USER, &format!("asks-for-all:{}", service.socket().display())), &service);
-    assert_eq!(asks().trim(), "");
+    assert_eq!(wishes_of_user(&service).trim(), "");
     reload(&service, "[limits]\nfiles_for_root = 4294967295\n");
-    assert!(asks().contains("`limits.files_for_root`"), "{}", asks());
+    let said = wishes_of_user(&service);
+    assert!(said.contains("`limits.files_for_root`"), "{said}");
     assert_eq!(wishes(&service.socket(), own()), [""; 0], "root has them");
 }
 
@@ -210,10 +207,7 @@ fn times_that_become_shorter_hold_at_once() {
     let target = pmux::Target::Threads(vec![worker.pid().parse().unwrap()]);
     let counter = pmux::Counter::open(&session, event, &target).unwrap();
     reload(&service, "[limits]\nslow_ms = 100\n[records]\npass_ms = 1\n[counting]\nrefresh_ms = 1\n");
-    eventually("records are passed on", || {
-        reading.take(&mut subscription);
-        (!reading.names().is_empty()).then_some(())
-    });
+    reading.until_named(&mut subscription);
     worker.works(50);
     let shown = || counter.read_cached().unwrap().0.value;
     eventually("what was counted is written into the page", || (shown() >= 50).then_some(()));

@@ -281,6 +281,13 @@ impl Default for MetricsConfig {
     }
 }
 
+impl MetricsConfig {
+    /// The same at a place that the command line names, which goes before the configuration's.
+    pub(crate) fn listening_at(self, place: Option<&Listen>) -> Self {
+        Self { listen: place.cloned().or(self.listen), ..self }
+    }
+}
+
 /// Programs in containers, which know nothing of pmux.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table of keys")]
@@ -477,7 +484,7 @@ impl Config {
             Some(Err(error)) => (Self::default(), vec![error.to_string()]),
             None => Default::default(),
         };
-        config.metrics.listen = metrics.cloned().or(config.metrics.listen);
+        config.metrics = config.metrics.listening_at(metrics);
         // Of what the file says that was a fault already.
         let is_told = metrics.is_none() && config.metrics.is_open_to_all().is_some();
         let token = (!is_told).then(|| config.metrics.token());

@@ -81,9 +81,7 @@ pub(super) fn rules(config: &Config) -> Rules {
 
 /// What is told of metrics: the place that was named goes before the configuration's.
 pub(super) fn metrics_config(config: &Config, start: &Start) -> MetricsConfig {
-    let mut metrics = config.metrics.clone();
-    metrics.listen = start.metrics.clone().or(metrics.listen);
-    metrics
+    config.metrics.clone().listening_at(start.metrics.as_ref())
 }
 
 /// What is told of containers: the place that was named goes before the configuration's.

@@ -283,9 +283,8 @@ impl<C: Counting> Service<C> {
         let (most, per_user) = (self.rules.most_clients(user), self.rules.limits.clients_per_user);
         let connected = self.clients.len() + self.leaving.len();
         if connected >= most as usize {
-            let all = connected >= self.rules.limits.clients as usize;
-            let key = if all { "`limits.clients`" } else { "`limits.clients` less `limits.clients_for_root`" };
-            return full("as many clients as may be are connected", key, most);
+            let key = Rules::key("clients", connected >= self.rules.limits.clients as usize);
+            return full("as many clients as may be are connected", &key, most);
         }
         if self.rules.binds(user) && of_user >= per_user {
             return full(
@@ -498,9 +497,8 @@ impl<C: Counting> Service<C> {
         let most = rules.most_events(user);
         let asked = self.charge.events.saturating_add(more.events);
         if asked > most {
-            let all = asked > limits.events;
-            let key = if all { "`limits.events`" } else { "`limits.events` less `limits.events_for_root`" };
-            return Err(request::too_many("all clients together may have open", key, most));
+            let key = Rules::key("events", asked > limits.events);
+            return Err(request::too_many("all clients together may have open", &key, most));
         }
         if !rules.binds(user) {
             return Ok(());

@@ -57,6 +57,12 @@ impl Rules {
         if self.binds(user) { events - Self::kept_back(events, events_for_root) } else { events }
     }
 
+    /// What says how many `clients` or `events` there may be: all of that key, or what root's share leaves of it.
+    pub(super) fn key(what: &str, is_all: bool) -> String {
+        let share = if is_all { String::new() } else { format!(" less `limits.{what}_for_root`") };
+        format!("`limits.{what}`{share}")
+    }
+
     /// How many files are to be left when such a user gets what it asks for.
     #[must_use]
     pub const fn files_kept_back(&self, user: u32) -> u64 {

@@ -104,7 +104,6 @@ impl Acting {
     }
 }
 
-#[doc(hidden)]
 impl Session {
     /// Acts with the rights of a client, whose process is this one, as long as what comes back lives.
     #[must_use]

@@ -186,7 +186,6 @@ pub struct ServedGroup {
     _turning: Option<Arc<Turning>>,
 }
 
-#[doc(hidden)]
 impl Session {
     /// Opens a group for a client, disabled, with these rights. It shares counters with equal groups that have the same rights.
     ///

@@ -72,7 +72,6 @@ pub fn raise_file_limit() {
     let _ = pmux_linux::limits::raise_soft_limit();
 }
 
-#[doc(hidden)]
 impl Session {
     /// From now on [`ServedGroup::files`] has files.
     pub fn let_files_be_passed(&self) {

@@ -14,7 +14,6 @@ use std::sync::OnceLock;
 #[derive(Default)]
 pub(crate) struct TracepointNames(OnceLock<HashMap<u64, String>>);
 
-#[doc(hidden)]
 impl Session {
     /// As [`describe`], with the names that tracepoints have on this machine.
     #[must_use]

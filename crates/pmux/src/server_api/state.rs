@@ -116,7 +116,6 @@ pub struct RegisterUse {
     pub total: u32,
 }
 
-#[doc(hidden)]
 impl Session {
     /// All questions that are counted for a client and could be joined, the oldest first.
     #[must_use]

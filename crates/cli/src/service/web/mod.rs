@@ -18,7 +18,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("page.html");
@@ -58,7 +58,7 @@ pub(super) fn serve(service: Service, at: SocketAddr) -> Result<u8, String> {
         return Ok(printed);
     }
     let page = WebPage { service, token, timeline: Mutex::new(()) };
-    loopback::serve(&listener, LIMITS, move |request| page.respond(request))
+    loopback::serve(&listener, LIMITS, move |request| Some((page.respond(request)?, Arc::default())))
 }
 
 impl WebPage {

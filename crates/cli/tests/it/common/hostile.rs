@@ -69,7 +69,8 @@ pub fn sends_files(socket: &str) {
     assert_eq!(broken.kind(), std::io::ErrorKind::BrokenPipe);
 }
 
-fn refused(conn: &mut ServiceClient, request: &Request) -> Option<Refusal> {
+/// Asks to open something, and answers the refusal.
+pub fn refused(conn: &mut ServiceClient, request: &Request) -> Option<Refusal> {
     match conn.ask(request).reply {
         Reply::Refused(refusal) => Some(refusal),
         Reply::Opened(_) | Reply::Subscribed(_) => None,
@@ -82,14 +83,10 @@ pub fn takes_all(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();
     let (mut conns, mut last) = (Vec::new(), None);
     while last.is_none() {
-        let mut conn = ServiceClient::connect(Path::new(socket));
         assert!(conns.len() < 10_000, "there is no limit of clients");
-        // It may be turned away before it has said anything.
-        conn.send(&encode_request(1, &super::service::hello()).unwrap());
-        match conn.receive().map(|answer| answer.reply) {
-            Some(Reply::Welcome(_)) => conns.push(conn),
-            Some(Reply::Refused(refusal)) => last = Some(refusal.text),
-            other => panic!("{other:?}"),
+        match ServiceClient::try_connect(Path::new(socket)) {
+            Ok(conn) => conns.push(conn),
+            Err(refusal) => last = Some(refusal.text),
         }
     }
     let own = std::process::id().cast_signed();

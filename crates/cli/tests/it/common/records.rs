@@ -1,10 +1,10 @@
 //! Asking for records, and looking at what comes.
 
+use super::eventually;
 use super::service::{Service, own};
 use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe};
-use pmux::{Session, Subscription};
-use pmux::{StreamRequest, StreamScope};
+use pmux::{Session, StreamRequest, StreamScope, Subscription};
 use std::path::Path;
 
 const FIELDS: SampleFormat =
@@ -78,6 +78,19 @@ impl Reading {
 
     pub fn take(&mut self, subscription: &mut Subscription) {
         subscription.drain(&mut |record| self.note(record)).unwrap();
+    }
+
+    /// Takes what comes, until this holds.
+    pub fn until(&mut self, what: &str, subscription: &mut Subscription, holds: impl Fn(&Self, &Subscription) -> bool) {
+        eventually(what, || {
+            self.take(subscription);
+            holds(self, subscription).then_some(())
+        });
+    }
+
+    /// Until a task has a new name.
+    pub fn until_named(&mut self, subscription: &mut Subscription) {
+        self.until("it has come", subscription, |read, _| !read.named.is_empty());
     }
 
     /// New names of tasks, in their order: who came to another CPU meanwhile wrote into another ring of the kernel.

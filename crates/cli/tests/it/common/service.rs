@@ -286,6 +286,18 @@ impl ServiceClient {
         self.welcome = Some(welcome);
     }
 
+    /// Connects and says hello; the refusal where there is no place.
+    pub fn try_connect(path: &Path) -> Result<Self, Refusal> {
+        let mut conn = Self::connect(path);
+        // It may be turned away before it has said anything.
+        conn.send(&encode_request(1, &hello()).unwrap());
+        match conn.receive().map(|answer| answer.reply) {
+            Some(Reply::Welcome(_)) => Ok(conn),
+            Some(Reply::Refused(refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Sends bytes as they are; `false` where there is no room.
     pub fn send(&self, bytes: &[u8]) -> bool {
         matches!(self.channel.send(bytes, &[]), Ok(Sent::Whole))

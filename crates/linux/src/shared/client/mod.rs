@@ -196,11 +196,10 @@ impl Service {
     /// Why it is away, if it is; or why something that was open in a life before is not counted in this one.
     #[must_use]
     pub fn why_away(&self) -> Option<Away> {
-        let on = self.connection_id();
         let state = self.state();
         match &state.refusal {
             _ if state.connection.is_none() => state.why_away.clone(),
-            Some((life, text)) if Some(*life) == on => Some(Away::Refuses(text.clone())),
+            Some((life, text)) if life.0 == state.connections => Some(Away::Refuses(text.clone())),
             _ => None,
         }
     }
