@@ -31,6 +31,19 @@ pub(crate) struct TopOptions {
     #[arg(long, value_name = "HOW", value_parser = call_graph, help_heading = "What to watch")]
     pub(crate) call_graph: Option<CallGraph>,
 
+    /// Watch also what threads wait for: each wait of MIN or longer (default 100us) with its functions, shorter ones as a sum of each
+    /// thread. -j and tables tell of both; in the live view, w changes between them
+    #[arg(
+        long,
+        value_name = "MIN",
+        value_parser = pmux::units::span,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "100us",
+        help_heading = "What to watch"
+    )]
+    pub(crate) off_cpu: Option<Duration>,
+
     /// Watch these processes, and the children that they start from now on
     #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "What to watch")]
     pub(crate) pid: Vec<i32>,
@@ -106,7 +119,7 @@ pub(crate) enum TopKey {
     Cgroup,
     /// A program or library
     Dso,
-    /// A CPU
+    /// A CPU; of waits, what they are for
     Cpu,
 }
 
@@ -155,10 +168,13 @@ impl TopOptions {
 
 const AFTER_HELP: &str = "\
 Keys: arrows move, Enter shows callers (or what a process runs), s takes the next of -s, / filters, Space freezes, K and U hide kernel \
-and programs, ? explains all of them, q quits.
+and programs, w shows waits (--off-cpu), i also idle threads, ? explains all of them, q quits.
 
 CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; with other events, Share says \
 which part of all their occurrences it was. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
+
+Wait% is of one thread: ten threads that wait all the time have 1000 %. Of all CPUs, threads that did nothing else in the time that is shown \
+are not in it, but counted. --off-cpu needs what `pmux record --off-cpu` needs.
 
 Where `pmux serve` runs, samples come through it, and several that watch the same share one event (--shared=never opens events directly).
 

@@ -19,7 +19,7 @@ use crate::failure::{Failure, failed};
 use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use pmux::profile::{
-    Chosen, EventInfo, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, WaitKind,
+    Chosen, NamedThread, Profile, SampleFilter, StackId, Stretch, Symbols, Taken, ThreadId, TimeKind, WaitKind,
     WaitLinks, Waker, Whole, critical_path, interval_ns,
 };
 use serde_json::{Value as Json, json};
@@ -167,7 +167,7 @@ pub(super) fn run(opened: OpenedInput, options: &ReportOptions) -> Result<(), Fa
 /// executed first. Of several the main one, or that which was seen for the longest time.
 fn thread_of(profile: &Profile, whole: &Whole, asked: Option<(i32, bool)>) -> Result<ThreadId, String> {
     let mut seen: Vec<Option<(ThreadId, u64, u64)>> = vec![None; profile.tasks.threads().len()];
-    let is_of_wakes: Vec<bool> = profile.events.iter().map(EventInfo::is_of_wakes).collect();
+    let is_of_wakes: Vec<bool> = profile.events.iter().map(|event| TimeKind::of(event) == TimeKind::Woke).collect();
     // Of who ends a wait nothing else may be told.
     for sample in whole.samples.iter().filter(|sample| is_of_wakes.get(sample.event as usize) == Some(&false)) {
         let at_ns = sample.time_ns;

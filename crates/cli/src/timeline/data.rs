@@ -8,7 +8,8 @@ use crate::flame::colours;
 use crate::input::manifest::{Manifest, Mark};
 use crate::picture::{Drawn, Unit, unit};
 use pmux::profile::{
-    CodeKind, Noted, NotedKind, ProcessId, Span, StackId, Taken, ThreadId, WaitKind, WaitSpan, Waker, Whole, spans,
+    CodeKind, Noted, NotedKind, ProcessId, Span, StackId, Taken, ThreadId, TimeKind, WaitKind, WaitSpan, Waker, Whole,
+    spans,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -63,7 +64,7 @@ pub(super) fn of(drawn: &Drawn<Whole>, waits: &[WaitSpan]) -> Value {
     let events: Vec<Value> = profile
         .events
         .iter()
-        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds, "clock": event.attr.is_clock(), "wakes": event.is_of_wakes() }))
+        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds, "clock": event.attr.is_clock(), "wakes": TimeKind::of(event) == TimeKind::Woke }))
         .collect();
     let about = &profile.about;
     json!({

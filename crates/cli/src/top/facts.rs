@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what pmux takes is what the kernel says of its threads.
 
-use super::live::Interval;
+use super::live::{Interval, WAITS};
 use std::time::{Duration, Instant};
 
 /// What is known beside samples.
@@ -15,6 +15,8 @@ pub(super) struct Facts {
     /// How many CPUs are watched; `None` where tasks are.
     pub(super) cpus: Option<usize>,
     pub(super) by_service: bool,
+    /// Whether waits are watched, too.
+    pub(super) has_waits: bool,
     /// How many CPUs pmux took in the last interval.
     pub(super) own_cpus: f64,
     pub(super) lost: u64,
@@ -26,18 +28,25 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn event(&self, event: usize) -> &str {
-        self.events.get(event).map_or("", |(name, _)| name)
+        let name = self.events.get(event).map_or("", |(name, _)| name);
+        if is_waits(event) { "waits" } else { name }
     }
 
     pub(super) fn is_clock(&self, event: usize) -> bool {
         self.events.get(event).is_some_and(|(_, is_clock)| *is_clock)
     }
 
-    /// How many CPUs a period is worth; `None` of events that are no clock.
+    /// How many CPUs a period is worth, or how many threads that waited all the time; `None` of events that are no times.
     pub(super) fn cpus_of(&self, event: usize, period: u64, interval: &Interval) -> Option<f64> {
-        let took_ns = interval.took.as_nanos().max(1) as f64;
-        self.is_clock(event).then(|| period as f64 / took_ns)
+        let took = if is_waits(event) { interval.waits_took } else { interval.took };
+        let took_ns = took.as_nanos().max(1) as f64;
+        (is_waits(event) || self.is_clock(event)).then(|| period as f64 / took_ns)
     }
+}
+
+/// Whether this place of an event is that of waits.
+pub(super) fn is_waits(event: usize) -> bool {
+    event == usize::from(WAITS)
 }
 
 /// What this process takes.

@@ -10,7 +10,7 @@ use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
 use crate::options::top::TopOptions;
 use crate::sampling::{self, EventEndWatch};
-use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, read};
+use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, TimeKind, read};
 use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{Token, Waiter};
 use pmux::{CpuChoice, Error, Session, SharedChoice, Target};
@@ -41,6 +41,8 @@ pub(super) struct Feed {
     /// How many CPUs are watched; `None` where tasks are.
     pub(super) cpus: Option<usize>,
     pub(super) by_service: bool,
+    /// Whether waits come, too.
+    pub(super) has_waits: bool,
 }
 
 impl Feed {
@@ -55,13 +57,17 @@ impl Feed {
         let events = sampling::events(&typed, &session)?;
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
-        let how = RecordOptions { cpus: Keep::Record, ..sampling::record_options(&typed, &target_spec)? };
+        let off_cpu = options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX));
+        let how = RecordOptions { cpus: Keep::Record, off_cpu, ..sampling::record_options(&typed, &target_spec)? };
         let shared = options.shared.shared_when().map(SharedChoice::from);
         let shared = shared.map_or_else(SharedChoice::of_environment, Ok).map_err(|error| failure(&error))?;
         let opened = sampling::open_recorder(&session, shared, events, &target, how);
         let (recorder, by_service) = opened.map_err(|error| failure(&error))?;
         // The last one only tracks.
         let sampled = recorder.events().split_last().map_or(&[][..], |(_, sampled)| sampled);
+        // Waits have events of their own, the last ones.
+        let waits = sampled.iter().position(|desc| TimeKind::of_name(&desc.name).is_some());
+        let sampled = sampled.get(..waits.unwrap_or(sampled.len())).unwrap_or_default();
         let events = sampled.iter().map(|desc| (desc.name.clone(), desc.attr.is_clock())).collect();
         let cpus = match &target {
             Target::Cpus(CpuChoice::Only(list)) | Target::Cgroups { cpus: CpuChoice::Only(list), .. } => {
@@ -81,11 +87,12 @@ impl Feed {
             awaited: sampling::awaited_target(&target_spec),
             ends,
             flush: FLUSH.min(options.delay.0 / 4),
+            has_waits: off_cpu.is_some(),
         };
         let run = move || pump.run();
         let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
         let thread = thread.map_err(|error| failed(format!("no thread can be started: {error}")))?;
-        Ok(Self { live, stop, thread: Some(thread), events, cpus, by_service })
+        Ok(Self { live, stop, thread: Some(thread), events, cpus, by_service, has_waits: off_cpu.is_some() })
     }
 
     pub(super) fn live(&self) -> MutexGuard<'_, Live> {
@@ -117,6 +124,7 @@ struct Pump {
     /// For what tells that an exec has ended events.
     ends: (Session, TargetSpec),
     flush: Duration,
+    has_waits: bool,
 }
 
 /// Why a pipe was left.
@@ -182,6 +190,7 @@ impl Pump {
             self.recorder.enable().map_err(|error| text(&error))?;
         }
         lock(&self.live).begin_interval(Instant::now());
+        let mut looks_for_waits = self.has_waits;
         let mut waiter = Waiter::new();
         let mut ends = EventEndWatch::watch(&self.ends.0, &self.ends.1, None, (&mut waiter, ENDS));
         let mut watched = (u64::MAX, 0);
@@ -203,14 +212,20 @@ impl Pump {
             self.recorder.look_for_service();
             self.recorder.follow_cpus().map_err(|error| text(&error))?;
             let until = Instant::now();
-            let drained = self.recorder.drain(&mut writer);
-            match drained.and_then(|_| self.recorder.end_round(&mut writer)) {
-                Ok(()) => {}
+            looks_for_waits |= lock(&self.live).is_asked;
+            let drained = match std::mem::take(&mut looks_for_waits) {
+                true => self.recorder.drain_with_waits(&mut writer).map(Some),
+                false => self.recorder.drain(&mut writer).map(|_| None),
+            };
+            let ended = drained.and_then(|waits| self.recorder.end_round(&mut writer).map(|()| waits));
+            let waits = match ended {
+                Ok(waits) => waits,
                 Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
                 Err(error) => return Err(text(&error)),
-            }
+            };
             {
                 let mut live = lock(&self.live);
+                waits.into_iter().for_each(|waits| live.waits_until(waits));
                 live.lost = self.recorder.progress().lost;
                 live.gap = self.recorder.gap();
                 live.until(until);
@@ -218,7 +233,9 @@ impl Pump {
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
                 // What it did last is in the rings. Whether the reader takes it is all the same then.
-                let _ = self.recorder.drain(&mut writer);
+                if let Ok(waits) = self.recorder.drain_with_waits(&mut writer) {
+                    lock(&self.live).waits_until(waits);
+                }
                 return Ok(PipeEnd::Target);
             }
         }

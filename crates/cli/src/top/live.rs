@@ -5,8 +5,10 @@
 //!
 //! **Invariant:** memory is bounded by what one interval holds ([`MOST_SAMPLES`], [`MOST_FRAMES`]); what had no room is counted.
 
+use super::waits::Waits;
 use crate::options::top::TopKey;
-use pmux::profile::{ModuleId, ModuleKind, Name, Profile, Sample, Symbols, level};
+use pmux::profile::{ModuleId, ModuleKind, Name, Profile, Sample, StackId, Symbols, TimeKind, WaitKind, level};
+use pmux::record::WaitsUntil;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,17 +33,25 @@ struct Place {
     is_mapped: bool,
 }
 
-/// A sample of the interval.
-struct LiveSample {
-    event: u16,
-    pid: i32,
-    tid: i32,
+/// The number of the event that stands for waits.
+pub(super) const WAITS: u16 = u16::MAX;
+
+/// A sample of the interval, or a part of a wait.
+#[derive(Clone, Default)]
+pub(super) struct LiveSample {
+    pub(super) event: u16,
+    pub(super) pid: i32,
+    pub(super) tid: i32,
     /// What the process and the thread are called.
-    names: [Arc<str>; 2],
-    cpu: u32,
-    period: u64,
+    pub(super) names: [Arc<str>; 2],
+    pub(super) cpu: u32,
+    pub(super) period: u64,
     /// Of the functions of the interval, the innermost first.
-    stack: Range<usize>,
+    pub(super) stack: Range<usize>,
+    /// What was waited for.
+    pub(super) wait: Option<WaitKind>,
+    /// Whether the thread did nothing else in the interval.
+    pub(super) is_idle: bool,
 }
 
 /// What an interval had.
@@ -52,8 +62,9 @@ pub(super) struct Interval {
     stacks: Vec<u32>,
     /// All functions that are known.
     places: Arc<Vec<Place>>,
-    /// How long it was.
+    /// How long it was; and the one of waits, which ends when it was looked for those that go on.
     pub(super) took: Duration,
+    pub(super) waits_took: Duration,
     /// Samples that had no room here.
     pub(super) left_out: u64,
     /// Paths of control groups by process, looked up when they are asked for.
@@ -66,6 +77,11 @@ pub(super) struct Live {
     began: Instant,
     until: Instant,
     interval: Interval,
+    pub(super) waits: Waits,
+    /// Whether an interval is to end, where waits are told.
+    pub(super) is_asked: bool,
+    /// What is waited for in stacks.
+    wait_kinds: HashMap<StackId, WaitKind>,
     places: Arc<Vec<Place>>,
     names: HashMap<Name, Arc<str>>,
     dsos: HashMap<ModuleId, Arc<str>>,
@@ -83,7 +99,10 @@ pub(super) struct Live {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Choice {
     pub(super) key: TopKey,
+    /// The place of the event, or [`WAITS`].
     pub(super) event: usize,
+    /// Of waits, also those of threads that did nothing else.
+    pub(super) shows_idle: bool,
     /// Rows whose text has this, in any case.
     pub(super) filter: String,
     pub(super) hides_kernel: bool,
@@ -102,12 +121,15 @@ pub(super) struct Row {
     pub(super) period: u64,
     pub(super) samples: u64,
     pub(super) is_kernel: bool,
+    /// Of waits: how much of it was for what.
+    pub(super) kinds: Vec<(WaitKind, u64)>,
 }
 
 /// What all samples of a row have in common.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum RowId {
     Function(Arc<str>, Arc<str>),
+    Wait(WaitKind, Arc<str>, Arc<str>),
     Task(i32),
     Named(Arc<str>),
     Cpu(u32),
@@ -119,6 +141,8 @@ pub(super) struct Totals {
     pub(super) samples: u64,
     /// Of what was not idle.
     pub(super) busy_period: u64,
+    /// Threads that did nothing but wait, and are not shown.
+    pub(super) idle_threads: u64,
 }
 
 impl Live {
@@ -128,6 +152,9 @@ impl Live {
             until: Instant::now(),
             gap: Duration::ZERO,
             interval: Interval::default(),
+            waits: Waits::default(),
+            is_asked: false,
+            wait_kinds: HashMap::new(),
             places: Arc::default(),
             names: HashMap::new(),
             dsos: HashMap::new(),
@@ -142,19 +169,55 @@ impl Live {
         self.places = Arc::default();
         self.names.clear();
         self.dsos.clear();
+        self.wait_kinds.clear();
         self.interval = Interval::default();
+        self.waits.begin_profile();
     }
 
     /// Takes in a sample that was met in these functions, the innermost first.
     pub(super) fn take(&mut self, profile: &Profile, symbols: &Symbols, sample: &Sample<'_>, functions: &[u32]) {
-        let interval = &mut self.interval;
-        if interval.samples.len() >= MOST_SAMPLES || interval.stacks.len() >= MOST_FRAMES {
-            interval.left_out += 1;
+        let part = profile.events.get(sample.event).map_or(TimeKind::Other, TimeKind::of);
+        let is_wait = matches!(part, TimeKind::Waited | TimeKind::WaitedForCpu);
+        if part == TimeKind::Woke {
             return;
         }
-        let start = interval.stacks.len();
-        interval.stacks.extend(functions);
-        let end = interval.stacks.len();
+        let interval = &self.interval;
+        if !is_wait && (interval.samples.len() >= MOST_SAMPLES || interval.stacks.len() >= MOST_FRAMES) {
+            self.interval.left_out += 1;
+            return;
+        }
+        self.learn_places(profile, symbols);
+        let thread = profile.tasks.thread(sample.thread);
+        let process = profile.tasks.process(thread.process);
+        let main = process.main.map_or(sample.comm, |main| profile.tasks.thread(main).name());
+        let names = &mut self.names;
+        let mut name = |name: Name| Arc::clone(names.entry(name).or_insert_with(|| profile.names.get(name).into()));
+        let mut taken = LiveSample {
+            event: sample.event as u16,
+            pid: process.pid,
+            tid: thread.tid,
+            names: [name(main), name(sample.comm)],
+            cpu: sample.cpu.unwrap_or(0),
+            period: sample.period,
+            ..LiveSample::default()
+        };
+        if is_wait {
+            let is_sum = profile.stacks.is_nowhere(sample.stack);
+            let functions = if is_sum { &[] } else { functions };
+            let places = &self.places;
+            let kind = self.wait_kinds.entry(sample.stack).or_insert_with(|| {
+                let places = functions.iter().filter_map(|&id| places.get(id as usize));
+                WaitKind::of(&places.take_while(|place| place.is_kernel).map(|place| &place.name).collect::<Vec<_>>())
+            });
+            self.waits.take(part, *kind, (sample.time_ns, is_sum), taken, functions);
+        } else {
+            taken.stack = self.interval.put_stack(functions);
+            self.interval.samples.push(taken);
+        }
+    }
+
+    /// Names the functions that are new.
+    fn learn_places(&mut self, profile: &Profile, symbols: &Symbols) {
         if symbols.functions().len() > self.places.len() {
             // Copied where an interval is looked at that has them, too: once in each interval.
             let places = Arc::make_mut(&mut self.places);
@@ -176,20 +239,6 @@ impl Live {
                 });
             }
         }
-        let thread = profile.tasks.thread(sample.thread);
-        let process = profile.tasks.process(thread.process);
-        let main = process.main.map_or(sample.comm, |main| profile.tasks.thread(main).name());
-        let names = &mut self.names;
-        let mut name = |name: Name| Arc::clone(names.entry(name).or_insert_with(|| profile.names.get(name).into()));
-        interval.samples.push(LiveSample {
-            event: sample.event as u16,
-            pid: process.pid,
-            tid: thread.tid,
-            names: [name(main), name(sample.comm)],
-            cpu: sample.cpu.unwrap_or(0),
-            period: sample.period,
-            stack: start..end,
-        });
     }
 
     /// Samples are taken from now on.
@@ -202,11 +251,27 @@ impl Live {
         self.until = then;
     }
 
+    /// It was looked for waits that go on.
+    pub(super) fn waits_until(&mut self, until: Option<WaitsUntil>) {
+        self.is_asked &= !until.is_some_and(|until| self.waits.end_at(until));
+    }
+
+    /// Whether all has come that was asked for.
+    pub(super) fn is_whole(&self) -> bool {
+        self.ended.is_some() || !self.is_asked && self.waits.are_here()
+    }
+
     /// Ends the interval. It is as long as samples came for it, whatever the screen's clock says.
     pub(super) fn turn(&mut self) -> Interval {
         let mut ended = std::mem::take(&mut self.interval);
         ended.took = self.until - std::mem::replace(&mut self.began, self.until);
         ended.places = Arc::clone(&self.places);
+        let waits = self.waits.cut();
+        (ended.waits_took, ended.left_out) = (waits.took, ended.left_out + waits.left_out);
+        for (mut part, functions) in waits.parts {
+            part.stack = ended.put_stack(&functions);
+            ended.samples.push(part);
+        }
         ended
     }
 }
@@ -215,6 +280,12 @@ impl Interval {
     /// Whether it has no sample at all.
     pub(super) fn is_empty(&self) -> bool {
         self.samples.is_empty()
+    }
+
+    fn put_stack(&mut self, functions: &[u32]) -> Range<usize> {
+        let start = self.stacks.len();
+        self.stacks.extend(functions);
+        start..self.stacks.len()
     }
 
     fn stack(&self, sample: &LiveSample) -> impl Iterator<Item = &Place> {
@@ -226,12 +297,23 @@ impl Interval {
         self.samples.iter().filter(move |sample| usize::from(sample.event) == event)
     }
 
-    /// What there was in all.
-    pub(super) fn totals(&self, event: usize) -> Totals {
-        self.of_event(event).fold(Totals::default(), |totals, sample| Totals {
-            samples: totals.samples + 1,
-            busy_period: totals.busy_period + if sample.pid == 0 { 0 } else { sample.period },
-        })
+    /// Where a thread waits in its program: the functions of the kernel in front of that say for what.
+    fn waiting_at(&self, sample: &LiveSample) -> impl Iterator<Item = &Place> {
+        self.stack(sample).skip_while(|place| place.is_kernel)
+    }
+
+    /// What there was in all, of what is chosen.
+    pub(super) fn totals(&self, choice: &Choice) -> Totals {
+        let mut totals = Totals::default();
+        for sample in self.of_event(choice.event) {
+            if sample.is_idle && !choice.shows_idle {
+                totals.idle_threads += 1;
+                continue;
+            }
+            totals.samples += 1;
+            totals.busy_period += if sample.pid == 0 { 0 } else { sample.period };
+        }
+        totals
     }
 
     /// Looks up in which control groups the processes are, where that is asked for.
@@ -247,6 +329,7 @@ impl Interval {
     fn row_id(&self, sample: &LiveSample, choice: &Choice) -> Option<RowId> {
         let innermost = self.stack(sample).next();
         let is_hidden = match innermost {
+            _ if sample.wait.is_some() => sample.is_idle && !choice.shows_idle,
             Some(place) if place.is_kernel => choice.hides_kernel,
             _ => choice.hides_user,
         };
@@ -255,16 +338,24 @@ impl Interval {
             return None;
         }
         let unknown = || Arc::from("[unknown]");
-        Some(match choice.key {
-            TopKey::Symbol => innermost.map_or_else(
+        let innermost = if sample.wait.is_some() { self.waiting_at(sample).next() } else { innermost };
+        Some(match (choice.key, sample.wait) {
+            (TopKey::Symbol, Some(kind)) => {
+                let known = innermost.map(|place| (Arc::clone(&place.name), Arc::clone(&place.dso)));
+                let (name, dso) = known.unwrap_or_else(|| (self.not_known(sample).into(), Arc::default()));
+                RowId::Wait(kind, name, dso)
+            }
+            (TopKey::Symbol, _) => innermost.map_or_else(
                 || RowId::Function(unknown(), Arc::default()),
                 |place| RowId::Function(Arc::clone(&place.name), Arc::clone(&place.dso)),
             ),
-            TopKey::Dso => RowId::Named(innermost.map_or_else(unknown, |place| Arc::clone(&place.dso))),
-            TopKey::Process => RowId::Task(sample.pid),
-            TopKey::Thread => RowId::Task(sample.tid),
-            TopKey::Cgroup => RowId::Named(self.cgroups.get(&sample.pid).cloned().unwrap_or_default()),
-            TopKey::Cpu => RowId::Cpu(sample.cpu),
+            (TopKey::Dso, _) => RowId::Named(innermost.map_or_else(unknown, |place| Arc::clone(&place.dso))),
+            (TopKey::Process, _) => RowId::Task(sample.pid),
+            (TopKey::Thread, _) => RowId::Task(sample.tid),
+            (TopKey::Cgroup, _) => RowId::Named(self.cgroups.get(&sample.pid).cloned().unwrap_or_default()),
+            // Where a thread was last says nothing of what it waits for.
+            (TopKey::Cpu, Some(kind)) => RowId::Named(kind.name().into()),
+            (TopKey::Cpu, None) => RowId::Cpu(sample.cpu),
         })
     }
 
@@ -276,7 +367,14 @@ impl Interval {
             let row = found.entry(id).or_insert_with_key(|id| self.new_row(id, sample, choice.key));
             row.period += sample.period;
             row.samples += 1;
+            if let Some(kind) = sample.wait {
+                match row.kinds.iter_mut().find(|(known, _)| *known == kind) {
+                    Some((_, period)) => *period += sample.period,
+                    None => row.kinds.push((kind, sample.period)),
+                }
+            }
         }
+        found.values_mut().for_each(|row| row.kinds.sort_unstable_by_key(|&(_, period)| std::cmp::Reverse(period)));
         let wanted = choice.filter.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
         let mut rows: Vec<Row> = found.into_values().filter(|row| has(&row.name) || has(&row.place)).collect();
@@ -286,10 +384,16 @@ impl Interval {
         rows
     }
 
+    /// What stands for the function in which a thread waits, where none is known.
+    fn not_known(&self, sample: &LiveSample) -> &'static str {
+        if sample.stack.is_empty() { "(short waits)" } else { "[unknown]" }
+    }
+
     fn new_row(&self, id: &RowId, sample: &LiveSample, key: TopKey) -> Row {
         let [process, thread] = &sample.names;
         let (number, name, place) = match id {
             RowId::Function(name, dso) => (0, name.to_string(), dso.to_string()),
+            RowId::Wait(kind, name, dso) => (0, format!("{} {name}", kind.name()), dso.to_string()),
             RowId::Task(tid) if key == TopKey::Thread => {
                 (*tid, thread.to_string(), format!("{} {process}", sample.pid))
             }
@@ -299,8 +403,9 @@ impl Interval {
             RowId::Cpu(cpu) => (cpu.cast_signed(), format!("CPU {cpu}"), String::new()),
         };
         let is_code = matches!(key, TopKey::Symbol | TopKey::Dso);
-        let is_kernel = is_code && self.stack(sample).next().is_some_and(|place| place.is_kernel);
-        Row { id: id.clone(), number, name, place, period: 0, samples: 0, is_kernel }
+        let is_kernel =
+            is_code && sample.wait.is_none() && self.stack(sample).next().is_some_and(|place| place.is_kernel);
+        Row { id: id.clone(), number, name, place, period: 0, samples: 0, is_kernel, kinds: Vec::new() }
     }
 
     /// What a row is made of: of a function who called it, of anything else its functions; each with its part of the row in per cent.
@@ -308,7 +413,8 @@ impl Interval {
         let mut parts: HashMap<String, u64> = HashMap::new();
         let is_of_row = |sample: &&LiveSample| self.row_id(sample, choice).as_ref() == Some(&row.id);
         for sample in self.of_event(choice.event).filter(is_of_row) {
-            let mut stack = self.stack(sample);
+            let is_waiting = sample.wait.is_some();
+            let mut stack = self.stack(sample).skip_while(|place| is_waiting && place.is_kernel);
             let text = if choice.key == TopKey::Symbol {
                 let mut callers: Vec<_> = stack.skip(1).take(MOST_CALLERS).collect();
                 // What lies in no program is no caller: without frame pointers, anything may stand where they would.
@@ -318,7 +424,11 @@ impl Interval {
                 let names = callers.iter().map(|place| format!("< {}", place.name));
                 names.chain(breaks.then(|| "< ?".to_owned())).collect::<Vec<_>>().join(" ")
             } else {
-                stack.next().map_or_else(String::new, |place| format!("{}  {}", place.name, place.dso))
+                let place = stack.next().map(|place| format!("{}  {}", place.name, place.dso));
+                match sample.wait {
+                    Some(kind) => format!("{} {}", kind.name(), place.as_deref().unwrap_or(self.not_known(sample))),
+                    None => place.unwrap_or_default(),
+                }
             };
             *parts.entry(text).or_default() += sample.period;
         }
@@ -382,7 +492,8 @@ pub(super) mod tests {
             let start = made.stacks.len();
             made.stacks.extend(stack);
             let names = [format!("p{pid}").into(), format!("t{tid}").into()];
-            made.samples.push(LiveSample { event: 0, pid, tid, names, cpu, period, stack: start..made.stacks.len() });
+            let stack = start..made.stacks.len();
+            made.samples.push(LiveSample { pid, tid, names, cpu, period, stack, ..LiveSample::default() });
         }
         made
     }
@@ -413,8 +524,8 @@ pub(super) mod tests {
         assert_eq!(cells(&by(TopKey::Cpu)), [("CPU 1", 1, 50, 2), ("CPU 0", 0, 16, 3)]);
         let dsos = by(TopKey::Dso);
         assert_eq!(cells(&dsos), [("[kernel.kallsyms]", 0, 50, 2), ("shop", 0, 15, 2), ("[unknown]", 0, 1, 1)]);
-        assert_eq!(shop.totals(0), Totals { samples: 6, busy_period: 66 });
-        assert_eq!(shop.totals(1), Totals::default());
+        assert_eq!(shop.totals(&Choice::default()), Totals { samples: 6, busy_period: 66, idle_threads: 0 });
+        assert_eq!(shop.totals(&Choice { event: 1, ..Choice::default() }), Totals::default());
     }
 
     #[test]

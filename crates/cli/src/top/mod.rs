@@ -10,6 +10,7 @@ mod feed;
 mod live;
 mod screen;
 mod text;
+mod waits;
 
 use crate::failure::{Failure, failed};
 use crate::foreground;
@@ -33,6 +34,9 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_secs(1);
 /// How often it is looked for the end of the watched processes.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often it is looked whether all has come of an interval that is over, and for how long.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Intervals that keys may ask for.
 const LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(64);
 /// So many rows are shown without a terminal.
@@ -55,15 +59,19 @@ fn run(options: &TopOptions) -> Result<(), Failure> {
             target: target(options),
             cpus: feed.cpus,
             by_service: feed.by_service,
+            has_waits: feed.has_waits,
             ..Facts::default()
         },
         own: OwnCost::begin(),
         feed,
+        asked: None,
     };
     let choice = Choice {
         key: options.sort,
         hides_kernel: options.hide_kernel_symbols,
         hides_user: options.hide_user_symbols,
+        // Of few threads, those that do nothing are of interest.
+        shows_idle: watch.facts.cpus.is_none(),
         ..Choice::default()
     };
     match device {
@@ -92,9 +100,26 @@ struct Watch {
     feed: Feed,
     facts: Facts,
     own: OwnCost,
+    /// Since when it is waited for what tells of the waits of the interval.
+    asked: Option<Instant>,
 }
 
 impl Watch {
+    /// Whether all has come that tells of the interval, once its time is over: it has to be looked for waits that go on.
+    fn is_whole(&mut self) -> bool {
+        if !self.feed.has_waits {
+            return true;
+        }
+        let mut live = self.feed.live();
+        live.is_asked |= self.asked.is_none();
+        let since = *self.asked.get_or_insert_with(Instant::now);
+        let is_whole = live.is_whole() || since.elapsed() > MOST_PATIENCE;
+        if is_whole {
+            self.asked = None;
+        }
+        is_whole
+    }
+
     /// Ends an interval.
     fn turn(&mut self) -> live::Interval {
         let mut live = self.feed.live();
@@ -133,8 +158,9 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
             return Ok(());
         }
         let mut ended = false;
-        while !ended && Instant::now() < at {
-            std::thread::sleep(at.saturating_duration_since(Instant::now()).min(LOOK));
+        while !ended && (Instant::now() < at || !watch.is_whole()) {
+            let left = at.saturating_duration_since(Instant::now());
+            std::thread::sleep(if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK) });
             ended = watch.has_ended()?;
         }
         // Who was stopped meanwhile, or had no reader, makes up for nothing.
@@ -186,11 +212,11 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
     loop {
         screen.draw(|frame| draw(frame, &mut view, &watch.facts, theme)).map_err(no_terminal)?;
         let happened = loop {
-            let wait = turn_at.saturating_duration_since(Instant::now()).min(LOOK);
-            match events.recv_timeout(wait) {
+            let left = turn_at.saturating_duration_since(Instant::now());
+            match events.recv_timeout(if watch.asked.is_some() { LOOK_AGAIN } else { left.min(LOOK) }) {
                 Ok(happened) => break Some(happened),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= turn_at => break None,
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= turn_at && watch.is_whole() => break None,
                 Err(RecvTimeoutError::Timeout) => {
                     if watch.has_ended()? && watch.facts.note.as_deref() != Some(ENDED) {
                         break None;

@@ -4,9 +4,9 @@
 //!
 //! **Invariant:** drawing changes nothing but where the list begins; each key that does something stands in [`KEYS`].
 
-use super::facts::Facts;
-use super::live::{Choice, Interval, Row, RowId};
-use super::text::{before_name, headings, headline, numbers, remark};
+use super::facts::{Facts, is_waits};
+use super::live::{Choice, Interval, Row, RowId, WAITS};
+use super::text::{before_name, behind_name, headings, headline, numbers, remark};
 use crate::columns::{fit, width};
 use crate::options::top::TopKey;
 use crate::stderr::visible;
@@ -17,13 +17,15 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModif
 use ratatui::text::{Line, Span};
 
 /// What keys do.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 15] = [
     ("Up Down, j k", "to the next line"),
     ("PgUp PgDn", "a page of lines"),
     ("g G, Home End", "to the first line, to the last one"),
     ("Enter, Right", "show who called a function, or which functions anything else ran; again: hide it"),
     ("s S", "make lines of something else: functions, processes, threads, control groups, programs, CPUs"),
     ("e", "show the next event"),
+    ("w", "show what threads wait for (with --off-cpu), and what runs"),
+    ("i", "of waits, show also threads that did nothing else"),
     ("/", "show only lines with a text; Esc shows all again"),
     ("K U", "hide what runs in the kernel, or in programs"),
     ("Space, f", "freeze what is shown, and go on"),
@@ -41,6 +43,8 @@ const SORTS: [TopKey; 6] = [TopKey::Symbol, TopKey::Process, TopKey::Thread, Top
 #[derive(Default)]
 pub(super) struct View {
     choice: Choice,
+    /// The event that is shown when waits are not.
+    event: usize,
     interval: Interval,
     /// Whether the interval stays.
     pub(super) is_frozen: bool,
@@ -109,6 +113,15 @@ impl View {
         self.refresh();
     }
 
+    fn show_event(&mut self, event: usize) {
+        if is_waits(event) != is_waits(self.choice.event) {
+            (self.selected, self.top, self.open) = (0, 0, None);
+            self.rows.clear();
+        }
+        self.choice.event = event;
+        self.refresh();
+    }
+
     /// Does what an event of the terminal means.
     pub(super) fn press(&mut self, event: &Event, facts: &Facts) -> Asked {
         match event {
@@ -163,8 +176,15 @@ impl View {
             }
             KeyCode::Char('s') | KeyCode::Tab => self.sort_by(1),
             KeyCode::Char('S') | KeyCode::BackTab => self.sort_by(SORTS.len() - 1),
-            KeyCode::Char('e') => {
-                self.choice.event = (self.choice.event + 1) % facts.events.len().max(1);
+            KeyCode::Char('e') if is_waits(self.choice.event) => self.show_event(self.event),
+            KeyCode::Char('e') => self.show_event((self.choice.event + 1) % facts.events.len().max(1)),
+            KeyCode::Char('w') if is_waits(self.choice.event) => self.show_event(self.event),
+            KeyCode::Char('w') if facts.has_waits => {
+                self.event = self.choice.event;
+                self.show_event(WAITS.into());
+            }
+            KeyCode::Char('i') => {
+                self.choice.shows_idle = !self.choice.shows_idle;
                 self.refresh();
             }
             KeyCode::Char('/') => self.typing = true,
@@ -221,7 +241,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme:
     let heads = fit(&headings(&view.choice, is_clock), columns);
     buffer.set_line(0, 2, &Line::from(Span::styled(heads, theme.headings())), area.width);
     draw_rows(buffer, view, facts, theme, room);
-    draw_foot(buffer, view, theme, area.height - 1);
+    draw_foot(buffer, view, facts, theme, area.height - 1);
 }
 
 fn draw_help(buffer: &mut Buffer, height: u16) {
@@ -238,6 +258,9 @@ fn draw_rows(buffer: &mut Buffer, view: &mut View, facts: &Facts, theme: Theme, 
     if view.rows.is_empty() {
         let text = match (view.interval.took.is_zero(), view.choice.filter.is_empty()) {
             (true, _) => "The first samples come in a moment.",
+            (false, true) if is_waits(view.choice.event) => {
+                "No thread waited for a part of the time only: i shows all."
+            }
             (false, true) => "Nothing ran, or all of it is hidden.",
             (false, false) => "No line has this text: Esc shows all of them.",
         };
@@ -251,13 +274,14 @@ fn draw_rows(buffer: &mut Buffer, view: &mut View, facts: &Facts, theme: Theme, 
     let end = at + if is_open(&view.rows[view.selected]) { view.inside.len() } else { 0 };
     view.top = view.top.max((end + 1).saturating_sub(room)).min(at);
     let program_columns = (columns / 3).min(28);
-    let busy_period = view.interval.totals(view.choice.event).busy_period;
+    let busy_period = view.interval.totals(&view.choice).busy_period;
     let mut y = 0_usize;
     for (index, row) in view.rows.iter().enumerate() {
         let (share, time) = numbers(facts, &view.interval, &view.choice, busy_period, row);
         let before_name = before_name(&view.choice, row);
         let used = 9 + width(&time) + 2 + width(&before_name);
-        let has_place = !row.place.is_empty();
+        let place = behind_name(&view.choice, row);
+        let has_place = !place.is_empty();
         let name_columns = columns.saturating_sub(used + if has_place { program_columns + 2 } else { 0 });
         let name_style = if row.is_kernel { theme.kernel() } else { Theme::plain() };
         let mut spans = vec![
@@ -267,7 +291,7 @@ fn draw_rows(buffer: &mut Buffer, view: &mut View, facts: &Facts, theme: Theme, 
             Span::styled(fit(&visible(&row.name), name_columns), name_style),
         ];
         if has_place {
-            spans.push(Span::styled(format!("  {}", fit(&visible(&row.place), program_columns)), Theme::faint()));
+            spans.push(Span::styled(format!("  {}", fit(&visible(&place), program_columns)), Theme::faint()));
         }
         let mut lines = vec![Line::from(spans)];
         if is_open(row) {
@@ -294,7 +318,7 @@ fn draw_rows(buffer: &mut Buffer, view: &mut View, facts: &Facts, theme: Theme, 
     }
 }
 
-fn draw_foot(buffer: &mut Buffer, view: &View, theme: Theme, y: u16) {
+fn draw_foot(buffer: &mut Buffer, view: &View, facts: &Facts, theme: Theme, y: u16) {
     if view.typing || !view.choice.filter.is_empty() {
         let text = format!(" /{}{}", view.choice.filter, if view.typing { "_" } else { "" });
         buffer.set_line(0, y, &Line::from(Span::styled(visible(&text), theme.found())), buffer.area.width);
@@ -305,7 +329,14 @@ fn draw_foot(buffer: &mut Buffer, view: &View, theme: Theme, y: u16) {
         (_, true) => "U programs are hidden",
         _ => "K U hide",
     };
+    let (waits, hidden) = match (facts.has_waits, is_waits(view.choice.event)) {
+        (false, _) => (None, hidden),
+        (true, false) => (Some("w waits"), hidden),
+        (true, true) if view.choice.shows_idle => (Some("w what runs"), "i hide idle"),
+        (true, true) => (Some("w what runs"), "i idle"),
+    };
     let keys = ["Enter callers", "s lines of", "/ filter", "Space freeze", hidden, "? help", "q quit"];
+    let keys = waits.into_iter().chain(keys);
     let mut spans = vec![Span::raw(" ")];
     for key in keys {
         let (letter, what) = key.split_once(' ').unwrap_or((key, ""));
@@ -393,7 +424,7 @@ mod tests {
         assert_eq!(press(&mut view, &[KeyCode::Esc, KeyCode::Char('K')]), Asked::Nothing);
         assert!(lines(&mut view, 80, 10)[3].contains("serve"));
         assert_eq!(press(&mut view, &[KeyCode::Char('?')]), Asked::Nothing);
-        assert!(lines(&mut view, 100, 18)[15].contains("quit"), "{:#?}", lines(&mut view, 100, 18));
+        assert!(lines(&mut view, 100, 20)[17].contains("quit"), "{:#?}", lines(&mut view, 100, 20));
         // The first one closes the page, the second one the view.
         assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Nothing);
         assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Quit);

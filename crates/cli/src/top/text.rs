@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** one interval is one table, or one line.
 
-use super::facts::Facts;
-use super::live::{Choice, Interval, Row};
+use super::facts::{Facts, is_waits};
+use super::live::{Choice, Interval, Row, RowId, WAITS};
 use crate::options::top::TopKey;
 use crate::stderr::visible;
 use serde_json::{Value, json};
@@ -16,9 +16,18 @@ pub(super) fn percent(part: u64, whole: u64) -> f64 {
 
 /// What is said above rows, on the left and on the right.
 pub(super) fn headline(facts: &Facts, interval: &Interval, choice: &Choice) -> (String, String) {
-    let totals = interval.totals(choice.event);
+    let totals = interval.totals(choice);
     let left = format!("pmux top: {} of {}", facts.event(choice.event), facts.target);
-    let busy = facts.cpus_of(choice.event, totals.busy_period, interval).map(|cpus| match facts.cpus {
+    let cpus = facts.cpus_of(choice.event, totals.busy_period, interval);
+    if is_waits(choice.event) {
+        let waiting = format!("{:.1} threads waited at a time", cpus.unwrap_or(0.0));
+        let idle = match totals.idle_threads {
+            0 => String::new(),
+            idle => format!(", {idle} all the time (i)"),
+        };
+        return (left, format!("{waiting}{idle}, in {:.1} s", interval.waits_took.as_secs_f64()));
+    }
+    let busy = cpus.map(|cpus| match facts.cpus {
         Some(all) => format!("{:.1} % of {all} CPUs busy, ", 100.0 * cpus / all.max(1) as f64),
         None => format!("{:.1} % of a CPU, ", 100.0 * cpus),
     });
@@ -46,13 +55,20 @@ pub(super) fn remark(facts: &Facts, interval: &Interval) -> String {
 
 /// The headings of rows: of the share, of time, and of names.
 pub(super) fn headings(choice: &Choice, is_clock: bool) -> String {
-    let time = if is_clock { "    CPU%" } else { " Samples" };
+    let is_waits = is_waits(choice.event);
+    let time = match (is_waits, is_clock) {
+        (true, _) => "   Wait%",
+        (_, true) => "    CPU%",
+        _ => " Samples",
+    };
     let name = match choice.key {
+        TopKey::Symbol if is_waits => "For what, and where",
         TopKey::Symbol => "   Symbol",
         TopKey::Process => "    PID  Process",
         TopKey::Thread => "    TID  Thread",
         TopKey::Cgroup => "Control group",
         TopKey::Dso => "Shared object",
+        TopKey::Cpu if is_waits => "For what",
         TopKey::Cpu => "CPU",
     };
     format!("   Share{time}  {name}")
@@ -74,78 +90,136 @@ pub(super) fn numbers(
 /// What stands in front of the name of a row.
 pub(super) fn before_name(choice: &Choice, row: &Row) -> String {
     match choice.key {
+        TopKey::Symbol if is_waits(choice.event) => String::new(),
         TopKey::Symbol => if row.is_kernel { "[k] " } else { "[.] " }.to_owned(),
         TopKey::Process | TopKey::Thread => format!("{:>7}  ", row.number),
         TopKey::Cgroup | TopKey::Dso | TopKey::Cpu => String::new(),
     }
 }
 
-/// A table, with at most so many rows.
-pub(super) fn table(facts: &Facts, interval: &Interval, choice: &Choice, most: usize) -> String {
-    let (left, right) = headline(facts, interval, choice);
-    let mut out = format!("# {left}: {right}\n# {}\n#\n", remark(facts, interval));
-    let _ = writeln!(out, "# {}", &headings(choice, facts.is_clock(choice.event))[2..]);
-    let busy_period = interval.totals(choice.event).busy_period;
-    for row in interval.rows(choice).iter().take(most) {
-        let (share, time) = numbers(facts, interval, choice, busy_period, row);
-        let line = format!("{share:7.2}%{time}  {}{}  {}", before_name(choice, row), row.name, row.place);
-        let _ = writeln!(out, "{}", visible(line.trim_end()));
+/// What stands behind the name of a row: where it is, or for what a process waits.
+pub(super) fn behind_name(choice: &Choice, row: &Row) -> String {
+    if choice.key != TopKey::Process || row.kinds.is_empty() {
+        return row.place.clone();
     }
-    out.push('\n');
+    let shares = row.kinds.iter().map(|&(kind, period)| (kind.name(), percent(period, row.period)));
+    let much = shares.filter(|&(_, share)| share >= 0.5).take(2);
+    much.map(|(kind, share)| format!("{kind} {share:.0} %")).collect::<Vec<_>>().join(", ")
+}
+
+/// What runs, and what waits where that is watched.
+fn both(facts: &Facts, choice: &Choice) -> impl Iterator<Item = Choice> {
+    let waits = facts.has_waits.then(|| Choice { event: WAITS.into(), ..choice.clone() });
+    std::iter::once(choice.clone()).chain(waits)
+}
+
+/// A table, with at most so many rows; and one of waits.
+pub(super) fn table(facts: &Facts, interval: &Interval, choice: &Choice, most: usize) -> String {
+    let mut out = String::new();
+    for choice in &both(facts, choice).collect::<Vec<_>>() {
+        let (left, right) = headline(facts, interval, choice);
+        let _ = writeln!(out, "# {left}: {right}");
+        if !is_waits(choice.event) {
+            let _ = writeln!(out, "# {}", remark(facts, interval));
+        }
+        let _ = writeln!(out, "#\n# {}", &headings(choice, facts.is_clock(choice.event))[2..]);
+        let busy_period = interval.totals(choice).busy_period;
+        for row in interval.rows(choice).iter().take(most) {
+            let (share, time) = numbers(facts, interval, choice, busy_period, row);
+            let (before, behind) = (before_name(choice, row), behind_name(choice, row));
+            let line = format!("{share:7.2}%{time}  {before}{}  {behind}", row.name);
+            let _ = writeln!(out, "{}", visible(line.trim_end()));
+        }
+        out.push('\n');
+    }
     out
+}
+
+/// A row for programs.
+fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u64, row: &Row) -> Value {
+    let mut object = serde_json::Map::new();
+    let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+    let is_waits = is_waits(choice.event);
+    match (choice.key, &row.id) {
+        (TopKey::Symbol, RowId::Wait(kind, name, dso)) => {
+            put("wait", json!(kind.name().trim_matches(['[', ']'])));
+            put("symbol", json!(**name));
+            put("dso", json!(**dso));
+        }
+        (TopKey::Symbol, _) => {
+            put("symbol", json!(row.name));
+            put("dso", json!(row.place));
+            put("kernel", json!(row.is_kernel));
+        }
+        (TopKey::Process, _) => {
+            put("pid", json!(row.number));
+            put("comm", json!(row.name));
+        }
+        (TopKey::Thread, _) => {
+            let (pid, process) = row.place.split_once(' ').unwrap_or_default();
+            put("tid", json!(row.number));
+            put("comm", json!(row.name));
+            put("pid", json!(pid.parse::<i32>().ok()));
+            put("process", json!(process));
+        }
+        (TopKey::Cgroup, _) => {
+            put("cgroup", json!(row.place));
+            put("name", json!(row.name));
+        }
+        (TopKey::Dso, _) => put("dso", json!(row.name)),
+        (TopKey::Cpu, _) if is_waits => put("wait", json!(row.name.trim_matches(['[', ']']))),
+        (TopKey::Cpu, _) => put("cpu", json!(row.number)),
+    }
+    let of_all = facts.cpus_of(choice.event, row.period, interval);
+    let share = percent(row.period, busy_period) / 100.0;
+    if is_waits {
+        let kinds = row.kinds.iter().map(|&(kind, ns)| (kind.name().trim_matches(['[', ']']).to_owned(), json!(ns)));
+        put("ns", json!(row.period));
+        put("kinds_ns", Value::Object(kinds.collect()));
+        put("share", json!(share));
+        put("threads", json!(of_all));
+    } else {
+        put("period", json!(row.period));
+        put("samples", json!(row.samples));
+        put("share", json!(share));
+        put("cpus", json!(of_all));
+    }
+    Value::Object(object)
 }
 
 /// A line of JSON, with at most so many rows.
 pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, most: usize) -> String {
-    let totals = interval.totals(choice.event);
-    let rows = interval.rows(choice);
-    let row = |row: &Row| {
-        let mut object = serde_json::Map::new();
-        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
-        match choice.key {
-            TopKey::Symbol => {
-                put("symbol", json!(row.name));
-                put("dso", json!(row.place));
-                put("kernel", json!(row.is_kernel));
-            }
-            TopKey::Process => {
-                put("pid", json!(row.number));
-                put("comm", json!(row.name));
-            }
-            TopKey::Thread => {
-                let (pid, process) = row.place.split_once(' ').unwrap_or_default();
-                put("tid", json!(row.number));
-                put("comm", json!(row.name));
-                put("pid", json!(pid.parse::<i32>().ok()));
-                put("process", json!(process));
-            }
-            TopKey::Cgroup => {
-                put("cgroup", json!(row.place));
-                put("name", json!(row.name));
-            }
-            TopKey::Dso => put("dso", json!(row.name)),
-            TopKey::Cpu => put("cpu", json!(row.number)),
-        }
-        put("period", json!(row.period));
-        put("samples", json!(row.samples));
-        put("share", json!(percent(row.period, totals.busy_period) / 100.0));
-        put("cpus", json!(facts.cpus_of(choice.event, row.period, interval)));
-        Value::Object(object)
+    let rows = |choice: &Choice| {
+        let totals = interval.totals(choice);
+        let rows = interval.rows(choice);
+        let shown = rows.iter().take(most);
+        let shown: Vec<Value> = shown.map(|row| row_json(facts, interval, choice, totals.busy_period, row)).collect();
+        (totals, facts.cpus_of(choice.event, totals.busy_period, interval), shown)
     };
-    let line = json!({
+    let (totals, busy_cpus, shown) = rows(choice);
+    let mut line = json!({
         "event": facts.event(choice.event),
         "seconds": interval.took.as_secs_f64(),
         "samples": totals.samples,
         "busy_period": totals.busy_period,
-        "busy_cpus": facts.cpus_of(choice.event, totals.busy_period, interval),
+        "busy_cpus": busy_cpus,
         "watched_cpus": facts.cpus,
         "own_cpus": facts.own_cpus,
         "through_service": facts.by_service,
         "service_gap_seconds": facts.gap.as_secs_f64(),
         "lost": facts.lost,
         "left_out": interval.left_out,
-        "rows": rows.iter().take(most).map(row).collect::<Vec<_>>(),
+        "rows": shown,
     });
+    for choice in both(facts, choice).skip(1) {
+        let (totals, threads, shown) = rows(&choice);
+        line["waits"] = json!({
+            "seconds": interval.waits_took.as_secs_f64(),
+            "threads": threads,
+            "idle_threads": totals.idle_threads,
+            "rows": shown,
+        });
+    }
     format!("{line}\n")
 }
 

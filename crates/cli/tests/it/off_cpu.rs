@@ -21,17 +21,20 @@ struct Truth {
 /// By the name of the thread and what it waited for, ns.
 type Waits = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// `examples/waits`; `None` where there is no compiler, or where programs can't see waits.
-fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
+/// Whether programs can see waits.
+pub(crate) fn sees_waits() -> bool {
     if !kernel() || !root() {
-        return None;
+        return false;
     }
     if let Some(why) = pmux_linux::bpf::why_not(pmux_linux::bpf::ProgramKind::RawTracepoint) {
-        needs("bpf", &format!("BPF programs ({why})"), false);
-        return None;
+        return needs("bpf", &format!("BPF programs ({why})"), false);
     }
-    let btf = needs("bpf", "a kernel with CONFIG_DEBUG_INFO_BTF", Path::new("/sys/kernel/btf/vmlinux").exists());
-    if !btf || !needs("cc", "a C compiler", is_installed("cc")) {
+    needs("bpf", "a kernel with CONFIG_DEBUG_INFO_BTF", Path::new("/sys/kernel/btf/vmlinux").exists())
+}
+
+/// `examples/waits`; `None` where there is no compiler, or where programs can't see waits.
+fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
+    if !sees_waits() || !needs("cc", "a C compiler", is_installed("cc")) {
         return None;
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/waits/waits.c");
@@ -42,7 +45,7 @@ fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
 }
 
 /// Whether programs can look at tasks that do nothing, and change what is kept of them in one step.
-fn looks_at_tasks() -> bool {
+pub(crate) fn looks_at_tasks() -> bool {
     needs("bpf", "Linux 5.15", linux_is_at_least(5, 15))
 }
 

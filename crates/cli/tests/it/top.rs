@@ -3,6 +3,7 @@
 use crate::common::service::Service;
 use crate::common::terminal::Terminal;
 use crate::common::{PMUX, Running, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
+use crate::off_cpu::{looks_at_tasks, sees_waits};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -86,6 +87,48 @@ fn all_cpus_are_watched_and_shares_add_up() {
 }
 
 #[test]
+fn waits_are_in_the_interval_in_which_they_go_on() {
+    if !sees_waits() || !looks_at_tasks() {
+        return;
+    }
+    // It has slept before, and goes on to sleep: in each interval for all of it.
+    let sleeps = start("sleep", ["1000"]).spawn();
+    let pid = sleeps.pid().to_string();
+    let mut lines = Lines::of(&["--off-cpu", "-p", &pid]);
+    for _ in 0..2 {
+        let line = eventually("its wait", || lines.next().filter(|line| line["waits"]["rows"][0].is_object()));
+        let (waits, row) = (&line["waits"], &line["waits"]["rows"][0]);
+        assert_eq!((&row["wait"], &waits["rows"][1]), (&Value::from("sleep"), &Value::Null), "{line}");
+        let window_ns = waits["seconds"].as_f64().unwrap() * 1e9;
+        assert!((row["ns"].as_u64().unwrap() as f64 - window_ns).abs() < 1.0, "{line}");
+        assert_eq!((&row["share"], &row["threads"]), (&Value::from(1.0), &Value::from(1.0)), "{line}");
+    }
+    // Of all threads it is not shown, but counted.
+    let mut lines = Lines::of(&["--off-cpu", "-s", "process"]);
+    let line = eventually("intervals", || lines.next().filter(|line| line["waits"]["idle_threads"].as_u64() > Some(0)));
+    let rows = line["waits"]["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["pid"] != sleeps.pid()), "{line}");
+    // What comes and goes.
+    let turns = start("sh", ["-c", "while :; do sleep 0.01; done"]).spawn();
+    let mut lines = Lines::of(&["--off-cpu", "-p", &turns.pid().to_string(), "-s", "thread"]);
+    let kinds = |line: &Value, comm: &str, kind: &str| {
+        let rows = line["waits"]["rows"].as_array().unwrap().clone();
+        rows.iter().any(|row| row["comm"] == comm && row["kinds_ns"][kind].as_u64() > Some(0))
+    };
+    let both = |line: &Value| kinds(line, "sh", "child") && kinds(line, "sleep", "sleep");
+    let line = eventually("both kinds", || lines.next().filter(both));
+    let window_ns = line["waits"]["seconds"].as_f64().unwrap() * 1e9;
+    for row in line["waits"]["rows"].as_array().unwrap() {
+        assert!(row["ns"].as_u64().unwrap() as f64 <= window_ns + 1.0, "{line}");
+    }
+    let ran = pmux(["top", "--stdio", "--off-cpu", "-d", "0.1", "-n", "1", "-s", "cpu", "-p", &pid]).run().good();
+    let text = ran.text();
+    assert!(text.contains(&format!("waits of process {pid}: 1.0 threads waited at a time")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(" 100.00%  100.0%  [sleep]")), "{text}");
+    pmux(["top", "--off-cpu", "-C", "0", "-n", "1"]).run().bad(125, &["waits are of threads"]);
+}
+
+#[test]
 fn it_ends_with_what_is_watched_with_its_reader_and_after_so_many_times() {
     skip_unless!(kernel());
     let short = busy();
@@ -136,6 +179,30 @@ fn it_shares_events_through_the_service() {
     // What came before it may still have been on its way.
     (0..5).for_each(|_| drop(one.next()));
     one.with_rows();
+}
+
+#[test]
+fn a_key_changes_between_what_runs_and_what_waits() {
+    skip_unless!(program("tmux"));
+    if !sees_waits() || !looks_at_tasks() {
+        return;
+    }
+    let sync_dir = SyncDir::new();
+    let sleeps = start("sleep", ["1000"]).spawn();
+    let terminal = Terminal::new(&sync_dir, 110, 24);
+    terminal.write(&format!("clear; '{PMUX}' top --off-cpu -d 0.3 -p {}; echo ended $?", sleeps.pid()));
+    terminal.press(&["Enter"]);
+    terminal.shows(&["Nothing ran", "w waits"]);
+    terminal.press(&["w"]);
+    terminal.shows(&["1.0 threads waited at a time", "[sleep] ", "w what runs", "i hide idle"]);
+    terminal.press(&["i"]);
+    terminal.shows(&["1 all the time (i)", "No thread waited for a part of the time only"]);
+    terminal.press(&["i", "s"]);
+    terminal.shows(&[&format!("{}  sleep", sleeps.pid()), "[sleep] 100 %"]);
+    terminal.press(&["w"]);
+    terminal.shows(&["Nothing ran", "w waits"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["ended 0"]);
 }
 
 #[test]

@@ -347,8 +347,7 @@ impl OffCpuProbe {
     /// # Errors
     /// `ENOMEM`.
     pub fn enable(&self) -> Result<(), Errno> {
-        let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
-        if words(&control).next().unwrap_or(0) != 0 {
+        if self.recorded()?.is_some() {
             return Ok(());
         }
         // What is known of tasks is from before it was switched off. No program changes it now.
@@ -378,15 +377,23 @@ impl OffCpuProbe {
     /// # Errors
     /// None that is known.
     pub fn disable(&self) -> Result<Option<(u64, u64)>, Errno> {
-        let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
-        let since_ns = words(&control).next().unwrap_or(0);
-        let recorded = (since_ns, crate::now_ns());
+        let recorded = self.recorded()?;
         self.switch(0)?;
-        Ok(Some(recorded).filter(|_| since_ns != 0))
+        Ok(recorded)
     }
 
-    /// What waited when recording ended, as if its wait had ended then: between what [`OffCpuProbe::disable`] has answered. Where the
-    /// kernel runs no programs for each task, that is nothing.
+    /// Since when it has recorded, ns of the monotonic clock, and now; `None` where it does not.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn recorded(&self) -> Result<Option<(u64, u64)>, Errno> {
+        let control = self.maps.control.get(&[0; 4])?.unwrap_or_default();
+        let since_ns = words(&control).next().unwrap_or(0);
+        Ok(Some((since_ns, crate::now_ns())).filter(|_| since_ns != 0))
+    }
+
+    /// What waited when recording ended, as if its wait had ended then: between what [`OffCpuProbe::disable`] has answered; or, of
+    /// [`OffCpuProbe::recorded`], what waits now, while it goes on. Where the kernel runs no programs for each task, that is nothing.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM` and others: these waits are missing.

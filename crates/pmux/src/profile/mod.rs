@@ -76,6 +76,7 @@ pub use stacks::{Frame, FrameId, Site, StackId, Stacks};
 pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
+pub use times::TimeKind;
 pub use wakes::{WaitEnd, WaitLink, WaitLinks, WaitSum};
 pub use wall::{Interrupt, WaitKind, WaitSpan, Waker};
 pub use whole::{Noted, NotedKind, Taken, Whole};

@@ -6,7 +6,7 @@ use super::{EventInfo, Profile};
 
 /// What the samples of an event are of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TimeKind {
+pub enum TimeKind {
     /// What ran: a clock of the CPU or of the task.
     Ran,
     /// What waited until it was woken.
@@ -20,27 +20,27 @@ pub(super) enum TimeKind {
 }
 
 impl TimeKind {
-    pub(super) fn of(event: &EventInfo) -> Self {
-        match event.name.split([':', '/']).next() {
-            Some("offcpu-time") => Self::Waited,
-            Some("runqueue-time") => Self::WaitedForCpu,
-            Some("waker-time") => Self::Woke,
-            _ if event.attr.is_clock() => Self::Ran,
-            _ => Self::Other,
-        }
+    /// That of an event.
+    #[must_use]
+    pub fn of(event: &EventInfo) -> Self {
+        let clock = if event.attr.is_clock() { Self::Ran } else { Self::Other };
+        Self::of_name(&event.name).unwrap_or(clock)
+    }
+
+    /// That of an event of waits; `None` for the names of others.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Some(match name.split([':', '/']).next()? {
+            "offcpu-time" => Self::Waited,
+            "runqueue-time" => Self::WaitedForCpu,
+            "waker-time" => Self::Woke,
+            _ => return None,
+        })
     }
 
     /// Whether a recording has an event of this kind.
     pub(super) fn is_in(self, profile: &Profile) -> bool {
         profile.events.iter().any(|event| Self::of(event) == self)
-    }
-}
-
-impl EventInfo {
-    /// Whether its samples tell who has ended waits.
-    #[must_use]
-    pub fn is_of_wakes(&self) -> bool {
-        TimeKind::of(self) == TimeKind::Woke
     }
 }
 

@@ -50,6 +50,15 @@ impl Progress {
     }
 }
 
+/// Up to when waits were told ([`Recorder::drain_with_waits`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitsUntil {
+    /// The time of all samples of waits that go on, ns of the recording's clock.
+    pub at_ns: u64,
+    /// How many samples tell of them.
+    pub samples: u64,
+}
+
 /// Where records are compressed.
 #[derive(Default)]
 pub(super) struct Packing {
@@ -122,6 +131,22 @@ impl Recorder {
             }
         }
         Ok(all)
+    }
+
+    /// As [`Recorder::drain`], and tells also of waits that go on, as if each ended at this moment, and what short waits came to since the
+    /// last call. A wait is told again by the next call, and as a whole when it has ended: who adds up takes of each what is behind the
+    /// moment before. `None` where waits are not recorded ([`super::RecordOptions::off_cpu`]), or not now. It takes some ms.
+    ///
+    /// # Errors
+    /// As [`Recorder::drain`]; [`Error::Ring`].
+    pub fn drain_with_waits(&mut self, writer: &mut Writer) -> Result<Option<WaitsUntil>, Error> {
+        let now = self.off_cpu.as_mut().map(OffCpu::waits_now).transpose()?.flatten();
+        let until = now.as_ref().map(|(at_ns, taken)| WaitsUntil { at_ns: *at_ns, samples: taken.samples });
+        // What has ended before that moment is in the rings: it was looked at them behind it.
+        now.iter().try_for_each(|(_, taken)| self.put_ours(writer, taken))?;
+        self.drain(writer)?;
+        self.put_sums_of_waits(writer)?;
+        Ok(until)
     }
 
     /// Tells who reads the stream while it is written ([`crate::profile::Input::live`]) that nothing older comes any more: what was

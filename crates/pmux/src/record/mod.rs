@@ -31,7 +31,7 @@ mod state;
 pub use absence::Absence;
 pub use attrs::{CallChain, Keep, Rate};
 pub(crate) use build_ids::MappedBuildIds;
-pub use drain::Progress;
+pub use drain::{Progress, WaitsUntil};
 pub(crate) use existing::{empty_id, is_alive};
 pub use features::{Form, RecorderInfo};
 pub(crate) use open::RecordMode;

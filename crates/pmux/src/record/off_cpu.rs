@@ -202,15 +202,29 @@ impl OffCpu {
 
     /// Looks at what still waits, once the events are switched off: it is taken behind what is in the rings.
     pub(super) fn end_waits(&mut self) {
-        let Some(recorded) = self.recorded.take() else { return };
+        if let Some(recorded) = self.recorded.take() {
+            let taken = self.waits_of(recorded);
+            self.under_way.append(taken);
+        }
+    }
+
+    /// What waits now, as if it ended now, and when that is; `None` where nothing is recorded.
+    pub(super) fn waits_now(&mut self) -> Result<Option<(u64, Taken)>, Error> {
+        let recorded = self.probe.recorded().map_err(switching)?;
+        Ok(recorded.map(|recorded| (recorded.1, self.waits_of(recorded))))
+    }
+
+    fn waits_of(&mut self, recorded: (u64, u64)) -> Taken {
+        let mut taken = Taken::default();
         match (self.probe.under_way(recorded), self.ids.first_key_value()) {
             (Ok(under_way), Some((&cpu, &ids))) => {
                 let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
-                under_way.waits().for_each(|wait| encoder.wait(&wait, &mut self.under_way));
+                under_way.waits().for_each(|wait| encoder.wait(&wait, &mut taken));
             }
             (Ok(_), None) => {}
             (Err(errno), _) => self.missing = Some(errno),
         }
+        taken
     }
 
     /// Takes out what waits in the rings, until it is so many bytes: the rest stays there.
