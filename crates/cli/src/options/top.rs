@@ -168,7 +168,7 @@ impl TopOptions {
 
 const AFTER_HELP: &str = "\
 Keys: arrows move, Enter shows callers (or what a process runs), s takes the next of -s, / filters, Space freezes, K and U hide kernel \
-and programs, w shows waits (--off-cpu), i also idle threads, ? explains all of them, q quits.
+and programs, w shows waits (--off-cpu), i also idle threads, o saves the last 30 seconds as a recording, r opens it, ? explains all of them, q quits.
 
 CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; with other events, Share says \
 which part of all their occurrences it was. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.

@@ -148,7 +148,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// `YYYYMMDDhhmmsscc` of so many hundredths of a second since 1970.
-fn timestamp(hundredths: u128) -> String {
+pub(crate) fn timestamp(hundredths: u128) -> String {
     let (seconds, hundredth) = (hundredths / 100, hundredths % 100);
     let (days, second) = ((seconds / 86_400).cast_signed(), seconds % 86_400);
     let Date { year, month, day } = date(days);

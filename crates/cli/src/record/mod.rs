@@ -9,6 +9,8 @@ mod files;
 mod messages;
 mod run;
 
+pub(crate) use files::timestamp;
+
 use crate::failure::failure;
 use crate::options::record::RecordOptions;
 use crate::stderr::report_error;

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** the screen waits for neither of them; rings are emptied four times in an interval and in a second, or when they fill up.
 
+use super::kept::{self, Kept, Passing};
 use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
@@ -34,6 +35,7 @@ const MOST_THREADS: usize = 1 << 16;
 /// Samples that come in.
 pub(super) struct Feed {
     live: Arc<Mutex<Live>>,
+    kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     /// What the events are called, and whether each is a clock.
@@ -77,12 +79,14 @@ impl Feed {
             _ => None,
         };
         let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
+        let kept = Arc::<Mutex<Kept>>::default();
         lock(&live).notes.extend(recorder.notes().iter().cloned());
         let ends = (recorder.session().clone(), target_spec.clone());
         let pump = Pump {
             recorder,
             is_on: false,
             live: Arc::clone(&live),
+            kept: Arc::clone(&kept),
             stop: Arc::clone(&stop),
             awaited: sampling::awaited_target(&target_spec),
             ends,
@@ -92,11 +96,16 @@ impl Feed {
         let run = move || pump.run();
         let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
         let thread = thread.map_err(|error| failed(format!("no thread can be started: {error}")))?;
-        Ok(Self { live, stop, thread: Some(thread), events, cpus, by_service, has_waits: off_cpu.is_some() })
+        Ok(Self { live, kept, stop, thread: Some(thread), events, cpus, by_service, has_waits: off_cpu.is_some() })
     }
 
     pub(super) fn live(&self) -> MutexGuard<'_, Live> {
         lock(&self.live)
+    }
+
+    /// The last seconds of what came.
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+        kept::lock(&self.kept)
     }
 }
 
@@ -119,6 +128,7 @@ struct Pump {
     recorder: Recorder,
     is_on: bool,
     live: Arc<Mutex<Live>>,
+    kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
     awaited: Option<Target<'static>>,
     /// For what tells that an exec has ended events.
@@ -154,8 +164,11 @@ impl Pump {
         let no_pipe = |error: io::Error| format!("no pipe can be made: {error}");
         let (from, to) = io::pipe().map_err(no_pipe)?;
         lock(&self.live).begin_profile();
+        kept::lock(&self.kept).begin();
+        let from = Passing { from, kept: Arc::clone(&self.kept) };
         let sink = LiveSink {
             live: Arc::clone(&self.live),
+            kept: Arc::clone(&self.kept),
             stop: Arc::clone(&self.stop),
             symbols: None,
             events: self.recorder.events().len(),
@@ -225,7 +238,10 @@ impl Pump {
             };
             {
                 let mut live = lock(&self.live);
-                waits.into_iter().for_each(|waits| live.waits_until(waits));
+                if let Some(waits) = waits {
+                    live.waits_until(waits);
+                    waits.into_iter().for_each(|waits| kept::lock(&self.kept).waits_until(waits.at_ns, until));
+                }
                 live.lost = self.recorder.progress().lost;
                 live.gap = self.recorder.gap();
                 live.until(until);
@@ -245,6 +261,7 @@ impl Pump {
 /// Takes samples out of a profile.
 struct LiveSink {
     live: Arc<Mutex<Live>>,
+    kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
     symbols: Option<Symbols>,
     /// How many there are at the beginning, the one that tells of tasks included.
@@ -278,7 +295,7 @@ impl Sink for LiveSink {
     fn progress(&mut self, profile: &Profile, _progress: Progress) -> ControlFlow<()> {
         // What is told of before the first sample is told to the next profile, too.
         let has_many = self.threads.is_some_and(|before| profile.tasks.threads().len() > before + MOST_THREADS);
-        let is_full = profile.stacks.len() > MOST_STACKS || has_many;
+        let is_full = profile.stacks.len() > MOST_STACKS || has_many || kept::lock(&self.kept).is_full();
         if is_full || self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

@@ -7,6 +7,7 @@
 
 mod facts;
 mod feed;
+mod kept;
 mod live;
 mod screen;
 mod text;
@@ -27,8 +28,11 @@ use ratatui::crossterm::event::Event;
 use screen::{Asked, View, draw};
 use signal_hook::consts::SIGCONT;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The first interval is no longer than this: something is to be seen soon.
 const FIRST: Duration = Duration::from_secs(1);
@@ -247,9 +251,17 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
                     }
                 }
             }
-            Some(Happened::Terminal(event)) => match view.press(&event, &watch.facts) {
+            Some(Happened::Terminal(event)) => match press(&mut view, &event, watch) {
                 Asked::Quit => return Ok(()),
                 Asked::Suspend => screen.suspend().map_err(no_terminal)?,
+                Asked::Save => view.said = Some(save(watch).map_or_else(|error| error, |saved| saved.1)),
+                Asked::Report => match save(watch) {
+                    Ok((path, _)) => {
+                        drop(screen);
+                        return Err(report(&path));
+                    }
+                    Err(error) => view.said = Some(error),
+                },
                 Asked::Longer => delay = delay.max((delay * 2).min(*LENGTHS.end())),
                 Asked::Shorter => {
                     delay = delay.min((delay / 2).max(*LENGTHS.start()));
@@ -262,6 +274,29 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
             Some(Happened::NoTerminal) => return Ok(()),
         }
     }
+}
+
+/// Does what a key means. What is kept for saving stays while the view is frozen.
+fn press(view: &mut View, event: &Event, watch: &Watch) -> Asked {
+    let asked = view.press(event, &watch.facts);
+    watch.feed.kept().is_held = view.is_frozen;
+    asked
+}
+
+/// Saves the last seconds into this folder, and answers where, and what to say of it.
+fn save(watch: &Watch) -> Result<(PathBuf, String), String> {
+    let saved = watch.feed.kept().save(Path::new("."), SystemTime::now());
+    let saved = saved.map_err(|error| format!("nothing is saved here: {error}"))?;
+    let name = saved.path.file_name().unwrap_or_default().to_string_lossy();
+    let text = format!("{name} has the last {:.0} s, {} samples", saved.span.as_secs_f64(), saved.samples);
+    Ok((saved.path.clone(), text))
+}
+
+/// Becomes `pmux report` of a file; answers why it can't.
+fn report(path: &Path) -> Failure {
+    let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let error = Command::new(program).args(["report", "-i"]).arg(path).exec();
+    failed(format!("pmux report can't be started: {error}"))
 }
 
 /// What is said when the watched processes are gone.

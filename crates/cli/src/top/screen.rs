@@ -17,7 +17,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModif
 use ratatui::text::{Line, Span};
 
 /// What keys do.
-const KEYS: [(&str, &str); 15] = [
+const KEYS: [(&str, &str); 17] = [
     ("Up Down, j k", "to the next line"),
     ("PgUp PgDn", "a page of lines"),
     ("g G, Home End", "to the first line, to the last one"),
@@ -29,6 +29,8 @@ const KEYS: [(&str, &str); 15] = [
     ("/", "show only lines with a text; Esc shows all again"),
     ("K U", "hide what runs in the kernel, or in programs"),
     ("Space, f", "freeze what is shown, and go on"),
+    ("o", "save the last 30 seconds as a recording; of what is frozen, those before"),
+    ("r", "the same, and open it with pmux report"),
     ("+ -", "show longer intervals, or shorter ones"),
     ("?, F1", "this page"),
     ("Ctrl-Z", "stop pmux; fg goes on"),
@@ -58,6 +60,8 @@ pub(super) struct View {
     /// The text that is typed for the filter.
     typing: bool,
     shows_help: bool,
+    /// What is answered to the last key.
+    pub(super) said: Option<String>,
     /// How many lines of the list there were room for.
     page: usize,
 }
@@ -68,6 +72,9 @@ pub(super) enum Asked {
     Nothing,
     Quit,
     Suspend,
+    /// A recording of the last seconds, and to look at it.
+    Save,
+    Report,
     /// Another interval: twice as long, or half.
     Longer,
     Shorter,
@@ -125,7 +132,10 @@ impl View {
     /// Does what an event of the terminal means.
     pub(super) fn press(&mut self, event: &Event, facts: &Facts) -> Asked {
         match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key, facts),
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                self.said = None;
+                self.key(*key, facts)
+            }
             Event::Mouse(mouse) => {
                 match mouse.kind {
                     MouseEventKind::ScrollUp => self.move_by(-3),
@@ -198,6 +208,8 @@ impl View {
                 self.choice.hides_kernel = false;
                 self.refresh();
             }
+            KeyCode::Char('o') => return Asked::Save,
+            KeyCode::Char('r') => return Asked::Report,
             KeyCode::Char(' ' | 'f') => self.is_frozen = !self.is_frozen,
             KeyCode::Char('+') => return Asked::Longer,
             KeyCode::Char('-') => return Asked::Shorter,
@@ -225,7 +237,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme:
     let title = Span::styled(format!(" {}", visible(&left)), Theme::strong());
     left_and_right(buffer, area.width, 0, vec![title], vec![Span::raw(right)]);
     let cost = remark(facts, &view.interval);
-    let state = match (view.is_frozen, &facts.note) {
+    let state = match (view.is_frozen, view.said.as_ref().or(facts.note.as_ref())) {
+        (_, Some(said)) if view.said.is_some() => Span::styled(format!(" {}", visible(said)), theme.remark()),
         (true, _) => Span::styled(" frozen: Space goes on".to_owned(), theme.remark()),
         (false, Some(note)) => Span::styled(format!(" {}", visible(note)), theme.remark()),
         (false, None) => Span::raw(String::new()),
@@ -424,7 +437,7 @@ mod tests {
         assert_eq!(press(&mut view, &[KeyCode::Esc, KeyCode::Char('K')]), Asked::Nothing);
         assert!(lines(&mut view, 80, 10)[3].contains("serve"));
         assert_eq!(press(&mut view, &[KeyCode::Char('?')]), Asked::Nothing);
-        assert!(lines(&mut view, 100, 20)[17].contains("quit"), "{:#?}", lines(&mut view, 100, 20));
+        assert!(lines(&mut view, 100, 22)[19].contains("quit"), "{:#?}", lines(&mut view, 100, 22));
         // The first one closes the page, the second one the view.
         assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Nothing);
         assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Quit);

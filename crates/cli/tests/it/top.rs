@@ -2,10 +2,11 @@
 
 use crate::common::service::Service;
 use crate::common::terminal::Terminal;
-use crate::common::{PMUX, Running, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
+use crate::common::{PMUX, Running, SyncDir, eventually, kernel, perf, pmux, program, root, skip_unless, start};
 use crate::off_cpu::{looks_at_tasks, sees_waits};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// A shell that does nothing but run.
@@ -188,9 +189,9 @@ fn a_key_changes_between_what_runs_and_what_waits() {
         return;
     }
     let sync_dir = SyncDir::new();
-    let sleeps = start("sleep", ["1000"]).spawn();
+    let (sleeps, folder) = (start("sleep", ["1000"]).spawn(), sync_dir.text(""));
     let terminal = Terminal::new(&sync_dir, 110, 24);
-    terminal.write(&format!("clear; '{PMUX}' top --off-cpu -d 0.3 -p {}; echo ended $?", sleeps.pid()));
+    terminal.write(&format!("clear; cd {folder}; '{PMUX}' top --off-cpu -d 0.3 -p {}; echo ended $?", sleeps.pid()));
     terminal.press(&["Enter"]);
     terminal.shows(&["Nothing ran", "w waits"]);
     terminal.press(&["w"]);
@@ -201,8 +202,69 @@ fn a_key_changes_between_what_runs_and_what_waits() {
     terminal.shows(&[&format!("{}  sleep", sleeps.pid()), "[sleep] 100 %"]);
     terminal.press(&["w"]);
     terminal.shows(&["Nothing ran", "w waits"]);
+    // Of the wait that goes on it was told in each interval; saved is what was told last.
+    terminal.press(&["o"]);
+    terminal.shows(&["perf.data.", " has the last ", " 1 samples"]);
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);
+    let [file] = &recordings(&sync_dir)[..] else { panic!("{:?}", recordings(&sync_dir)) };
+    let ran = pmux(["report", "--json", "-e", "offcpu-time", "-i"]).args([file]).run().good();
+    let report: Value = serde_json::from_str(&ran.text()).unwrap();
+    assert_eq!(
+        (&report["events"][0]["samples"], &report["events"][0]["lost"]),
+        (&Value::from(1), &Value::Null),
+        "{report}"
+    );
+}
+
+/// What was saved.
+fn recordings(sync_dir: &SyncDir) -> Vec<PathBuf> {
+    let is_one = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("perf.data.");
+    let entries = std::fs::read_dir(sync_dir.path("")).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(is_one).collect()
+}
+
+#[test]
+fn what_is_shown_is_saved_and_looked_at() {
+    skip_unless!(kernel() && program("tmux"));
+    let sync_dir = SyncDir::new();
+    let busy = busy();
+    let terminal = Terminal::new(&sync_dir, 110, 24);
+    let watch = |folder: &str| {
+        terminal.write(&format!("clear; cd {folder}; '{PMUX}' top -d 0.3 -F 999 -p {}; echo over $?", busy.pid()));
+        terminal.press(&["Enter"]);
+        terminal.shows(&["Share", "[.] "]);
+    };
+    // Where nothing can be written.
+    watch("/proc");
+    terminal.press(&["o"]);
+    terminal.shows(&["nothing is saved here: "]);
+    terminal.press(&["r"]);
+    terminal.shows(&["nothing is saved here: ", "q quit"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["over 0"]);
+    watch(&sync_dir.text(""));
+    terminal.press(&["o"]);
+    let text = terminal.shows(&["perf.data.", " has the last ", " samples"]);
+    let said: u64 = text.lines().find_map(|line| line.split(" s, ").nth(1)?.split(' ').next()?.parse().ok()).unwrap();
+    let [file] = &recordings(&sync_dir)[..] else { panic!("{:?}", recordings(&sync_dir)) };
+    let ran = pmux(["report", "--json", "-s", "pid", "-i"]).args([file]).run().good();
+    let report: Value = serde_json::from_str(&ran.text()).unwrap();
+    let event = &report["events"][0];
+    assert_eq!(event["samples"], Value::from(said), "{report}");
+    assert_eq!(event["rows"].as_array().unwrap().len(), 1, "{report}");
+    if perf() {
+        let ran = start("perf", ["script", "-G", "-F", "pid", "-i"]).args([file]).run().good();
+        let text = ran.text();
+        let pids: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert!(pids.len() as u64 == said && pids.iter().all(|pid| *pid == busy.pid().to_string()), "{text}");
+    }
+    terminal.press(&["r"]);
+    terminal.shows(&["Children", "Command", "perf.data."]);
+    assert_eq!(recordings(&sync_dir).len(), 2);
+    terminal.press(&["q"]);
+    terminal.shows(&["over 0"]);
+    terminal.is_a_shell();
 }
 
 #[test]

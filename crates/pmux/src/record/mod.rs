@@ -29,7 +29,7 @@ mod shared;
 mod state;
 
 pub use absence::Absence;
-pub use attrs::{CallChain, Keep, Rate};
+pub use attrs::{CallChain, Keep, Rate, TIME_AT};
 pub(crate) use build_ids::MappedBuildIds;
 pub use drain::{Progress, WaitsUntil};
 pub(crate) use existing::{empty_id, is_alive};

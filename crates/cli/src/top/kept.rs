@@ -1,0 +1,332 @@
+//! The last seconds of the stream, kept so that they can be saved as a recording.
+//!
+//! What it is: what the reader gets passes by here ([`Passing`]). What explains samples is kept from the beginning on, samples for
+//! [`SPAN`], round by round. Read first: [`Kept::take`].
+//!
+//! **Invariant:** memory is bounded ([`MOST_SAMPLE_BYTES`], [`MOST_TOLD_BYTES`]); what is saved is a whole stream, as `pmux record -o -` writes it.
+
+use pmux::perf_data::kind::{FINISHED_ROUND, HEADER_TRACING_DATA};
+use pmux::profile::records::RecordKind;
+use pmux::record::TIME_AT;
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// For so long samples are kept,
+pub(super) const SPAN: Duration = Duration::from_secs(30);
+/// unless they are so many bytes.
+const MOST_SAMPLE_BYTES: usize = 64 << 20;
+/// With so much that explains samples, and came behind the first one, the stream is to begin anew.
+const MOST_TOLD_BYTES: usize = 64 << 20;
+/// Bytes in front of the records of a stream, and of the head of a record.
+const STREAM_HEADER: usize = 16;
+const HEADER: usize = 8;
+/// What stands in records for itself only: of what was lost in front of what is kept nothing is said.
+const MOMENTARY: [RecordKind; 6] = [
+    RecordKind::LOST,
+    RecordKind::LOST_SAMPLES,
+    RecordKind::THROTTLE,
+    RecordKind::UNTHROTTLE,
+    RecordKind::SWITCH,
+    RecordKind::SWITCH_CPU_WIDE,
+];
+
+/// What came between two marks of the recorder.
+struct Round {
+    /// When the last of it came.
+    at: Instant,
+    bytes: Vec<u8>,
+}
+
+/// The last seconds of a stream.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// Bytes that are no whole record yet.
+    partial: Vec<u8>,
+    /// How many bytes that come next belong to the record before.
+    trailing: usize,
+    has_begun: bool,
+    /// What explains samples.
+    told: Vec<u8>,
+    /// How much that was before the first sample: the next stream begins with as much.
+    told_first: Option<usize>,
+    rounds: VecDeque<Round>,
+    sample_bytes: usize,
+    /// When waits were told that went on, ns of the recording's clock.
+    moments: VecDeque<(Instant, u64)>,
+    /// Whether what there is stays, and samples that come are not kept.
+    pub(super) is_held: bool,
+}
+
+impl Kept {
+    /// Another stream begins.
+    pub(super) fn begin(&mut self) {
+        *self = Self { is_held: self.is_held, ..Self::default() };
+    }
+
+    /// Whether so much is told of tasks that the stream should begin anew.
+    pub(super) fn is_full(&self) -> bool {
+        let bytes = self.told.len() + if self.is_held { self.sample_bytes } else { 0 };
+        self.told_first.is_some_and(|first| bytes > first + MOST_TOLD_BYTES)
+    }
+
+    /// Takes in what came.
+    pub(super) fn take(&mut self, bytes: &[u8], now: Instant) {
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.extend_from_slice(bytes);
+        let mut rest = &partial[..];
+        while let Some((record, behind)) = self.first_of(rest) {
+            self.put(record, now);
+            rest = behind;
+        }
+        self.partial = rest.to_vec();
+        self.drop_old(now);
+    }
+
+    /// Of waits that went on it was told at this moment: what is saved ends there, and what was told at others is not in it.
+    pub(super) fn waits_until(&mut self, at_ns: u64, now: Instant) {
+        if !self.is_held {
+            self.moments.push_back((now, at_ns));
+        }
+    }
+
+    /// The first record, and what is behind it.
+    fn first_of<'b>(&self, bytes: &'b [u8]) -> Option<(&'b [u8], &'b [u8])> {
+        match (self.has_begun, self.trailing) {
+            (false, _) => bytes.split_at_checked(STREAM_HEADER),
+            (true, 0) => first_record(bytes),
+            (true, trailing) => bytes.split_at_checked(trailing.min(bytes.len()).max(1)),
+        }
+    }
+
+    fn put(&mut self, record: &[u8], now: Instant) {
+        if !self.has_begun || self.trailing > 0 {
+            self.has_begun = true;
+            self.trailing = self.trailing.saturating_sub(record.len());
+            self.told.extend_from_slice(record);
+            return;
+        }
+        let kind = kind(record);
+        if kind == HEADER_TRACING_DATA {
+            // How many bytes stand behind it.
+            let size =
+                record.get(HEADER..).and_then(|bytes| bytes.first_chunk()).map_or(0, |size| u32::from_ne_bytes(*size));
+            self.trailing = (size as usize).next_multiple_of(8);
+        }
+        // What is told before the first sample holds for all.
+        if self.rounds.is_empty() && !is_momentary(kind) {
+            self.told.extend_from_slice(record);
+        } else if !(self.is_held && (is_momentary(kind) || kind == FINISHED_ROUND)) {
+            if self.rounds.is_empty() {
+                self.told_first = Some(self.told.len());
+                self.rounds.push_back(Round { at: now, bytes: Vec::new() });
+            }
+            let Some(round) = self.rounds.back_mut() else { return };
+            round.at = now;
+            round.bytes.extend_from_slice(record);
+            self.sample_bytes += record.len();
+            if kind == FINISHED_ROUND {
+                self.rounds.push_back(Round { at: now, bytes: Vec::new() });
+            }
+        }
+    }
+
+    /// Of rounds that are too old what explains samples is kept.
+    fn drop_old(&mut self, now: Instant) {
+        let is_old = |round: &Round| now.saturating_duration_since(round.at) > SPAN;
+        while self.rounds.len() > 1
+            && !self.is_held
+            && (self.sample_bytes > MOST_SAMPLE_BYTES || self.rounds.front().is_some_and(is_old))
+        {
+            let Some(Round { bytes, at }) = self.rounds.pop_front() else { return };
+            while self.moments.len() > 1 && self.moments.front().is_some_and(|&(then, _)| then < at) {
+                self.moments.pop_front();
+            }
+            self.sample_bytes -= bytes.len();
+            let mut rest = &bytes[..];
+            while let Some((record, behind)) = first_record(rest) {
+                let kind = kind(record);
+                if !is_momentary(kind) && kind != FINISHED_ROUND {
+                    self.told.extend_from_slice(record);
+                }
+                rest = behind;
+            }
+        }
+    }
+
+    /// Saves it.
+    ///
+    /// # Errors
+    /// There is nothing yet; a file can't be written.
+    pub(super) fn save(&self, folder: &Path, now: SystemTime) -> io::Result<Saved> {
+        let (Some(first), Some(last)) = (self.rounds.front(), self.rounds.back()) else {
+            return Err(io::Error::other("there is no sample yet"));
+        };
+        let mut bytes = self.told.clone();
+        let mut samples = 0;
+        for round in &self.rounds {
+            let mut rest = &round.bytes[..];
+            while let Some((record, behind)) = first_record(rest) {
+                let is_sample = kind(record) == RecordKind::SAMPLE.0;
+                if !is_sample || self.belongs(record) {
+                    bytes.extend_from_slice(record);
+                    samples += u64::from(is_sample);
+                }
+                rest = behind;
+            }
+        }
+        let (path, mut file) = create(folder, now)?;
+        if let Err(error) = file.write_all(&bytes) {
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(Saved { path, samples, span: last.at.saturating_duration_since(first.at) })
+    }
+
+    /// Whether a sample belongs to what is saved: of waits that went on, what was told of them last.
+    fn belongs(&self, sample: &[u8]) -> bool {
+        let time = sample.get(usize::from(TIME_AT)..).and_then(|bytes| bytes.first_chunk());
+        let (Some(time), Some(&(_, last_ns))) = (time, self.moments.back()) else { return true };
+        let time_ns = u64::from_ne_bytes(*time);
+        let is_earlier = |&(_, at_ns): &(Instant, u64)| at_ns == time_ns;
+        time_ns == last_ns || time_ns < last_ns && !self.moments.iter().any(is_earlier)
+    }
+}
+
+/// What was saved.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Saved {
+    pub(super) path: PathBuf,
+    pub(super) samples: u64,
+    /// From when to when, about.
+    pub(super) span: Duration,
+}
+
+fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let size = u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?);
+    bytes.split_at_checked(usize::from(size).max(HEADER))
+}
+
+fn kind(record: &[u8]) -> u32 {
+    record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind))
+}
+
+/// Whether a record says nothing of others.
+fn is_momentary(kind: u32) -> bool {
+    kind == RecordKind::SAMPLE.0 || MOMENTARY.iter().any(|known| known.0 == kind)
+}
+
+/// A new file whose name says when, in UTC; only its owner reads it.
+fn create(folder: &Path, now: SystemTime) -> io::Result<(PathBuf, File)> {
+    let hundredths = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() / 10;
+    let mut number = hundredths;
+    loop {
+        let path = folder.join(format!("perf.data.{}", crate::record::timestamp(number)));
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            opened => return opened.map(|file| (path, file)),
+        }
+    }
+}
+
+/// What reads a stream, and lets it be kept.
+pub(super) struct Passing<R> {
+    pub(super) from: R,
+    pub(super) kept: Arc<Mutex<Kept>>,
+}
+
+impl<R: Read> Read for Passing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.from.read(buffer)?;
+        lock(&self.kept).take(&buffer[..bytes], Instant::now());
+        Ok(bytes)
+    }
+}
+
+pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const COMM: u32 = RecordKind::COMM.0;
+    const SAMPLE: u32 = RecordKind::SAMPLE.0;
+
+    fn record(kind: u32, payload: &[u8]) -> Vec<u8> {
+        let size = (HEADER + payload.len()) as u16;
+        [&kind.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes(), payload].concat()
+    }
+
+    fn saved(kept: &Kept, folder: &Path) -> (Vec<u8>, Duration) {
+        let saved = kept.save(folder, SystemTime::UNIX_EPOCH).unwrap();
+        (std::fs::read(saved.path).unwrap(), saved.span)
+    }
+
+    #[test]
+    fn what_explains_samples_stays_and_old_samples_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        let head = [&[7; STREAM_HEADER][..], &record(HEADER_TRACING_DATA, &3_u32.to_ne_bytes()), &[9; 8]].concat();
+        let round = record(FINISHED_ROUND, &[]);
+        let of = |name: u8| [record(SAMPLE, &[name; 16]), record(COMM, &[name; 8]), round.clone()].concat();
+        let mut kept = Kept::default();
+        assert!(kept.save(folder.path(), SystemTime::UNIX_EPOCH).is_err());
+        // In pieces, as a pipe may have them.
+        for piece in [head.clone(), record(COMM, &[1; 8]), of(2)].concat().chunks(5) {
+            kept.take(piece, begun);
+        }
+        kept.take(&of(3), begun + SPAN / 2);
+        kept.take(&of(4), begun + SPAN);
+        let all = [head.clone(), record(COMM, &[1; 8]), of(2), of(3), of(4)].concat();
+        assert_eq!(saved(&kept, folder.path()), (all, SPAN));
+        kept.take(&record(RecordKind::LOST.0, &[0; 16]), begun + SPAN + SPAN / 4);
+        let (bytes, long) = saved(&kept, folder.path());
+        let names = [record(COMM, &[1; 8]), record(COMM, &[2; 8])].concat();
+        assert_eq!(bytes, [head, names, of(3), of(4), record(RecordKind::LOST.0, &[0; 16])].concat());
+        assert!(long < SPAN);
+        // None was overwritten, and others can't read them.
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+        let names: Vec<_> = names
+            .inspect(|entry| {
+                use std::os::unix::fs::PermissionsExt as _;
+                assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            })
+            .collect();
+        assert_eq!(names.len(), 2);
+        kept.begin();
+        assert!(kept.save(folder.path(), SystemTime::UNIX_EPOCH).is_err());
+    }
+
+    #[test]
+    fn what_is_held_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        let mut kept = Kept::default();
+        let first = [&[7; STREAM_HEADER][..], &record(SAMPLE, &[1; 8])].concat();
+        kept.take(&first, begun);
+        kept.is_held = true;
+        kept.take(&[record(SAMPLE, &[2; 8]), record(COMM, &[2; 8])].concat(), begun + 2 * SPAN);
+        assert_eq!(saved(&kept, folder.path()).0, [first, record(COMM, &[2; 8])].concat());
+    }
+
+    #[test]
+    fn of_waits_that_go_on_what_was_told_last_is_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        let at = |time_ns: u64| record(SAMPLE, &[[0; 24].as_slice(), &time_ns.to_ne_bytes()].concat());
+        let mut kept = Kept::default();
+        kept.take(&[vec![7; STREAM_HEADER], at(5), at(10), at(15), at(20), at(25)].concat(), begun);
+        kept.waits_until(10, begun);
+        kept.waits_until(20, begun);
+        // The next moment is not known yet.
+        kept.take(&at(30), begun);
+        assert_eq!(saved(&kept, folder.path()).0, [vec![7; STREAM_HEADER], at(5), at(15), at(20)].concat());
+    }
+}
