@@ -170,8 +170,8 @@ const AFTER_HELP: &str = "\
 Keys: arrows move, Enter shows callers (or what a process runs), s takes the next of -s, / filters, Space freezes, K and U hide kernel \
 and programs, w shows waits (--off-cpu), i also idle threads, o saves the last 30 seconds as a recording, r opens it, ? explains all of them, q quits.
 
-CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; with other events, Share says \
-which part of all their occurrences it was. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
+CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; other events \
+have a rate there, by their samples: -c 1 counts each occurrence. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
 
 Wait% is of one thread: ten threads that wait all the time have 1000 %. Of all CPUs, threads that did nothing else in the time that is shown \
 are not in it, but counted. --off-cpu needs what `pmux record --off-cpu` needs.

@@ -44,6 +44,11 @@ impl Facts {
     }
 }
 
+/// How much a period is in a second.
+pub(super) fn per_second(period: u64, interval: &Interval) -> f64 {
+    period as f64 / interval.took.as_secs_f64().max(1e-9)
+}
+
 /// Whether this place of an event is that of waits.
 pub(super) fn is_waits(event: usize) -> bool {
     event == usize::from(WAITS)

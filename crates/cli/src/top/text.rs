@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** one interval is one table, or one line.
 
-use super::facts::{Facts, is_waits};
+use super::facts::{Facts, is_waits, per_second};
 use super::live::{Choice, Interval, Row, RowId, WAITS};
 use crate::options::top::TopKey;
 use crate::stderr::visible;
@@ -12,6 +12,13 @@ use std::fmt::Write as _;
 /// A share of a whole, in per cent.
 pub(super) fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
+}
+
+/// A rate for people: `1.2M`.
+fn rate_text(per_second: f64) -> String {
+    const UNITS: [(f64, &str); 3] = [(1e9, "G"), (1e6, "M"), (1e3, "K")];
+    let unit = UNITS.into_iter().find(|(unit, _)| per_second >= *unit);
+    unit.map_or_else(|| format!("{per_second:.1}"), |(unit, name)| format!("{:.1}{name}", per_second / unit))
 }
 
 /// What is said above rows, on the left and on the right.
@@ -31,8 +38,8 @@ pub(super) fn headline(facts: &Facts, interval: &Interval, choice: &Choice) -> (
         Some(all) => format!("{:.1} % of {all} CPUs busy, ", 100.0 * cpus / all.max(1) as f64),
         None => format!("{:.1} % of a CPU, ", 100.0 * cpus),
     });
-    let samples = format!("{} samples in {:.1} s", totals.samples, interval.took.as_secs_f64());
-    (left, busy.unwrap_or_default() + &samples)
+    let busy = busy.unwrap_or_else(|| format!("{} a second, ", rate_text(per_second(totals.busy_period, interval))));
+    (left, format!("{busy}{} samples in {:.1} s", totals.samples, interval.took.as_secs_f64()))
 }
 
 /// What it costs, and what is missing.
@@ -59,7 +66,7 @@ pub(super) fn headings(choice: &Choice, is_clock: bool) -> String {
     let time = match (is_waits, is_clock) {
         (true, _) => "   Wait%",
         (_, true) => "    CPU%",
-        _ => " Samples",
+        _ => "  Rate/s",
     };
     let name = match choice.key {
         TopKey::Symbol if is_waits => "For what, and where",
@@ -84,7 +91,7 @@ pub(super) fn numbers(
 ) -> (f64, String) {
     let share = percent(row.period, busy_period);
     let time = facts.cpus_of(choice.event, row.period, interval).map(|cpus| format!("{:7.1}%", 100.0 * cpus));
-    (share, time.unwrap_or_else(|| format!("{:>8}", row.samples)))
+    (share, time.unwrap_or_else(|| format!("{:>8}", rate_text(per_second(row.period, interval)))))
 }
 
 /// What stands in front of the name of a row.
@@ -183,6 +190,7 @@ fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u6
         put("samples", json!(row.samples));
         put("share", json!(share));
         put("cpus", json!(of_all));
+        put("per_second", json!(per_second(row.period, interval)));
     }
     Value::Object(object)
 }
@@ -242,6 +250,16 @@ mod tests {
 
 ";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn what_is_no_clock_has_a_rate() {
+        let mut facts = facts();
+        facts.events[0].1 = false;
+        let text = table(&facts, &shop(), &Choice::default(), 1);
+        assert!(text.contains("660.0M a second, 6 samples") && text.contains("#  Share  Rate/s  "), "{text}");
+        assert!(text.contains("  75.76%  500.0M  [k] read"), "{text}");
+        assert_eq!([999.0, 1_000.0, 2.5e9].map(rate_text), ["999.0", "1.0K", "2.5G"]);
     }
 
     #[test]

@@ -69,14 +69,21 @@ fn tried_out(shared: &Arc<Shared>) -> Option<Registers> {
     let mut held = Vec::new();
     let data = all(Kind::Data, &mut held)?;
     let execute_beside = all(Kind::Execute, &mut held)?;
-    match (data, execute_beside) {
+    if execute_beside > 0 {
+        return Some(Registers::Separate { execute: execute_beside, data });
+    }
+    held.clear();
+    registers_of(data, all(Kind::Execute, &mut held)?)
+}
+
+/// What it means that there were so many for data, and none for code beside them, but so many without them. What is shared is equally
+/// many of both: another process has held some at one of the two moments where they are not.
+fn registers_of(data: u8, execute_alone: u8) -> Option<Registers> {
+    match (data, execute_alone) {
         (0, 0) => None,
-        (_, 0) => {
-            held.clear();
-            let execute = all(Kind::Execute, &mut held)?;
-            Some(if execute == data { Registers::Shared(data) } else { Registers::Separate { execute, data } })
-        }
-        _ => Some(Registers::Separate { execute: execute_beside, data }),
+        (data, 0) => Some(Registers::Separate { execute: 0, data }),
+        (0, execute) => Some(Registers::Separate { execute, data: 0 }),
+        (data, execute) => Some(Registers::Shared(data.max(execute))),
     }
 }
 
@@ -112,6 +119,15 @@ mod tests {
             ("x86_64", found) => panic!("{found:?}"),
             _ => {}
         }
+    }
+
+    #[test]
+    fn what_another_process_holds_meanwhile_makes_no_kinds_of_their_own() {
+        assert_eq!(registers_of(4, 4), Some(Registers::Shared(4)));
+        assert_eq!(registers_of(3, 4), Some(Registers::Shared(4)));
+        assert_eq!(registers_of(4, 3), Some(Registers::Shared(4)));
+        assert_eq!(registers_of(4, 0), Some(Registers::Separate { execute: 0, data: 4 }));
+        assert_eq!(registers_of(0, 0), None);
     }
 
     #[test]
