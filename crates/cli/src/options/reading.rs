@@ -32,7 +32,7 @@ pub(crate) struct ReportOptions {
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "no_group"])]
     pub(crate) latency: bool,
 
-    /// Show the locks that threads waited for, by address: how long, which threads, and which thread ended it (`pmux record --off-cpu`)
+    /// Show the locks that threads waited for, by variable or address: how long, which threads, and which thread ended it (`pmux record --off-cpu`)
     #[arg(long, conflicts_with_all = ["branch_stack", "tui", "wall", "latency", "header_only", "sort", "fields", "graph"])]
     pub(crate) locks: bool,
 

@@ -5,7 +5,7 @@
 //!
 //! | field | what |
 //! |---|---|
-//! | `locks` | each with `address` (`null` for those of the kernel, and where it was not recorded), `pid`, `comm`; `waits`, `total_ns`, `longest_ns` (of short waits only `total_ns` is known, the others are 0); `waiters` and `wakers`, each with `comm`, `function` and these sums |
+//! | `locks` | each with `address` (`null` for those of the kernel, and where it was not recorded), `symbol` and `offset` (of a variable of a program, else `null`), `pid`, `comm`; `waits`, `total_ns`, `longest_ns` (of short waits only `total_ns` is known, the others are 0); `waiters` and `wakers`, each with `comm`, `function` and these sums |
 //! | `wakers` | pairs: `waiter` and `waker` (`comm`, `function`), `kind` (what was waited for), and the sums |
 //! | `lost`, `notes` | as in the report |
 //!
@@ -18,7 +18,8 @@ use crate::options::reading::{Percent, ReportOptions};
 use crate::picture;
 use crate::stderr::{visible, write_stderr};
 use pmux::profile::{
-    self, Interrupt, ModuleKind, Profile, Sink, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum, Weight,
+    self, DataPlace, Interrupt, ModuleKind, Profile, Sink, StackId, Symbols, WaitEnd, WaitKind, WaitLinks, WaitSum,
+    Weight,
 };
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
@@ -66,6 +67,7 @@ type Parties = HashMap<Party, WaitSum>;
 struct LockRow {
     pid: i32,
     address: u64,
+    place: Option<DataPlace>,
     comm: String,
     /// For how long its first thread has waited at once, as what the process is called.
     main_ns: u64,
@@ -196,7 +198,13 @@ fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
             let facts = stacks.profile.tasks.process(process);
             let main = facts.main.map(|main| stacks.profile.tasks.thread(main));
             let name = main.map_or(link.waiter.comm, |main| main.name());
-            LockRow { pid: facts.pid, address: link.lock, comm: stacks.name(name), ..LockRow::default() }
+            LockRow {
+                pid: facts.pid,
+                address: link.lock,
+                place: link.lock_place,
+                comm: stacks.name(name),
+                ..LockRow::default()
+            }
         });
         // A process that changes its name is called as it was when it waited longest.
         let is_main = stacks.profile.tasks.process(process).main == Some(link.waiter.thread);
@@ -267,7 +275,10 @@ pub(super) fn run(table: WaitTable, opened: OpenedInput, options: &ReportOptions
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     let mut rows = Rows::default();
     match table {
-        WaitTable::Locks => rows.take_locks(by_lock(&mut stacks, &links), least_percent),
+        WaitTable::Locks => {
+            let locks = by_lock(&mut stacks, &links);
+            rows.take_locks(locks, least_percent, |place| symbols.variable_of(&profile, place));
+        }
         WaitTable::Wakers => rows.take_pairs(by_pair(&mut stacks, &links), least_percent),
     }
     if !WaitLinks::has_wakers(&profile) {
@@ -318,7 +329,12 @@ struct Rows {
 const NAMED: usize = 2;
 
 impl Rows {
-    fn take_locks(&mut self, locks: Vec<LockRow>, least_percent: f64) {
+    fn take_locks(
+        &mut self,
+        locks: Vec<LockRow>,
+        least_percent: f64,
+        mut variable: impl FnMut(DataPlace) -> Option<(String, u64)>,
+    ) {
         locks.iter().for_each(|row| self.total.add(row.sum));
         for row in locks {
             let Some(numbers) = self.numbers(row.sum, least_percent) else { continue };
@@ -331,12 +347,20 @@ impl Rows {
                 names.join(", ")
             };
             let address = (row.address != 0).then(|| format!("{:#x}", row.address));
-            let lock = format!("{} of {}/{}", address.as_deref().unwrap_or("unknown"), row.comm, row.pid);
+            let symbol = row.place.filter(|_| row.address != 0).and_then(&mut variable);
+            let symbol = symbol.map(|(name, offset)| (visible(&name), offset));
+            let name = match &symbol {
+                Some((name, 0)) => name.clone(),
+                Some((name, offset)) => format!("{name}+{offset:#x}"),
+                None => address.clone().unwrap_or_else(|| "unknown".to_owned()),
+            };
+            let lock = format!("{name} of {}/{}", row.comm, row.pid);
+            let (symbol, offset) = symbol.unzip();
             let [total, share, waits, longest] = numbers;
             self.lines.push(vec![total, share, waits, longest, lock, several(&waiters), several(&wakers)]);
             let json_of = |(party, sum): &(Party, WaitSum)| with_sums(party.json(), *sum);
             let object = json!({
-                "address": address, "pid": row.pid, "comm": row.comm,
+                "address": address, "symbol": symbol, "offset": offset, "pid": row.pid, "comm": row.comm,
                 "waiters": waiters.iter().map(json_of).collect::<Vec<_>>(),
                 "wakers": wakers.iter().map(json_of).collect::<Vec<_>>(),
             });
@@ -370,7 +394,7 @@ impl Rows {
         let WaitSum { waits, total_ns, .. } = self.total;
         let (what, heading) = match table {
             WaitTable::Locks => (
-                "for locks (a condition or a barrier is one, too), by the address of the futex",
+                "for locks (a condition or a barrier is one, too), by the variable or the address of the futex",
                 ["total ms", "share", "waits", "longest ms", "lock", "who waited", "who ended it"],
             ),
             WaitTable::Wakers => (

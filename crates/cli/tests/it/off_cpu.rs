@@ -338,6 +338,7 @@ fn who_waited_and_who_ended_it() {
     let (waiter, waker) = (&lock["waiters"][0], &lock["wakers"][0]);
     assert_eq!((&lock["comm"], &waiter["comm"], &waker["comm"]), (&"waits".into(), &"waits".into(), &"holder".into()));
     assert_eq!((&waiter["function"], &lock["waits"]), (&"main".into(), &1.into()), "{lock}");
+    assert_eq!((&lock["symbol"], &lock["offset"]), (&"lock".into(), &0.into()), "{lock}");
     let waited = lock["total_ns"].as_u64().unwrap();
     assert!(waited >= 240_000_000 && lock["longest_ns"] == waited && waiter["total_ns"] == waited, "{lock}");
     let pairs = report(&file, &["--wakers"]);
@@ -370,6 +371,7 @@ fn who_waited_and_who_ended_it() {
     let text = table.text();
     assert!(text.contains("waits of") && text.contains("for locks"), "{text}");
     assert!(text.contains("waits: main") && text.contains("holder: "), "{text}");
+    assert!(text.contains("  lock of waits/") && text.contains("  held+0x"), "{text}");
     if perf() {
         // perf finds the third event, too.
         let script = start("perf", ["script", "-F", "comm,event,period", "-i"]).args([&file]).run().good();

@@ -80,6 +80,28 @@ impl Maps {
     }
 }
 
+/// Where data may be: behind a mapping of code, whose file may hold it. Mappings without code are not recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DataPlace {
+    pub(super) module: ModuleId,
+    /// Where the mapping begins in the file.
+    pub(super) offset: u64,
+    /// How many bytes behind that.
+    pub(super) distance: u64,
+}
+
+impl Maps {
+    /// Where an address is that is in no mapping of code.
+    pub(super) fn find_data(&self, address: u64) -> Option<DataPlace> {
+        let (&start, mapping) =
+            self.by_start.range(..=address).next_back().filter(|(_, found)| address >= found.end)?;
+        match mapping.counting {
+            AddressRule::From(offset) => Some(DataPlace { module: mapping.module, offset, distance: address - start }),
+            AddressRule::AsTheyAre => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +121,9 @@ mod tests {
         assert_eq!(at(&maps, 0x2001), Some(0x70_0001));
         assert_eq!(at(&maps, 0x3004), Some(0x2004));
         assert_eq!((at(&maps, 0xfff), at(&maps, 0x5000)), (None, None));
+        let data = maps.find_data(0x6000).unwrap();
+        assert_eq!((data.offset, data.distance), (0x2000, 0x3000), "behind the part that stayed");
+        assert_eq!((maps.find_data(0x4fff), maps.find_data(0xfff)), (None, None));
         // A call can be the last instruction.
         assert_eq!(maps.find(0x5000, Site::Return).map(|frame| frame.address), Some(0x4000));
         assert!(!maps.add(7, mapping(7, 0)));

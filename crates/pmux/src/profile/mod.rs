@@ -67,6 +67,7 @@ pub use head::{About, EventGroup, EventInfo};
 pub use hot::{Hot, Row, RowGroup, SortKey, Spot, apart, level};
 pub use hot_tree::{Call, CallChain, Order, Tree, TreeSide, Trees};
 pub use input::Input;
+pub use maps::DataPlace;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
 pub use places::{CodeKind, Inlining, LookupDetail, SourceLine, SourceLineId, SourceLines};

@@ -8,7 +8,7 @@
 
 mod code;
 
-use super::{Frame, FrameId, Inlining, ModuleId, ModuleKind, Profile};
+use super::{DataPlace, Frame, FrameId, Inlining, ModuleId, ModuleKind, Profile};
 use crate::symbol::{CodeRange, KernelCode, NamedFunction};
 use code::{FindKernel, SymbolSource};
 use std::collections::{HashMap, HashSet};
@@ -296,6 +296,13 @@ impl Symbols {
             return None;
         };
         code_of(&mut self.codes, module).get_or_insert_with(|| SymbolSource::open(profile, module)).range(start)
+    }
+
+    /// The variable that is there, by the symbol table of its program: its name, and how many bytes behind its beginning the place is.
+    pub fn variable_of(&mut self, profile: &Profile, place: DataPlace) -> Option<(String, u64)> {
+        let code =
+            code_of(&mut self.codes, place.module).get_or_insert_with(|| SymbolSource::open(profile, place.module));
+        code.variable(place.offset, place.distance)
     }
 
     /// The number of the function of a frame that was looked up before.

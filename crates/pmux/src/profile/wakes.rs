@@ -6,6 +6,7 @@
 //! **Invariant:** each wait is in one row, whether or not it was seen who ended it.
 
 use super::choose::{Chosen, SampleFilter};
+use super::maps::DataPlace;
 use super::names::Name;
 use super::stacks::StackId;
 use super::tasks::ThreadId;
@@ -32,6 +33,8 @@ pub struct WaitLink {
     pub waiter: WaitEnd,
     /// The address of the futex that it waited for; 0 where it waited for something else, or where that was not recorded.
     pub lock: u64,
+    /// Where it is, if it may be a variable of a program: [`super::Symbols::variable_of`] names it.
+    pub lock_place: Option<DataPlace>,
     /// The thread that ran when the wait was ended, and where it was: in an interrupt, it has nothing to do with it. `None` where that was
     /// not recorded.
     pub waker: Option<WaitEnd>,
@@ -156,12 +159,16 @@ impl WaitEnd {
 impl Sink for Joined {
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         if profile.stacks.is_nowhere(sample.stack) {
-            let link = WaitLink { waiter: WaitEnd::of(sample), lock: 0, waker: None };
+            let link = WaitLink { waiter: WaitEnd::of(sample), lock: 0, lock_place: None, waker: None };
             self.rows.entry(link).or_default().add(WaitSum { total_ns: sample.period, ..WaitSum::default() });
             return ControlFlow::Continue(());
         }
-        let waker = self.woken.end(profile.tasks.thread(sample.thread).tid, sample.period);
-        let link = WaitLink { waiter: WaitEnd::of(sample), lock: sample.fields.addr.unwrap_or(0), waker };
+        let thread = profile.tasks.thread(sample.thread);
+        let waker = self.woken.end(thread.tid, sample.period);
+        let lock = sample.fields.addr.unwrap_or(0);
+        // Where it is now: the mappings of a process that has ended are gone.
+        let lock_place = profile.tasks.process(thread.process).maps.find_data(lock);
+        let link = WaitLink { waiter: WaitEnd::of(sample), lock, lock_place, waker };
         let sum = WaitSum { waits: 1, total_ns: sample.period, longest_ns: sample.period };
         self.rows.entry(link).or_default().add(sum);
         ControlFlow::Continue(())

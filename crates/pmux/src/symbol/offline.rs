@@ -7,7 +7,7 @@
 
 use super::debug::files::candidates;
 use super::debuginfod;
-use super::elf::Elf;
+use super::elf::{Elf, Kind};
 use super::image::ProcessImage;
 use super::kept::{FileAnswers, NamedFunction};
 use super::module::LoadedModule;
@@ -118,6 +118,15 @@ impl FileCode {
         });
         self.kept.set_function(offset, named.clone());
         named
+    }
+
+    /// The variable that is so many bytes behind a place in the file, in code, where the file is mapped as a whole; and how many bytes
+    /// behind its beginning that is.
+    pub(crate) fn variable(&mut self, offset: u64, distance: u64) -> Option<(String, u64)> {
+        let elf = &self.module()?.elf;
+        let address = offset.wrapping_sub(elf.bias(offset, offset, true)?).checked_add(distance)?;
+        let symbol = elf.symbols.at(address).filter(|symbol| symbol.kind == Kind::Data && symbol.size > 0)?;
+        Some((names::short(elf.symbols.name(symbol)), address - symbol.address))
     }
 
     /// Where the function at a place in the file stands: the file, and its address and size as the file counts. `None` where the symbol

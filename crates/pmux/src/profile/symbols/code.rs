@@ -101,6 +101,14 @@ impl SymbolSource {
         }
     }
 
+    /// The variable that is so many bytes behind a place in the file.
+    pub(super) fn variable(&mut self, offset: u64, distance: u64) -> Option<(String, u64)> {
+        match self {
+            Self::File(code) => code.variable(offset, distance),
+            _ => None,
+        }
+    }
+
     /// Why there are no names, as a sentence, if a caller asked for one and it could not be had.
     pub(super) fn complaint(&self, profile: &Profile, id: ModuleId) -> Option<String> {
         let Self::File(code) = self else { return None };
