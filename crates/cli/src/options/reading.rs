@@ -24,7 +24,7 @@ pub(crate) struct ReportOptions {
     pub(crate) tui: bool,
 
     /// Show wall time: what ran and what waited in one table, with what was waited for (`pmux record --off-cpu`)
-    #[arg(long, conflicts_with_all = ["branch_stack", "tui"])]
+    #[arg(long, conflicts_with = "branch_stack")]
     pub(crate) wall: bool,
 
     /// Show also what functions cost in time that passes: a sample counts 1/N where N threads of the command (of the process, with -a) ran

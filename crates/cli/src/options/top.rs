@@ -80,6 +80,10 @@ pub(crate) struct TopOptions {
     #[arg(short = 'U', long, help_heading = "How to show")]
     pub(crate) hide_user_symbols: bool,
 
+    /// Of waits, show also threads that did nothing else in the time that is shown (without -p and -t they are only counted)
+    #[arg(long, requires = "off_cpu", help_heading = "How to show")]
+    pub(crate) idle: bool,
+
     /// Show this many lines without a terminal (default 20, with -j all; 0 is all)
     #[arg(short = 'E', long, value_name = "N", help_heading = "How to show")]
     pub(crate) entries: Option<usize>,
@@ -168,13 +172,13 @@ impl TopOptions {
 
 const AFTER_HELP: &str = "\
 Keys: arrows move, Enter shows callers (or what a process runs), s takes the next of -s, / filters, Space freezes, K and U hide kernel \
-and programs, w shows waits (--off-cpu), i also idle threads, o saves the last 30 seconds as a recording, r opens it, ? explains all of them, q quits.
+and programs, w shows waits (--off-cpu), i also idle threads, o saves the last 30 seconds as a recording, r also ends and opens it with pmux report, ? explains all of them, q quits.
 
 CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; other events \
 have a rate there, by their samples: -c 1 counts each occurrence. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
 
 Wait% is of one thread: ten threads that wait all the time have 1000 %. Of all CPUs, threads that did nothing else in the time that is shown \
-are not in it, but counted. --off-cpu needs what `pmux record --off-cpu` needs.
+are not in it, but counted (--idle). --off-cpu needs what `pmux record --off-cpu` needs.
 
 Where `pmux serve` runs, samples come through it, and several that watch the same share one event (--shared=never opens events directly).
 

@@ -206,6 +206,11 @@ fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
                 ..LockRow::default()
             }
         });
+        // The smallest, where the program was exchanged: links come in no order.
+        row.place = match (row.place, link.lock_place) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
         // A process that changes its name is called as it was when it waited longest.
         let is_main = stacks.profile.tasks.process(process).main == Some(link.waiter.thread);
         if is_main && (sum.total_ns, &row.comm) > (row.main_ns, &waiter.comm) {

@@ -20,6 +20,8 @@ pub(super) struct Facts {
     /// How many CPUs pmux took in the last interval.
     pub(super) own_cpus: f64,
     pub(super) lost: u64,
+    /// Waits that were not seen as a whole.
+    pub(super) unseen: u64,
     /// For how long the service was away.
     pub(super) gap: Duration,
     /// What is to be said beside: the newest.

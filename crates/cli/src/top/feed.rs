@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** the screen waits for neither of them; rings are emptied four times in an interval and in a second, or when they fill up.
 
-use super::kept::{self, Kept, Passing};
+use super::kept::{self, Keeping, Kept, Passing};
 use super::live::Live;
 use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
@@ -52,7 +52,7 @@ impl Feed {
     ///
     /// # Errors
     /// A text for the user and the exit status.
-    pub(super) fn begin(options: &TopOptions) -> Result<Self, Failure> {
+    pub(super) fn begin(options: &TopOptions, keeping: Keeping) -> Result<Self, Failure> {
         let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
         let typed = options.sampling();
         let target_spec = typed.target_spec().map_err(failed)?;
@@ -79,7 +79,7 @@ impl Feed {
             _ => None,
         };
         let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
-        let kept = Arc::<Mutex<Kept>>::default();
+        let kept = Arc::new(Mutex::new(Kept::new(keeping)));
         lock(&live).notes.extend(recorder.notes().iter().cloned());
         let ends = (recorder.session().clone(), target_spec.clone());
         let pump = Pump {
@@ -236,12 +236,12 @@ impl Pump {
                 Err(error) if is_pipe(&error) => return Ok(PipeEnd::Reader),
                 Err(error) => return Err(text(&error)),
             };
+            if let Some(Some(waits)) = waits {
+                kept::lock(&self.kept).waits_until(waits.at_ns, until);
+            }
             {
                 let mut live = lock(&self.live);
-                if let Some(waits) = waits {
-                    live.waits_until(waits);
-                    waits.into_iter().for_each(|waits| kept::lock(&self.kept).waits_until(waits.at_ns, until));
-                }
+                waits.into_iter().for_each(|waits| live.waits_until(waits));
                 live.lost = self.recorder.progress().lost;
                 live.gap = self.recorder.gap();
                 live.until(until);
@@ -249,9 +249,9 @@ impl Pump {
             }
             if self.awaited.as_ref().is_some_and(|awaited| !awaited.is_alive()) {
                 // What it did last is in the rings. Whether the reader takes it is all the same then.
-                if let Ok(waits) = self.recorder.drain_with_waits(&mut writer) {
-                    lock(&self.live).waits_until(waits);
-                }
+                let waits = self.recorder.drain_with_waits(&mut writer);
+                let waits = waits.and_then(|waits| self.recorder.end_round(&mut writer).map(|()| waits));
+                waits.into_iter().for_each(|waits| lock(&self.live).waits_until(waits));
                 return Ok(PipeEnd::Target);
             }
         }
@@ -293,6 +293,7 @@ impl Sink for LiveSink {
     }
 
     fn progress(&mut self, profile: &Profile, _progress: Progress) -> ControlFlow<()> {
+        lock(&self.live).waits.look();
         // What is told of before the first sample is told to the next profile, too.
         let has_many = self.threads.is_some_and(|before| profile.tasks.threads().len() > before + MOST_THREADS);
         let is_full = profile.stacks.len() > MOST_STACKS || has_many || kept::lock(&self.kept).is_full();

@@ -7,7 +7,7 @@
 
 use pmux::perf_data::kind::{FINISHED_ROUND, HEADER_TRACING_DATA};
 use pmux::profile::records::RecordKind;
-use pmux::record::TIME_AT;
+use pmux::record::sample_time_ns;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -42,9 +42,19 @@ struct Round {
     bytes: Vec<u8>,
 }
 
+/// Whether anything is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Keeping {
+    #[default]
+    Seconds,
+    /// No key can ask for it.
+    Nothing,
+}
+
 /// The last seconds of a stream.
 #[derive(Default)]
 pub(super) struct Kept {
+    keeping: Keeping,
     /// Bytes that are no whole record yet.
     partial: Vec<u8>,
     /// How many bytes that come next belong to the record before.
@@ -58,24 +68,42 @@ pub(super) struct Kept {
     sample_bytes: usize,
     /// When waits were told that went on, ns of the recording's clock.
     moments: VecDeque<(Instant, u64)>,
-    /// Whether what there is stays, and samples that come are not kept.
-    pub(super) is_held: bool,
+    /// Whether what there is stays, and samples that come are not kept; and how many bytes have come since that explain some.
+    is_held: bool,
+    held_bytes: usize,
 }
 
 impl Kept {
+    pub(super) fn new(keeping: Keeping) -> Self {
+        Self { keeping, ..Self::default() }
+    }
+
     /// Another stream begins.
     pub(super) fn begin(&mut self) {
-        *self = Self { is_held: self.is_held, ..Self::default() };
+        *self = Self { is_held: self.is_held, ..Self::new(self.keeping) };
+    }
+
+    /// What there is stays, or no more.
+    pub(super) fn hold(&mut self, is_held: bool, now: Instant) {
+        if self.is_held && !is_held && !self.rounds.is_empty() {
+            // What comes now is not as old as what stayed.
+            self.rounds.push_back(Round { at: now, bytes: Vec::new() });
+        }
+        if self.is_held != is_held {
+            (self.is_held, self.held_bytes) = (is_held, 0);
+        }
     }
 
     /// Whether so much is told of tasks that the stream should begin anew.
     pub(super) fn is_full(&self) -> bool {
-        let bytes = self.told.len() + if self.is_held { self.sample_bytes } else { 0 };
-        self.told_first.is_some_and(|first| bytes > first + MOST_TOLD_BYTES)
+        self.told_first.is_some_and(|first| self.told.len() + self.held_bytes > first + MOST_TOLD_BYTES)
     }
 
     /// Takes in what came.
     pub(super) fn take(&mut self, bytes: &[u8], now: Instant) {
+        if self.keeping == Keeping::Nothing {
+            return;
+        }
         let mut partial = std::mem::take(&mut self.partial);
         partial.extend_from_slice(bytes);
         let mut rest = &partial[..];
@@ -117,16 +145,22 @@ impl Kept {
                 record.get(HEADER..).and_then(|bytes| bytes.first_chunk()).map_or(0, |size| u32::from_ne_bytes(*size));
             self.trailing = (size as usize).next_multiple_of(8);
         }
+        if is_momentary(kind) {
+            self.told_first.get_or_insert(self.told.len());
+        }
         // What is told before the first sample holds for all.
         if self.rounds.is_empty() && !is_momentary(kind) {
             self.told.extend_from_slice(record);
         } else if !(self.is_held && (is_momentary(kind) || kind == FINISHED_ROUND)) {
             if self.rounds.is_empty() {
-                self.told_first = Some(self.told.len());
                 self.rounds.push_back(Round { at: now, bytes: Vec::new() });
             }
             let Some(round) = self.rounds.back_mut() else { return };
-            round.at = now;
+            if self.is_held {
+                self.held_bytes += record.len();
+            } else {
+                round.at = now;
+            }
             round.bytes.extend_from_slice(record);
             self.sample_bytes += record.len();
             if kind == FINISHED_ROUND {
@@ -143,7 +177,8 @@ impl Kept {
             && (self.sample_bytes > MOST_SAMPLE_BYTES || self.rounds.front().is_some_and(is_old))
         {
             let Some(Round { bytes, at }) = self.rounds.pop_front() else { return };
-            while self.moments.len() > 1 && self.moments.front().is_some_and(|&(then, _)| then < at) {
+            // The reader may be behind the one who tells of moments.
+            while self.moments.len() > 1 && self.moments.front().is_some_and(|&(then, _)| then + SPAN < at) {
                 self.moments.pop_front();
             }
             self.sample_bytes -= bytes.len();
@@ -158,14 +193,9 @@ impl Kept {
         }
     }
 
-    /// Saves it.
-    ///
-    /// # Errors
-    /// There is nothing yet; a file can't be written.
-    pub(super) fn save(&self, folder: &Path, now: SystemTime) -> io::Result<Saved> {
-        let (Some(first), Some(last)) = (self.rounds.front(), self.rounds.back()) else {
-            return Err(io::Error::other("there is no sample yet"));
-        };
+    /// What there is, as a recording; `None` if there is no sample yet.
+    pub(super) fn recording(&self) -> Option<Recording> {
+        let (first, last) = (self.rounds.front()?, self.rounds.back()?);
         let mut bytes = self.told.clone();
         let mut samples = 0;
         for round in &self.rounds {
@@ -179,31 +209,38 @@ impl Kept {
                 rest = behind;
             }
         }
-        let (path, mut file) = create(folder, now)?;
-        if let Err(error) = file.write_all(&bytes) {
-            let _ = std::fs::remove_file(&path);
-            return Err(error);
-        }
-        Ok(Saved { path, samples, span: last.at.saturating_duration_since(first.at) })
+        Some(Recording { bytes, samples, span: last.at.saturating_duration_since(first.at) })
     }
 
     /// Whether a sample belongs to what is saved: of waits that went on, what was told of them last.
     fn belongs(&self, sample: &[u8]) -> bool {
-        let time = sample.get(usize::from(TIME_AT)..).and_then(|bytes| bytes.first_chunk());
-        let (Some(time), Some(&(_, last_ns))) = (time, self.moments.back()) else { return true };
-        let time_ns = u64::from_ne_bytes(*time);
+        let (Some(time_ns), Some(&(_, last_ns))) = (sample_time_ns(sample), self.moments.back()) else { return true };
         let is_earlier = |&(_, at_ns): &(Instant, u64)| at_ns == time_ns;
         time_ns == last_ns || time_ns < last_ns && !self.moments.iter().any(is_earlier)
     }
 }
 
-/// What was saved.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Saved {
-    pub(super) path: PathBuf,
+/// The last seconds, as a recording.
+pub(super) struct Recording {
+    bytes: Vec<u8>,
     pub(super) samples: u64,
     /// From when to when, about.
     pub(super) span: Duration,
+}
+
+impl Recording {
+    /// Writes it into a new file of a folder, and answers which.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn save(&self, folder: &Path, now: SystemTime) -> io::Result<PathBuf> {
+        let (path, mut file) = create(folder, now)?;
+        if let Err(error) = file.write_all(&self.bytes) {
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(path)
+    }
 }
 
 fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -265,8 +302,9 @@ mod tests {
     }
 
     fn saved(kept: &Kept, folder: &Path) -> (Vec<u8>, Duration) {
-        let saved = kept.save(folder, SystemTime::UNIX_EPOCH).unwrap();
-        (std::fs::read(saved.path).unwrap(), saved.span)
+        let recording = kept.recording().unwrap();
+        let path = recording.save(folder, SystemTime::UNIX_EPOCH).unwrap();
+        (std::fs::read(path).unwrap(), recording.span)
     }
 
     #[test]
@@ -277,7 +315,7 @@ mod tests {
         let round = record(FINISHED_ROUND, &[]);
         let of = |name: u8| [record(SAMPLE, &[name; 16]), record(COMM, &[name; 8]), round.clone()].concat();
         let mut kept = Kept::default();
-        assert!(kept.save(folder.path(), SystemTime::UNIX_EPOCH).is_err());
+        assert!(kept.recording().is_none());
         // In pieces, as a pipe may have them.
         for piece in [head.clone(), record(COMM, &[1; 8]), of(2)].concat().chunks(5) {
             kept.take(piece, begun);
@@ -301,7 +339,7 @@ mod tests {
             .collect();
         assert_eq!(names.len(), 2);
         kept.begin();
-        assert!(kept.save(folder.path(), SystemTime::UNIX_EPOCH).is_err());
+        assert!(kept.recording().is_none());
     }
 
     #[test]
@@ -311,9 +349,36 @@ mod tests {
         let mut kept = Kept::default();
         let first = [&[7; STREAM_HEADER][..], &record(SAMPLE, &[1; 8])].concat();
         kept.take(&first, begun);
-        kept.is_held = true;
+        kept.hold(true, begun);
         kept.take(&[record(SAMPLE, &[2; 8]), record(COMM, &[2; 8])].concat(), begun + 2 * SPAN);
-        assert_eq!(saved(&kept, folder.path()).0, [first, record(COMM, &[2; 8])].concat());
+        assert_eq!(saved(&kept, folder.path()), ([&first[..], &record(COMM, &[2; 8])].concat(), Duration::ZERO));
+        // When it goes on, what stayed is as old as it is.
+        kept.hold(false, begun + 2 * SPAN);
+        kept.take(&record(SAMPLE, &[3; 8]), begun + 2 * SPAN);
+        let head = [&[7; STREAM_HEADER][..], &record(COMM, &[2; 8])].concat();
+        assert_eq!(saved(&kept, folder.path()), ([head, record(SAMPLE, &[3; 8])].concat(), Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_told_of_tasks_has_an_end() {
+        let names = |kept: &mut Kept, bytes: usize| {
+            let one = record(COMM, &[1; 60_000]);
+            (0..bytes / one.len()).for_each(|_| kept.take(&one, Instant::now()));
+        };
+        let mut kept = Kept::default();
+        kept.take(&[7; STREAM_HEADER], Instant::now());
+        names(&mut kept, 2 * MOST_TOLD_BYTES);
+        assert!(!kept.is_full(), "the next stream begins with as much");
+        // Also where samples are not kept.
+        kept.hold(true, Instant::now());
+        kept.take(&record(SAMPLE, &[1; 8]), Instant::now());
+        names(&mut kept, MOST_TOLD_BYTES / 2);
+        assert!(!kept.is_full());
+        names(&mut kept, MOST_TOLD_BYTES);
+        assert!(kept.is_full());
+        let mut nothing = Kept::new(Keeping::Nothing);
+        nothing.take(&[7; STREAM_HEADER], Instant::now());
+        assert!(nothing.told.is_empty());
     }
 
     #[test]

@@ -65,8 +65,9 @@ pub(super) struct Interval {
     /// How long it was; and the one of waits, which ends when it was looked for those that go on.
     pub(super) took: Duration,
     pub(super) waits_took: Duration,
-    /// Samples that had no room here.
+    /// Samples that had no room here, and waits.
     pub(super) left_out: u64,
+    pub(super) waits_left_out: u64,
     /// Paths of control groups by process, looked up when they are asked for.
     cgroups: HashMap<i32, Arc<str>>,
 }
@@ -89,6 +90,8 @@ pub(super) struct Live {
     pub(super) notes: Vec<String>,
     /// Records that the rings had no room for, ever.
     pub(super) lost: u64,
+    /// Waits that were not seen as a whole, ever.
+    pub(super) unseen: u64,
     /// For how long the service was away.
     pub(super) gap: Duration,
     /// Why there is no more to come.
@@ -160,6 +163,7 @@ impl Live {
             dsos: HashMap::new(),
             notes: Vec::new(),
             lost: 0,
+            unseen: 0,
             ended: None,
         }
     }
@@ -253,6 +257,7 @@ impl Live {
 
     /// It was looked for waits that go on.
     pub(super) fn waits_until(&mut self, until: Option<WaitsUntil>) {
+        self.unseen = until.map_or(self.unseen, |until| until.unseen);
         self.is_asked &= !until.is_some_and(|until| self.waits.end_at(until));
     }
 
@@ -267,7 +272,7 @@ impl Live {
         ended.took = self.until - std::mem::replace(&mut self.began, self.until);
         ended.places = Arc::clone(&self.places);
         let waits = self.waits.cut();
-        (ended.waits_took, ended.left_out) = (waits.took, ended.left_out + waits.left_out);
+        (ended.waits_took, ended.waits_left_out) = (waits.took, waits.left_out);
         for (mut part, functions) in waits.parts {
             part.stack = ended.put_stack(&functions);
             ended.samples.push(part);

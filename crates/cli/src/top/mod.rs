@@ -23,6 +23,7 @@ use crate::terminal::{Screen, TerminalDevice, spawn_input, spawn_signals};
 use crate::theme::Theme;
 use facts::{Facts, OwnCost};
 use feed::Feed;
+use kept::Keeping;
 use live::Choice;
 use ratatui::crossterm::event::Event;
 use screen::{Asked, View, draw};
@@ -56,7 +57,7 @@ pub(crate) fn top(options: &TopOptions) -> u8 {
 
 fn run(options: &TopOptions) -> Result<(), Failure> {
     let device = TerminalDevice::unless_text(options.stdio || options.json);
-    let feed = Feed::begin(options)?;
+    let feed = Feed::begin(options, if device.is_some() { Keeping::Seconds } else { Keeping::Nothing })?;
     let mut watch = Watch {
         facts: Facts {
             events: feed.events.clone(),
@@ -75,7 +76,7 @@ fn run(options: &TopOptions) -> Result<(), Failure> {
         hides_kernel: options.hide_kernel_symbols,
         hides_user: options.hide_user_symbols,
         // Of few threads, those that do nothing are of interest.
-        shows_idle: watch.facts.cpus.is_none(),
+        shows_idle: options.idle || watch.facts.cpus.is_none(),
         ..Choice::default()
     };
     match device {
@@ -127,7 +128,7 @@ impl Watch {
     /// Ends an interval.
     fn turn(&mut self) -> live::Interval {
         let mut live = self.feed.live();
-        (self.facts.lost, self.facts.gap) = (live.lost, live.gap);
+        (self.facts.lost, self.facts.unseen, self.facts.gap) = (live.lost, live.unseen, live.gap);
         self.facts.note = live.notes.last().cloned();
         let interval = live.turn();
         drop(live);
@@ -231,7 +232,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
         match happened {
             None => {
                 let interval = watch.turn();
-                turn_at = Instant::now() + delay;
+                turn_at = (turn_at + delay).max(Instant::now() + delay / 2);
                 if watch.has_ended()? {
                     watch.facts.note = Some(ENDED.to_owned());
                     // What there was last stays to be looked at.
@@ -258,7 +259,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
                 Asked::Report => match save(watch) {
                     Ok((path, _)) => {
                         drop(screen);
-                        return Err(report(&path));
+                        return Err(report(&path, view.shows_waits()));
                     }
                     Err(error) => view.said = Some(error),
                 },
@@ -279,23 +280,32 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
 /// Does what a key means. What is kept for saving stays while the view is frozen.
 fn press(view: &mut View, event: &Event, watch: &Watch) -> Asked {
     let asked = view.press(event, &watch.facts);
-    watch.feed.kept().is_held = view.is_frozen;
+    watch.feed.kept().hold(view.is_frozen, Instant::now());
     asked
 }
 
 /// Saves the last seconds into this folder, and answers where, and what to say of it.
 fn save(watch: &Watch) -> Result<(PathBuf, String), String> {
-    let saved = watch.feed.kept().save(Path::new("."), SystemTime::now());
-    let saved = saved.map_err(|error| format!("nothing is saved here: {error}"))?;
-    let name = saved.path.file_name().unwrap_or_default().to_string_lossy();
-    let text = format!("{name} has the last {:.0} s, {} samples", saved.span.as_secs_f64(), saved.samples);
-    Ok((saved.path.clone(), text))
+    let recording = watch.feed.kept().recording();
+    let recording = recording.ok_or("nothing is saved here: there is no sample yet")?;
+    let path = recording.save(Path::new("."), SystemTime::now());
+    let path = path.map_err(|error| format!("nothing is saved here: {error}"))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let samples = if recording.samples == 1 { "1 sample".to_owned() } else { format!("{} samples", recording.samples) };
+    let text = format!("{name} has the last {:.0} s, {samples}", recording.span.as_secs_f64());
+    Ok((path, text))
 }
 
-/// Becomes `pmux report` of a file; answers why it can't.
-fn report(path: &Path) -> Failure {
-    let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let error = Command::new(program).args(["report", "-i"]).arg(path).exec();
+/// Becomes `pmux report` of a file, with its waits or without; answers why it can't.
+fn report(path: &Path, waits: bool) -> Failure {
+    // Also where another one was installed meanwhile.
+    let error = Command::new("/proc/self/exe")
+        .arg0("pmux")
+        .arg("report")
+        .args(waits.then_some("--wall"))
+        .arg("-i")
+        .arg(path)
+        .exec();
     failed(format!("pmux report can't be started: {error}"))
 }
 

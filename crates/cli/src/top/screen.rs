@@ -27,10 +27,10 @@ const KEYS: [(&str, &str); 17] = [
     ("w", "show what threads wait for (with --off-cpu), and what runs"),
     ("i", "of waits, show also threads that did nothing else"),
     ("/", "show only lines with a text; Esc shows all again"),
-    ("K U", "hide what runs in the kernel, or in programs"),
+    ("K U", "of what runs, hide what is in the kernel, or in programs"),
     ("Space, f", "freeze what is shown, and go on"),
     ("o", "save the last 30 seconds as a recording; of what is frozen, those before"),
-    ("r", "the same, and open it with pmux report"),
+    ("r", "the same, and end: pmux report opens it"),
     ("+ -", "show longer intervals, or shorter ones"),
     ("?, F1", "this page"),
     ("Ctrl-Z", "stop pmux; fg goes on"),
@@ -120,6 +120,10 @@ impl View {
         self.refresh();
     }
 
+    pub(super) fn shows_waits(&self) -> bool {
+        is_waits(self.choice.event)
+    }
+
     fn show_event(&mut self, event: usize) {
         if is_waits(event) != is_waits(self.choice.event) {
             (self.selected, self.top, self.open) = (0, 0, None);
@@ -198,6 +202,7 @@ impl View {
                 self.refresh();
             }
             KeyCode::Char('/') => self.typing = true,
+            KeyCode::Char('K' | 'U') if self.shows_waits() => {}
             KeyCode::Char('K') => {
                 self.choice.hides_kernel = !self.choice.hides_kernel;
                 self.choice.hides_user = false;
@@ -349,7 +354,13 @@ fn draw_foot(buffer: &mut Buffer, view: &View, facts: &Facts, theme: Theme, y: u
         (true, true) => (Some("w what runs"), "i idle"),
     };
     let keys = ["Enter callers", "s lines of", "/ filter", "Space freeze", hidden, "? help", "q quit"];
-    let keys = waits.into_iter().chain(keys);
+    let mut keys: Vec<&str> = waits.into_iter().chain(keys).collect();
+    // How to be helped, and how to leave, stay to the last.
+    for least in ["Space freeze", "s lines of", "/ filter"] {
+        if keys.iter().map(|key| width(key) + 3).sum::<usize>() > usize::from(buffer.area.width) {
+            keys.retain(|key| *key != least);
+        }
+    }
     let mut spans = vec![Span::raw(" ")];
     for key in keys {
         let (letter, what) = key.split_once(' ').unwrap_or((key, ""));
@@ -401,6 +412,23 @@ mod tests {
             seen[3]
         );
         assert!(seen[9].contains("Enter callers") && seen[9].contains("q quit"), "{}", seen[9]);
+    }
+
+    #[test]
+    fn how_to_leave_is_seen_on_a_narrow_screen() {
+        let mut terminal = Terminal::new(TestBackend::new(80, 10)).unwrap();
+        let facts = Facts { has_waits: true, ..facts() };
+        let mut view = view();
+        for (press, foot) in [(None, " w waits "), (Some('w'), " w what runs "), (Some('i'), "i hide idle")] {
+            let event = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE));
+            if let Some(letter) = press {
+                view.press(&event(letter), &facts);
+            }
+            terminal.draw(|frame| draw(frame, &mut view, &facts, Theme { colours: Color::Off })).unwrap();
+            let buffer = terminal.backend().buffer();
+            let line = (0..80).map(|x| buffer[(x, 9)].symbol()).collect::<String>();
+            assert!(line.contains(foot) && line.contains("? help   q quit"), "{line}");
+        }
     }
 
     #[test]

@@ -54,6 +54,12 @@ pub(super) fn remark(facts: &Facts, interval: &Interval) -> String {
     if facts.lost > 0 {
         let _ = write!(text, ", {} records were lost", facts.lost);
     }
+    if facts.unseen > 0 {
+        let _ = write!(text, ", {} waits were not seen as a whole", facts.unseen);
+    }
+    if interval.waits_left_out > 0 {
+        let _ = write!(text, ", {} waits had no room: tell fewer with --off-cpu=10ms", interval.waits_left_out);
+    }
     if interval.left_out > 0 {
         let _ = write!(text, ", {} samples had no room: take fewer with -F", interval.left_out);
     }
@@ -225,6 +231,8 @@ pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, mos
             "seconds": interval.waits_took.as_secs_f64(),
             "threads": threads,
             "idle_threads": totals.idle_threads,
+            "unseen": facts.unseen,
+            "left_out": interval.waits_left_out,
             "rows": shown,
         });
     }

@@ -41,8 +41,13 @@ pub(super) struct Waits {
     left_out: u64,
     /// Where the interval begins, ns of the recording's clock; `None` before the first moment.
     began_ns: Option<u64>,
-    /// Where it ends, once it does.
+    /// Where it ends, once it does, and whether all has come that tells of it.
     until: Option<WaitsUntil>,
+    are_here: bool,
+    /// Whether all that was read was told.
+    is_settled: bool,
+    /// Moments at which it was to end, and did not: another one came before it was cut.
+    passed_ns: Vec<u64>,
 }
 
 /// What an interval had of them.
@@ -55,9 +60,9 @@ pub(super) struct CutWaits {
 }
 
 impl Waits {
-    /// What was told is forgotten: functions have other numbers from now on.
+    /// Begins anew: functions have other numbers from now on. The interval is as much shorter.
     pub(super) fn begin_profile(&mut self) {
-        self.told.clear();
+        *self = Self::default();
     }
 
     /// Takes in what a sample tells: of a wait of this kind, or of one for a CPU. A sum has no stack.
@@ -69,6 +74,7 @@ impl Waits {
         sample: LiveSample,
         stack: &[u32],
     ) {
+        self.is_settled = false;
         let from_ns = time_ns.saturating_sub(sample.period);
         if part == TimeKind::WaitedForCpu && !is_sum {
             let is_first = |wait: &&mut LiveWait| {
@@ -96,17 +102,28 @@ impl Waits {
         let is_end = self.began_ns.is_some();
         match self.began_ns {
             None => self.began_ns = Some(until.at_ns),
-            Some(_) => self.until = Some(until),
+            Some(_) => {
+                self.passed_ns.extend(self.until.replace(until).map(|until| until.at_ns));
+                self.are_here = false;
+            }
+        }
+        if self.is_settled {
+            self.look();
         }
         is_end
     }
 
+    /// All that was read was told: with what tells of the end of the interval comes all that was seen before it.
+    pub(super) fn look(&mut self) {
+        self.is_settled = true;
+        let Some(until) = self.until.filter(|_| !self.are_here) else { return };
+        let of_end = self.told.iter().filter(|wait| wait.is_sum || wait.to_ns == until.at_ns);
+        self.are_here = of_end.map(|wait| wait.samples).sum::<u64>() + self.left_out >= until.samples;
+    }
+
     /// Whether all has come that tells of the interval.
     pub(super) fn are_here(&self) -> bool {
-        self.until.is_some_and(|until| {
-            let at_end = self.told.iter().filter(|wait| wait.to_ns == until.at_ns);
-            at_end.map(|wait| wait.samples).sum::<u64>() + self.left_out >= until.samples
-        })
+        self.are_here
     }
 
     /// Ends the interval, and takes what it had.
@@ -115,6 +132,8 @@ impl Waits {
             return CutWaits::default();
         };
         self.began_ns = Some(at_ns);
+        self.are_here = false;
+        let passed_ns = std::mem::take(&mut self.passed_ns);
         // Between the moment and the look at a thread its wait may have ended: it is told twice then.
         let over: HashSet<(i32, u64)> =
             self.told.iter().filter(|wait| wait.to_ns > at_ns).map(|wait| (wait.sample.tid, wait.from_ns)).collect();
@@ -128,7 +147,9 @@ impl Waits {
         };
         self.told.retain(|wait| {
             let is_twice = wait.to_ns == at_ns && over.contains(&(wait.sample.tid, wait.from_ns));
-            if is_twice || wait.sample.pid == own_pid {
+            // Of what went on at a moment that passed it was told again.
+            let is_passed = !wait.is_sum && passed_ns.contains(&wait.to_ns);
+            if is_twice || is_passed || wait.sample.pid == own_pid {
                 return false;
             }
             let mut put = |kind, is_idle, period| {
@@ -179,7 +200,8 @@ mod tests {
 
     /// Ends an interval, and answers what it had as (thread, for what, how long, whether it did nothing else).
     fn cut(waits: &mut Waits, at_ns: u64, samples: u64) -> Vec<(i32, WaitKind, u64, bool)> {
-        waits.end_at(WaitsUntil { at_ns, samples });
+        waits.end_at(until(at_ns, samples));
+        waits.look();
         assert!(waits.are_here());
         let parts = waits.cut().parts;
         parts
@@ -188,10 +210,30 @@ mod tests {
             .collect()
     }
 
+    fn until(at_ns: u64, samples: u64) -> WaitsUntil {
+        WaitsUntil { at_ns, samples, unseen: 0 }
+    }
+
     fn begun_at(at_ns: u64) -> Waits {
         let mut waits = Waits::default();
-        waits.end_at(WaitsUntil { at_ns, samples: 0 });
+        assert!(!waits.end_at(until(at_ns, 0)));
         waits
+    }
+
+    #[test]
+    fn a_moment_that_passed_ends_nothing() {
+        let mut waits = begun_at(100);
+        tell(&mut waits, &[(1, 90, 200, 200), (2, 150, 200, 200), (3, 120, 130, 130)]);
+        assert!(waits.end_at(until(200, 2)));
+        tell(&mut waits, &[(1, 90, 300, 300), (2, 150, 250, 250)]);
+        let parts = [(3, 10, false), (1, 200, true), (2, 100, false)];
+        assert_eq!(cut(&mut waits, 300, 1), parts.map(|(tid, ns, is_idle)| (tid, WaitKind::Lock, ns, is_idle)));
+        // Another profile begins with an interval of its own.
+        tell(&mut waits, &[(1, 90, 400, 400)]);
+        waits.begin_profile();
+        assert!(!waits.end_at(until(450, 0)));
+        tell(&mut waits, &[(1, 90, 500, 500)]);
+        assert_eq!(cut(&mut waits, 500, 1), [(1, WaitKind::Lock, 50, true)]);
     }
 
     #[test]
@@ -223,13 +265,21 @@ mod tests {
     #[test]
     fn an_interval_is_whole_when_all_of_it_has_come() {
         let mut waits = begun_at(100);
-        waits.end_at(WaitsUntil { at_ns: 200, samples: 2 });
+        waits.end_at(until(200, 3));
+        waits.look();
         assert!(!waits.are_here());
-        // Both samples of it.
+        // Both samples of it, and a sum.
         tell(&mut waits, &[(1, 150, 180, 200)]);
+        waits.take(TimeKind::Waited, WaitKind::Other, (199, true), of(1, 5), &[]);
+        assert!(!waits.are_here(), "more may come with them");
+        waits.look();
         assert!(waits.are_here());
         assert_eq!(waits.cut().took, Duration::from_nanos(100));
         assert!(!waits.are_here() && waits.cut().parts.is_empty());
+        // Or what tells of it has come before it is known where the interval ends.
+        tell(&mut waits, &[(1, 250, 300, 300)]);
+        waits.look();
+        assert!(waits.end_at(until(300, 1)) && waits.are_here());
     }
 
     #[test]
@@ -248,7 +298,7 @@ mod tests {
             (-1, WaitKind::Other, 5_000),
         ];
         let expected = ns.map(|(tid, kind, ns)| (tid, kind, ns, false));
-        assert_eq!(cut(&mut waits, 200, 0), expected);
+        assert_eq!(cut(&mut waits, 200, 4), expected);
         assert!(cut(&mut waits, 300, 0).is_empty());
     }
 }

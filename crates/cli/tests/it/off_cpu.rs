@@ -1,7 +1,8 @@
 //! Waits: `pmux record --off-cpu`, `report --wall` and `flame --wall`, beside what a program measures of itself.
 
+use crate::common::terminal::Terminal;
 use crate::common::{
-    SyncDir, eventually, is_installed, kernel, linux_is_at_least, needs, own_cpu, perf, pmux, program, root,
+    PMUX, SyncDir, eventually, is_installed, kernel, linux_is_at_least, needs, own_cpu, perf, pmux, program, root,
     skip_unless, start,
 };
 use crate::timeline;
@@ -310,7 +311,7 @@ fn what_can_not_be_is_refused() {
     let ran = pmux(["record", "--off-cpu", "-C", "0", "-o"]).args([&file]).args(["--", "true"]).run();
     assert!(ran.err.contains("waits are of threads"), "{}", ran.err);
     if program("setpriv") {
-        let words = ["--bounding-set=-all", "--inh-caps=-all", crate::common::PMUX, "record", "--off-cpu", "-o"];
+        let words = ["--bounding-set=-all", "--inh-caps=-all", PMUX, "record", "--off-cpu", "-o"];
         let ran = start("setpriv", words).args([&file]).args(["-e", "cpu-clock:u", "--", "true"]).run();
         assert!(ran.err.contains("waits can't be recorded: this user may not load BPF programs"), "{}", ran.err);
     }
@@ -324,6 +325,30 @@ fn report(file: &Path, words: &[&str]) -> Value {
 
 fn sum_of(rows: &[Value]) -> u64 {
     rows.iter().map(|row| row["total_ns"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn wall_time_is_looked_at() {
+    skip_unless!(program("tmux"));
+    let sync_dir = SyncDir::new();
+    let Some(example) = example(&sync_dir) else { return };
+    let file = sync_dir.path("w.data");
+    record("--off-cpu", &file, &[example.to_str().unwrap()]);
+    let terminal = Terminal::new(&sync_dir, 110, 24);
+    let words = format!("clear; '{PMUX}' report --wall --no-children -i {}; echo ended $?", sync_dir.text("w.data"));
+    let look = || {
+        terminal.write(&words);
+        terminal.press(&["Enter"]);
+    };
+    look();
+    let screen = terminal.shows(&["  wall-clock  ", "[lock]", "[sleep]"]);
+    assert!(!screen.contains("offcpu-time") && !screen.contains("of 4)"), "one event: {screen}");
+    terminal.press(&["q"]);
+    terminal.shows(&["ended 0"]);
+    // Without waits it is said on the ordinary screen.
+    pmux(["record", "-o"]).args([&file]).args(["--", "true"]).run().good();
+    look();
+    terminal.shows(&["it has no waits", "ended 125"]);
 }
 
 /// Who held the lock of the example is who ended the wait for it; naps are ended by the timer.

@@ -204,7 +204,7 @@ fn a_key_changes_between_what_runs_and_what_waits() {
     terminal.shows(&["Nothing ran", "w waits"]);
     // Of the wait that goes on it was told in each interval; saved is what was told last.
     terminal.press(&["o"]);
-    terminal.shows(&["perf.data.", " has the last ", " 1 samples"]);
+    terminal.shows(&["perf.data.", " has the last ", " 1 sample"]);
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);
     let [file] = &recordings(&sync_dir)[..] else { panic!("{:?}", recordings(&sync_dir)) };

@@ -69,21 +69,17 @@ fn tried_out(shared: &Arc<Shared>) -> Option<Registers> {
     let mut held = Vec::new();
     let data = all(Kind::Data, &mut held)?;
     let execute_beside = all(Kind::Execute, &mut held)?;
-    if execute_beside > 0 {
-        return Some(Registers::Separate { execute: execute_beside, data });
-    }
     held.clear();
-    registers_of(data, all(Kind::Execute, &mut held)?)
+    registers_of(data, execute_beside, all(Kind::Execute, &mut held)?)
 }
 
-/// What it means that there were so many for data, and none for code beside them, but so many without them. What is shared is equally
-/// many of both: another process has held some at one of the two moments where they are not.
-fn registers_of(data: u8, execute_alone: u8) -> Option<Registers> {
+/// What it means that there were so many for data, so many for code beside these, and so many for code alone. Where they are shared, those
+/// alone are more; another process may have held some at each of these moments.
+fn registers_of(data: u8, execute_beside: u8, execute_alone: u8) -> Option<Registers> {
     match (data, execute_alone) {
         (0, 0) => None,
-        (data, 0) => Some(Registers::Separate { execute: 0, data }),
-        (0, execute) => Some(Registers::Separate { execute, data: 0 }),
-        (data, execute) => Some(Registers::Shared(data.max(execute))),
+        (_, alone) if alone > execute_beside => Some(Registers::Shared(data.max(alone))),
+        _ => Some(Registers::Separate { execute: execute_beside, data }),
     }
 }
 
@@ -123,11 +119,17 @@ mod tests {
 
     #[test]
     fn what_another_process_holds_meanwhile_makes_no_kinds_of_their_own() {
-        assert_eq!(registers_of(4, 4), Some(Registers::Shared(4)));
-        assert_eq!(registers_of(3, 4), Some(Registers::Shared(4)));
-        assert_eq!(registers_of(4, 3), Some(Registers::Shared(4)));
-        assert_eq!(registers_of(4, 0), Some(Registers::Separate { execute: 0, data: 4 }));
-        assert_eq!(registers_of(0, 0), None);
+        for (data, execute_beside, execute_alone, found) in [
+            (4, 0, 4, Some(Registers::Shared(4))),
+            (3, 0, 4, Some(Registers::Shared(4))),
+            (4, 0, 3, Some(Registers::Shared(4))),
+            (3, 1, 4, Some(Registers::Shared(4))),
+            (4, 6, 6, Some(Registers::Separate { execute: 6, data: 4 })),
+            (4, 0, 0, Some(Registers::Separate { execute: 0, data: 4 })),
+            (0, 0, 0, None),
+        ] {
+            assert_eq!(registers_of(data, execute_beside, execute_alone), found);
+        }
     }
 
     #[test]

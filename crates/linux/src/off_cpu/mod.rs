@@ -57,8 +57,6 @@ impl Control {
 }
 
 const TASK_BYTES: u32 = 56 + (127 + 64) * 8;
-/// How many threads have a sum of their own.
-const MOST_SUMS: u32 = 16 << 10;
 /// How many processes or threads can be named.
 const MOST_TARGETS: u32 = 64 << 10;
 /// How many tasks are followed at least, if there are so many: 27 MB.
@@ -194,6 +192,11 @@ pub struct ShortWaits {
     pub runnable_ns: u64,
     /// How many of them were not short, but had no room in the ring.
     pub lost: u64,
+}
+
+impl ShortWaits {
+    /// How many threads have a sum of their own.
+    pub const MOST: u32 = 16 << 10;
 }
 
 /// How many tasks may be followed at once: of the whole machine twice as many as there are now.
@@ -430,6 +433,12 @@ impl OffCpuProbe {
         &self.maps.outputs
     }
 
+    /// Gives up the sum of a thread that has ended: there is room for [`ShortWaits::MOST`].
+    pub fn forget_short_waits(&self, sum: &ShortWaits) {
+        let task = u64::from(sum.pid) << 32 | u64::from(sum.tid);
+        let _ = self.maps.sums.remove(&task.to_ne_bytes());
+    }
+
     /// What was not written.
     ///
     /// # Errors
@@ -454,7 +463,7 @@ impl Maps {
             nothing: Map::new(MapKind::Array, 4, TASK_BYTES, 1, "pmux_nothing")?,
             targets: Map::new(MapKind::Hash, 4, 4, MOST_TARGETS, "pmux_targets")?,
             control: Map::new(MapKind::Array, 4, Control::BYTES, 1, "pmux_control")?,
-            sums: Map::new(MapKind::Hash, 8, 32, MOST_SUMS, "pmux_sums")?,
+            sums: Map::new(MapKind::Hash, 8, 32, ShortWaits::MOST, "pmux_sums")?,
             wake: Map::new(MapKind::PerCpuArray, 4, TASK_BYTES, 1, "pmux_wake")?,
             scratch: Map::new(MapKind::Array, 4, TASK_BYTES, 1, "pmux_scratch")?,
             outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,

@@ -81,7 +81,7 @@ impl Maps {
 }
 
 /// Where data may be: behind a mapping of code, whose file may hold it. Mappings without code are not recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DataPlace {
     pub(super) module: ModuleId,
     /// Where the mapping begins in the file.

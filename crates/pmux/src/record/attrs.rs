@@ -11,8 +11,8 @@ use crate::ring_owner::CLOCK_MONOTONIC;
 use crate::target::Inherit;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling, Wakeup};
 
-/// Where the time of a sample stands in the record of each sample that is recorded here, in bytes: behind header, id, instruction and task.
-pub const TIME_AT: u16 = 8 + 3 * 8;
+/// Where the time of a sample stands, in bytes: behind header, id, instruction and task.
+pub(super) const TIME_AT: u16 = 8 + 3 * 8;
 /// How often a sample is taken where nothing is said, per second.
 pub(super) const USUAL_FREQUENCY: u64 = 4000;
 

@@ -53,10 +53,12 @@ impl Progress {
 /// Up to when waits were told ([`Recorder::drain_with_waits`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaitsUntil {
-    /// The time of all samples of waits that go on, ns of the recording's clock.
+    /// The time of all samples of waits that go on, ns of the recording's clock; sums of short waits are told as of the ns before.
     pub at_ns: u64,
-    /// How many samples tell of them.
+    /// How many samples tell of both.
     pub samples: u64,
+    /// How many waits were not seen as a whole since recording began: they are missing, or have no stack.
+    pub unseen: u64,
 }
 
 /// Where records are compressed.
@@ -73,6 +75,12 @@ const MOST_PASSES: usize = 4;
 
 /// So much of what was told of tasks is kept as it came, for the next file.
 const MUCH_TRACKING_BYTES: usize = 1 << 20;
+
+/// When a sample was taken that was recorded here, ns of the recording's clock, by its record with the header; `None` of what is too short.
+#[must_use]
+pub fn sample_time_ns(record: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(*record.get(usize::from(TIME_AT)..)?.first_chunk()?))
+}
 
 pub(super) const SAMPLE: u32 = RecordKind::SAMPLE.0;
 pub(super) const LOST: u32 = RecordKind::LOST.0;
@@ -141,11 +149,11 @@ impl Recorder {
     /// As [`Recorder::drain`]; [`Error::Ring`].
     pub fn drain_with_waits(&mut self, writer: &mut Writer) -> Result<Option<WaitsUntil>, Error> {
         let now = self.off_cpu.as_mut().map(OffCpu::waits_now).transpose()?.flatten();
-        let until = now.as_ref().map(|(at_ns, taken)| WaitsUntil { at_ns: *at_ns, samples: taken.samples });
-        // What has ended before that moment is in the rings: it was looked at them behind it.
+        let unseen = self.off_cpu.as_ref().map_or(0, OffCpu::unseen);
+        let until = now.as_ref().map(|(at_ns, taken)| WaitsUntil { at_ns: *at_ns, samples: taken.samples, unseen });
+        // What has ended before that moment, or while it was looked, is in the rings: they are drained behind it.
         now.iter().try_for_each(|(_, taken)| self.put_ours(writer, taken))?;
         self.drain(writer)?;
-        self.put_sums_of_waits(writer)?;
         Ok(until)
     }
 

@@ -29,9 +29,9 @@ mod shared;
 mod state;
 
 pub use absence::Absence;
-pub use attrs::{CallChain, Keep, Rate, TIME_AT};
+pub use attrs::{CallChain, Keep, Rate};
 pub(crate) use build_ids::MappedBuildIds;
-pub use drain::{Progress, WaitsUntil};
+pub use drain::{Progress, WaitsUntil, sample_time_ns};
 pub(crate) use existing::{empty_id, is_alive};
 pub use features::{Form, RecorderInfo};
 pub(crate) use open::RecordMode;

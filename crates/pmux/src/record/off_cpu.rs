@@ -8,6 +8,7 @@
 //!
 //! **Invariant:** no time is in two samples, and none that a program has seen is in none.
 
+use super::existing::is_alive;
 use super::open::EventRole;
 use super::ours::{OurSample, Taken};
 use super::rings::Rings;
@@ -72,6 +73,8 @@ pub(super) struct OffCpu {
     first_index: usize,
     /// Of the sums: what was told already.
     reported: HashMap<(u32, u32), ShortWaits>,
+    /// Of threads that have none any more: waits that had no room in a ring.
+    lost_of_ended: u64,
     /// From when to when was recorded, until what goes on then is looked for.
     recorded: Option<(u64, u64)>,
     /// When recording was switched off.
@@ -140,6 +143,7 @@ impl OffCpu {
             layout: SampleLayout::new(&file.attr),
             first_index,
             reported: HashMap::new(),
+            lost_of_ended: 0,
             recorded: None,
             ended_ns: None,
             under_way: Taken::default(),
@@ -208,10 +212,19 @@ impl OffCpu {
         }
     }
 
-    /// What waits now, as if it ended now, and when that is; `None` where nothing is recorded.
+    /// What waits now, as if it ended now, and what short waits came to since the last call; and when that is. `None` where nothing is
+    /// recorded.
     pub(super) fn waits_now(&mut self) -> Result<Option<(u64, Taken)>, Error> {
-        let recorded = self.probe.recorded().map_err(switching)?;
-        Ok(recorded.map(|recorded| (recorded.1, self.waits_of(recorded))))
+        let Some(recorded) = self.probe.recorded().map_err(switching)? else { return Ok(None) };
+        let mut taken = self.waits_of(recorded);
+        taken.append(self.sums_at(recorded.1.saturating_sub(1)));
+        Ok(Some((recorded.1, taken)))
+    }
+
+    /// How many waits were not seen as a whole so far.
+    pub(super) fn unseen(&self) -> u64 {
+        let (missed, no_room) = self.probe.missed().unwrap_or_default();
+        missed + no_room
     }
 
     fn waits_of(&mut self, recorded: (u64, u64)) -> Taken {
@@ -262,11 +275,14 @@ impl OffCpu {
 
     /// What was added up only since the last call, as samples of now, or of the end of recording.
     pub(super) fn take_sums(&mut self) -> Taken {
+        self.sums_at(self.ended_ns.unwrap_or_else(pmux_linux::now_ns))
+    }
+
+    fn sums_at(&mut self, at_ns: u64) -> Taken {
         let mut taken = Taken::default();
         let (Ok(sums), Some((&cpu, &ids))) = (self.probe.short_waits(), self.ids.first_key_value()) else {
             return taken;
         };
-        let now = self.ended_ns.unwrap_or_else(pmux_linux::now_ns);
         let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
         for sum in &sums {
             let task = match sum.pid {
@@ -275,9 +291,17 @@ impl OffCpu {
             };
             let reported = self.reported.insert((sum.pid, sum.tid), *sum);
             let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(reported.as_ref().map_or(0, of));
-            let mut sample = |which, ns| encoder.sample(which, task, (now, ns), 0, &[], &mut taken);
+            let mut sample = |which, ns| encoder.sample(which, task, (at_ns, ns), 0, &[], &mut taken);
             sample(BLOCKED, since(|sum| sum.blocked_ns));
             sample(RUNNABLE, since(|sum| sum.runnable_ns));
+        }
+        // Those of threads that have ended give way before there is no room.
+        if sums.len() > ShortWaits::MOST as usize / 2 {
+            for sum in sums.iter().filter(|sum| sum.pid != 0 && !is_alive(sum.tid)) {
+                self.probe.forget_short_waits(sum);
+                self.reported.remove(&(sum.pid, sum.tid));
+                self.lost_of_ended += sum.lost;
+            }
         }
         taken
     }
@@ -285,7 +309,7 @@ impl OffCpu {
     /// What is missing, in sentences.
     pub(super) fn notes(&self) -> Vec<String> {
         let sums = self.probe.short_waits().unwrap_or_default();
-        let lost: u64 = sums.iter().map(|sum: &ShortWaits| sum.lost).sum();
+        let lost = self.lost_of_ended + sums.iter().map(|sum: &ShortWaits| sum.lost).sum::<u64>();
         let (missed, no_room) = self.probe.missed().unwrap_or_default();
         let notes = [
             (
@@ -299,7 +323,7 @@ impl OffCpu {
             (no_room, "times there was no room for what is known of a thread: waits of it are missing"),
         ];
         let notes = notes.into_iter().filter(|(count, _)| *count > 0);
-        let missing = self.missing.map(|errno| format!("waits that went on when recording ended are missing: {errno}"));
+        let missing = self.missing.map(|errno| format!("waits that went on are missing: {errno}"));
         notes.map(|(count, what)| format!("{count} {what}")).chain(missing).collect()
     }
 }

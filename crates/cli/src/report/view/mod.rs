@@ -43,7 +43,7 @@ pub(super) fn place(options: &ReportOptions) -> Result<Option<ViewTerminal>, Fai
         let none = "the interactive view needs a terminal, and there is none: leave out --tui";
         return TerminalDevice::find().map(|place| Some(ViewTerminal(place))).ok_or_else(|| failed(none));
     }
-    let wants_text = options.stdio || options.json || options.header_only || options.wall || options.latency;
+    let wants_text = options.stdio || options.json || options.header_only || options.latency;
     Ok(TerminalDevice::unless_text(wants_text).map(ViewTerminal))
 }
 
@@ -85,6 +85,7 @@ pub(super) fn run(
         keys: keys.to_vec(),
         least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
         wanted: options.part.wanted(),
+        is_wall: options.wall,
         look: if options.no_inline { LookupDetail::Functions } else { LookupDetail::Lines },
     };
     let mut requested = state.request();

@@ -101,6 +101,7 @@ impl Viewed {
             keys,
             least_percent: 0.0,
             wanted: pmux::profile::SampleFilter::default(),
+            is_wall: false,
             look: LookupDetail::Lines,
         };
         // Before the reader begins: when it has read all, it tells only what was asked by then.

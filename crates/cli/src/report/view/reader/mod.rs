@@ -47,11 +47,13 @@ pub(super) struct ReadPlan {
     pub(super) wanted: SampleFilter,
     /// Whether functions that were inlined have rows.
     pub(super) look: LookupDetail,
+    /// Whether what ran and what waited becomes one event. That is known when all was read.
+    pub(super) is_wall: bool,
 }
 
 /// Reads all, and answers until no sender of questions is left.
 pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: MessageSender) {
-    let ReadPlan { input, name, snapshots, wrong, keys, least_percent, wanted, look } = reading;
+    let ReadPlan { input, name, snapshots, wrong, keys, least_percent, wanted, look, is_wall } = reading;
     let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
     let reader = Reader {
         requests,
@@ -62,6 +64,7 @@ pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: Me
         wrong,
         least_percent,
         look,
+        is_wall,
         samples: 0,
         request: None,
         made: None,
@@ -70,7 +73,13 @@ pub(super) fn run(reading: ReadPlan, requests: Receiver<ViewRequest>, sender: Me
     };
     let mut chosen = Chosen::new(wanted, reader);
     let read = read(input, &mut chosen).map_err(|error| error.to_string());
-    let read = read.and_then(|profile| wanted_in(&profile, &chosen, &chosen.sink.tally).map(|()| profile));
+    let read = read.and_then(|mut profile| {
+        wanted_in(&profile, &chosen, &chosen.sink.tally)?;
+        if is_wall {
+            chosen.sink.tally = chosen.sink.tally.wall(&mut profile)?;
+        }
+        Ok(profile)
+    });
     let mut reader = chosen.sink;
     let profile = match read {
         Ok(profile) => profile,
@@ -139,6 +148,7 @@ struct Reader {
     wrong: Vec<String>,
     least_percent: f64,
     look: LookupDetail,
+    is_wall: bool,
     samples: u64,
     request: Option<ViewRequest>,
     made: Option<Made>,
@@ -232,6 +242,9 @@ impl Sink for Reader {
         }
         let before = self.request.clone();
         self.take_requests(None)?;
+        if self.is_wall {
+            return ControlFlow::Continue(());
+        }
         let has_more = self.made.as_ref().is_none_or(|made| made.samples < self.samples);
         if self.samples > 0 && has_more && now >= self.next_table {
             self.answer(profile, AnswerCause::Samples)
