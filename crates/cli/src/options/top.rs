@@ -19,7 +19,7 @@ pub(crate) struct TopOptions {
     #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to watch")]
     pub(crate) events: Vec<String>,
 
-    /// Take HZ samples a second of each CPU (default 99)
+    /// Take HZ samples a second of each CPU (default 99; of page faults, switches, tracepoints and the like each occurrence)
     #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = frequency, conflicts_with = "period", help_heading = "What to watch")]
     pub(crate) frequency: Option<Frequency>,
 
@@ -175,7 +175,7 @@ Keys: arrows move, Enter shows callers (or what a process runs), s takes the nex
 and programs, w shows waits (--off-cpu), i also idle threads, o saves the last 30 seconds as a recording, r also ends and opens it with pmux report, ? explains all of them, q quits.
 
 CPU% is of one CPU: a process with two busy threads has 200 %. It is shown where a clock is sampled; other events \
-have a rate there, by their samples: -c 1 counts each occurrence. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
+have a rate there. Idle CPUs are in neither. pmux shows what it takes itself, reading its samples included.
 
 Wait% is of one thread: ten threads that wait all the time have 1000 %. Of all CPUs, threads that did nothing else in the time that is shown \
 are not in it, but counted (--idle). --off-cpu needs what `pmux record --off-cpu` needs.

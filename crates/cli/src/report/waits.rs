@@ -187,14 +187,15 @@ fn facts_of(profile: &Profile, symbols: &Symbols, stack: StackId) -> StackFacts 
 }
 
 fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
-    let mut locks: HashMap<(profile::ProcessId, u64), LockRow> = HashMap::new();
+    // Another program, after an exec, may have another one there.
+    let mut locks: HashMap<(profile::ProcessId, u64, Option<DataPlace>), LockRow> = HashMap::new();
     for (link, sum) in links.rows() {
         if link.lock == 0 && stacks.facts(link.waiter.stack).kind != WaitKind::Lock.name() {
             continue;
         }
         let process = stacks.profile.tasks.thread(link.waiter.thread).process;
         let (waiter, waker) = (stacks.waiter(link.waiter), stacks.waker(link.waker));
-        let row = locks.entry((process, link.lock)).or_insert_with(|| {
+        let row = locks.entry((process, link.lock, link.lock_place)).or_insert_with(|| {
             let facts = stacks.profile.tasks.process(process);
             let main = facts.main.map(|main| stacks.profile.tasks.thread(main));
             let name = main.map_or(link.waiter.comm, |main| main.name());
@@ -206,11 +207,6 @@ fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
                 ..LockRow::default()
             }
         });
-        // The smallest, where the program was exchanged: links come in no order.
-        row.place = match (row.place, link.lock_place) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
         // A process that changes its name is called as it was when it waited longest.
         let is_main = stacks.profile.tasks.process(process).main == Some(link.waiter.thread);
         if is_main && (sum.total_ns, &row.comm) > (row.main_ns, &waiter.comm) {
@@ -221,7 +217,7 @@ fn by_lock(stacks: &mut Stacks<'_>, links: &WaitLinks) -> Vec<LockRow> {
         row.wakers.entry(waker).or_default().add(*sum);
     }
     let mut rows: Vec<LockRow> = locks.into_values().collect();
-    pmux::order::sort_by_key(&mut rows, |row| (std::cmp::Reverse(row.sum.total_ns), row.pid, row.address));
+    pmux::order::sort_by_key(&mut rows, |row| (std::cmp::Reverse(row.sum.total_ns), row.pid, row.address, row.place));
     rows
 }
 

@@ -11,10 +11,11 @@ use crate::failure::{Failure, failed, failure};
 use crate::options::target::TargetSpec;
 use crate::options::top::TopOptions;
 use crate::sampling::{self, EventEndWatch};
+use pmux::abi::{EventType, Sampling};
 use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, TimeKind, read};
-use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
+use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo, WaitSamples};
 use pmux::wait::{Token, Waiter};
-use pmux::{CpuChoice, Error, Session, SharedChoice, Target};
+use pmux::{CpuChoice, Error, Event, Session, SharedChoice, Target};
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -56,7 +57,13 @@ impl Feed {
         let session = crate::session::open(&options.shared, None).map_err(|error| failure(&error))?;
         let typed = options.sampling();
         let target_spec = typed.target_spec().map_err(failed)?;
-        let events = sampling::events(&typed, &session)?;
+        let mut events = sampling::events(&typed, &session)?;
+        if options.frequency.is_none() && options.period.is_none() {
+            // The kernel's frequencies of events that come in bursts say nothing of how many there were.
+            let all = events.groups.iter_mut().flat_map(|group| &mut group.events);
+            let each = all.filter(|event| event.sampling == Sampling::None && is_occurrence(event));
+            each.for_each(|event| event.sampling = Sampling::Period(1));
+        }
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
         let off_cpu = options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX));
@@ -116,6 +123,12 @@ impl Drop for Feed {
             let _ = thread.join();
         }
     }
+}
+
+/// Whether an event tells of single things that happen, and not of what goes on all the time.
+fn is_occurrence(event: &Event) -> bool {
+    const KINDS: [EventType; 3] = [EventType::SOFTWARE, EventType::TRACEPOINT, EventType::BREAKPOINT];
+    KINDS.contains(&event.attr.kind) && !event.attr.is_clock()
 }
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
@@ -202,6 +215,7 @@ impl Pump {
         if !std::mem::replace(&mut self.is_on, true) {
             self.recorder.enable().map_err(|error| text(&error))?;
         }
+        kept::lock(&self.kept).learn(WaitSamples::of(self.recorder.events()));
         lock(&self.live).begin_interval(Instant::now());
         let mut looks_for_waits = self.has_waits;
         let mut waiter = Waiter::new();
@@ -237,7 +251,7 @@ impl Pump {
                 Err(error) => return Err(text(&error)),
             };
             if let Some(Some(waits)) = waits {
-                kept::lock(&self.kept).waits_until(waits.at_ns, until);
+                kept::lock(&self.kept).waits_until(waits, until);
             }
             {
                 let mut live = lock(&self.live);

@@ -6,9 +6,10 @@
 //! **Invariant:** memory is bounded ([`MOST_SAMPLE_BYTES`], [`MOST_TOLD_BYTES`]); what is saved is a whole stream, as `pmux record -o -` writes it.
 
 use pmux::perf_data::kind::{FINISHED_ROUND, HEADER_TRACING_DATA};
+use pmux::profile::TimeKind;
 use pmux::profile::records::RecordKind;
-use pmux::record::sample_time_ns;
-use std::collections::VecDeque;
+use pmux::record::{WaitSample, WaitSamples, WaitsUntil};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -66,8 +67,9 @@ pub(super) struct Kept {
     told_first: Option<usize>,
     rounds: VecDeque<Round>,
     sample_bytes: usize,
-    /// When waits were told that went on, ns of the recording's clock.
-    moments: VecDeque<(Instant, u64)>,
+    /// When waits were told that went on, ns of the recording's clock, and which samples these are.
+    moments: VecDeque<(Instant, WaitsUntil)>,
+    wait_samples: WaitSamples,
     /// Whether what there is stays, and samples that come are not kept; and how many bytes have come since that explain some.
     is_held: bool,
     held_bytes: usize,
@@ -84,10 +86,13 @@ impl Kept {
     }
 
     /// What there is stays, or no more.
-    pub(super) fn hold(&mut self, is_held: bool, now: Instant) {
-        if self.is_held && !is_held && !self.rounds.is_empty() {
-            // What comes now is not as old as what stayed.
-            self.rounds.push_back(Round { at: now, bytes: Vec::new() });
+    pub(super) fn hold(&mut self, is_held: bool) {
+        if self.is_held && !is_held {
+            // Between what stayed and what comes now is nothing.
+            while let Some(round) = self.rounds.pop_front() {
+                self.leave_behind(&round.bytes);
+            }
+            self.moments.clear();
         }
         if self.is_held != is_held {
             (self.is_held, self.held_bytes) = (is_held, 0);
@@ -115,10 +120,15 @@ impl Kept {
         self.drop_old(now);
     }
 
+    /// Which samples are of waits, in what comes now.
+    pub(super) fn learn(&mut self, wait_samples: Option<WaitSamples>) {
+        self.wait_samples = wait_samples.unwrap_or_default();
+    }
+
     /// Of waits that went on it was told at this moment: what is saved ends there, and what was told at others is not in it.
-    pub(super) fn waits_until(&mut self, at_ns: u64, now: Instant) {
+    pub(super) fn waits_until(&mut self, until: WaitsUntil, now: Instant) {
         if !self.is_held {
-            self.moments.push_back((now, at_ns));
+            self.moments.push_back((now, until));
         }
     }
 
@@ -181,43 +191,141 @@ impl Kept {
             while self.moments.len() > 1 && self.moments.front().is_some_and(|&(then, _)| then + SPAN < at) {
                 self.moments.pop_front();
             }
-            self.sample_bytes -= bytes.len();
-            let mut rest = &bytes[..];
-            while let Some((record, behind)) = first_record(rest) {
-                let kind = kind(record);
-                if !is_momentary(kind) && kind != FINISHED_ROUND {
-                    self.told.extend_from_slice(record);
-                }
-                rest = behind;
+            self.leave_behind(&bytes);
+        }
+    }
+
+    fn leave_behind(&mut self, round: &[u8]) {
+        self.sample_bytes -= round.len();
+        for record in records(round) {
+            let kind = kind(record);
+            if !is_momentary(kind) && kind != FINISHED_ROUND {
+                self.told.extend_from_slice(record);
             }
         }
     }
 
-    /// What there is, as a recording; `None` if there is no sample yet.
+    /// What there is, as a recording; `None` if there is no sample.
     pub(super) fn recording(&self) -> Option<Recording> {
         let (first, last) = (self.rounds.front()?, self.rounds.back()?);
-        let mut bytes = self.told.clone();
-        let mut samples = 0;
-        for round in &self.rounds {
-            let mut rest = &round.bytes[..];
-            while let Some((record, behind)) = first_record(rest) {
-                let is_sample = kind(record) == RecordKind::SAMPLE.0;
-                if !is_sample || self.belongs(record) {
-                    bytes.extend_from_slice(record);
-                    samples += u64::from(is_sample);
-                }
-                rest = behind;
-            }
+        let all: Vec<&[u8]> = self.rounds.iter().flat_map(|round| records(&round.bytes)).collect();
+        let (mut bytes, mut samples) = (self.told.clone(), 0);
+        let mut put = |record: &[u8]| {
+            bytes.extend_from_slice(record);
+            samples += u64::from(is_sample(record));
+        };
+        match Cut::of(&all, &self.moments, &self.wait_samples) {
+            Some(cut) => cut.records(&all, put),
+            None => all.iter().for_each(|record| put(record)),
         }
         Some(Recording { bytes, samples, span: last.at.saturating_duration_since(first.at) })
     }
+}
 
-    /// Whether a sample belongs to what is saved: of waits that went on, what was told of them last.
-    fn belongs(&self, sample: &[u8]) -> bool {
-        let (Some(time_ns), Some(&(_, last_ns))) = (sample_time_ns(sample), self.moments.back()) else { return true };
-        let is_earlier = |&(_, at_ns): &(Instant, u64)| at_ns == time_ns;
-        time_ns == last_ns || time_ns < last_ns && !self.moments.iter().any(is_earlier)
+/// The time that is saved, where there are waits: none is told twice, nor with what was before or behind.
+struct Cut<'k> {
+    wait_samples: &'k WaitSamples,
+    moments: HashSet<u64>,
+    begin_ns: u64,
+    end_ns: u64,
+    /// Waits that go on at the end, by thread and beginning.
+    go_on: HashSet<(u32, u64)>,
+}
+
+impl<'k> Cut<'k> {
+    /// Up to the last moment of which all has come; `None` where there is none.
+    fn of(all: &[&[u8]], moments: &VecDeque<(Instant, WaitsUntil)>, wait_samples: &'k WaitSamples) -> Option<Self> {
+        let mut come: HashMap<u64, u64> = HashMap::new();
+        for wait in all.iter().filter_map(|record| wait_samples.read(record)) {
+            *come.entry(wait.time_ns + u64::from(wait.is_sum)).or_default() += 1;
+        }
+        let is_whole = |until: &WaitsUntil| come.get(&until.at_ns).copied().unwrap_or(0) >= until.samples;
+        let end_ns = moments.iter().rev().find(|(_, until)| is_whole(until))?.1.at_ns;
+        let moments = moments.iter().map(|(_, until)| until.at_ns).collect();
+        let times = all.iter().filter(|record| is_sample(record)).filter_map(|record| wait_samples.time_ns(record));
+        let begin_ns = times.min().unwrap_or(0);
+        let mut cut = Self { wait_samples, moments, begin_ns, end_ns, go_on: HashSet::new() };
+        for at in 0..all.len() {
+            if let Some((wait, from_ns, _)) = cut.wait(all, at).filter(|(wait, ..)| wait.time_ns == end_ns) {
+                cut.go_on.insert((wait.tid, from_ns));
+            }
+        }
+        Some(cut)
     }
+
+    /// The wait that a record tells of, when it began, and when what was waited for had come. Where it waited for a CPU then, the next
+    /// record tells that.
+    fn wait(&self, all: &[&[u8]], at: usize) -> Option<(WaitSample, u64, u64)> {
+        let wait = self.wait_samples.read(all.get(at)?).filter(|wait| !wait.is_sum)?;
+        let of_pair = |other: &WaitSample| (other.tid, other.time_ns) == (wait.tid, wait.time_ns);
+        let read = |at: usize| self.wait_samples.read(all.get(at)?).filter(of_pair);
+        match wait.kind {
+            TimeKind::Waited => {
+                let next = read(at + 1).filter(|next| next.kind == TimeKind::WaitedForCpu);
+                let runnable_ns = wait.time_ns.saturating_sub(next.map_or(0, |next| next.period_ns));
+                Some((wait, runnable_ns.saturating_sub(wait.period_ns), runnable_ns))
+            }
+            TimeKind::WaitedForCpu => {
+                let runnable_ns = wait.time_ns.saturating_sub(wait.period_ns);
+                let before = at.checked_sub(1).and_then(read).filter(|before| before.kind == TimeKind::Waited);
+                Some((wait, runnable_ns.saturating_sub(before.map_or(0, |before| before.period_ns)), runnable_ns))
+            }
+            _ => None,
+        }
+    }
+
+    /// Hands over the records that belong to it.
+    fn records(&self, all: &[&[u8]], mut put: impl FnMut(&[u8])) {
+        let within = |from_ns: u64, to_ns: u64| to_ns.min(self.end_ns).saturating_sub(from_ns.max(self.begin_ns));
+        for (at, record) in all.iter().enumerate() {
+            let changed = match (self.wait(all, at), self.wait_samples.read(record)) {
+                _ if !is_sample(record) => {
+                    put(record);
+                    continue;
+                }
+                (Some((wait, from_ns, runnable_ns)), _) => {
+                    let is_at_other = wait.time_ns != self.end_ns && self.moments.contains(&wait.time_ns);
+                    let is_twice = wait.time_ns > self.end_ns && self.go_on.contains(&(wait.tid, from_ns));
+                    let ns = match wait.kind {
+                        _ if is_at_other || is_twice => 0,
+                        TimeKind::Waited => within(from_ns, runnable_ns),
+                        _ => within(runnable_ns, wait.time_ns),
+                    };
+                    (ns, wait.time_ns.min(self.end_ns), wait)
+                }
+                // Of short waits it is told in sums, and of who has ended waits at that time.
+                (None, Some(other)) if other.time_ns <= self.end_ns => {
+                    (other.period_ns.min(other.time_ns.saturating_sub(self.begin_ns)), other.time_ns, other)
+                }
+                (None, Some(_)) => continue,
+                (None, None) => {
+                    if self.wait_samples.time_ns(record).is_none_or(|time_ns| time_ns <= self.end_ns) {
+                        put(record);
+                    }
+                    continue;
+                }
+            };
+            match changed {
+                (0, ..) => {}
+                (ns, time_ns, wait) if (ns, time_ns) == (wait.period_ns, wait.time_ns) => put(record),
+                (ns, time_ns, _) => put(&self.wait_samples.with(record, time_ns, ns)),
+            }
+        }
+    }
+}
+
+fn is_sample(record: &[u8]) -> bool {
+    kind(record) == RecordKind::SAMPLE.0
+}
+
+/// Whole records, one after the other.
+fn records(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (record, behind) = first_record(rest)?;
+        rest = behind;
+        Some(record)
+    })
 }
 
 /// The last seconds, as a recording.
@@ -349,13 +457,14 @@ mod tests {
         let mut kept = Kept::default();
         let first = [&[7; STREAM_HEADER][..], &record(SAMPLE, &[1; 8])].concat();
         kept.take(&first, begun);
-        kept.hold(true, begun);
+        kept.hold(true);
         kept.take(&[record(SAMPLE, &[2; 8]), record(COMM, &[2; 8])].concat(), begun + 2 * SPAN);
         assert_eq!(saved(&kept, folder.path()), ([&first[..], &record(COMM, &[2; 8])].concat(), Duration::ZERO));
-        // When it goes on, what stayed is as old as it is.
-        kept.hold(false, begun + 2 * SPAN);
-        kept.take(&record(SAMPLE, &[3; 8]), begun + 2 * SPAN);
+        // When it goes on, what comes has nothing before it.
+        kept.hold(false);
         let head = [&[7; STREAM_HEADER][..], &record(COMM, &[2; 8])].concat();
+        assert!(kept.recording().is_none());
+        kept.take(&record(SAMPLE, &[3; 8]), begun + 2 * SPAN);
         assert_eq!(saved(&kept, folder.path()), ([head, record(SAMPLE, &[3; 8])].concat(), Duration::ZERO));
     }
 
@@ -370,7 +479,7 @@ mod tests {
         names(&mut kept, 2 * MOST_TOLD_BYTES);
         assert!(!kept.is_full(), "the next stream begins with as much");
         // Also where samples are not kept.
-        kept.hold(true, Instant::now());
+        kept.hold(true);
         kept.take(&record(SAMPLE, &[1; 8]), Instant::now());
         names(&mut kept, MOST_TOLD_BYTES / 2);
         assert!(!kept.is_full());
@@ -381,17 +490,59 @@ mod tests {
         assert!(nothing.told.is_empty());
     }
 
+    /// The record of a sample of the event with this id: (thread, time, period), with one function.
+    fn sample(id: u64, (tid, time_ns, period_ns): (u64, u64, u64)) -> Vec<u8> {
+        let words = [id, 0, tid << 32 | 7, time_ns, 0, 3, period_ns, 1, 0xabc];
+        record(SAMPLE, &words.map(u64::to_ne_bytes).concat())
+    }
+
     #[test]
-    fn of_waits_that_go_on_what_was_told_last_is_saved() {
+    fn waits_are_saved_with_their_parts_of_the_time() {
+        use pmux::abi::{Attr, SampleFormat};
+        use pmux::perf_data::EventDesc;
+        const CLOCK: u64 = 1;
+        const WAITED: u64 = 2;
+        const FOR_CPU: u64 = 3;
+        const WOKE: u64 = 4;
+        let format = [SampleFormat::IDENTIFIER, SampleFormat::IP, SampleFormat::TID, SampleFormat::TIME];
+        let format = format.into_iter().chain([SampleFormat::ADDR, SampleFormat::CPU, SampleFormat::PERIOD]);
+        let attr = Attr { sample: format.collect(), ..Attr::default() };
+        let desc = |(id, name): (u64, &str)| EventDesc { attr, name: name.to_owned(), ids: vec![id] };
+        let names = [(CLOCK, "cpu-clock"), (WAITED, "offcpu-time"), (FOR_CPU, "runqueue-time"), (WOKE, "waker-time")];
         let folder = tempfile::tempdir().unwrap();
         let begun = Instant::now();
-        let at = |time_ns: u64| record(SAMPLE, &[[0; 24].as_slice(), &time_ns.to_ne_bytes()].concat());
         let mut kept = Kept::default();
-        kept.take(&[vec![7; STREAM_HEADER], at(5), at(10), at(15), at(20), at(25)].concat(), begun);
-        kept.waits_until(10, begun);
-        kept.waits_until(20, begun);
-        // The next moment is not known yet.
-        kept.take(&at(30), begun);
-        assert_eq!(saved(&kept, folder.path()).0, [vec![7; STREAM_HEADER], at(5), at(15), at(20)].concat());
+        kept.learn(WaitSamples::of(&names.map(desc)));
+        let told = [
+            sample(CLOCK, (1, 100, 1)),
+            // Begun before the first sample, and ended by another thread; and then it had to wait for a CPU.
+            sample(WOKE, (9, 150, 80)),
+            sample(WAITED, (1, 160, 80)),
+            sample(FOR_CPU, (1, 160, 10)),
+            // At a moment, and at the next one.
+            sample(WAITED, (2, 200, 20)),
+            sample(WAITED, (2, 300, 120)),
+            sample(CLOCK, (1, 250, 1)),
+            // It was over before it was looked at; the other one was seen to wait, and ended then.
+            sample(WAITED, (3, 302, 50)),
+            sample(WAITED, (2, 305, 125)),
+            sample(CLOCK, (1, 306, 1)),
+        ];
+        kept.take(&[vec![7; STREAM_HEADER], told.concat()].concat(), begun);
+        let until = |at_ns, samples| WaitsUntil { at_ns, samples, unseen: 0 };
+        kept.waits_until(until(200, 1), begun);
+        kept.waits_until(until(300, 1), begun);
+        // Of this one not all has come.
+        kept.waits_until(until(305, 2), begun);
+        let expected = [
+            sample(CLOCK, (1, 100, 1)),
+            sample(WOKE, (9, 150, 50)),
+            sample(WAITED, (1, 160, 50)),
+            sample(FOR_CPU, (1, 160, 10)),
+            sample(WAITED, (2, 300, 120)),
+            sample(CLOCK, (1, 250, 1)),
+            sample(WAITED, (3, 300, 48)),
+        ];
+        assert_eq!(saved(&kept, folder.path()).0, [vec![7; STREAM_HEADER], expected.concat()].concat());
     }
 }

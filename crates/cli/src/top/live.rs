@@ -40,6 +40,8 @@ pub(super) const WAITS: u16 = u16::MAX;
 #[derive(Clone, Default)]
 pub(super) struct LiveSample {
     pub(super) event: u16,
+    /// When, ns of the recording's clock.
+    pub(super) time_ns: u64,
     pub(super) pid: i32,
     pub(super) tid: i32,
     /// What the process and the thread are called.
@@ -198,6 +200,7 @@ impl Live {
         let mut name = |name: Name| Arc::clone(names.entry(name).or_insert_with(|| profile.names.get(name).into()));
         let mut taken = LiveSample {
             event: sample.event as u16,
+            time_ns: sample.time_ns,
             pid: process.pid,
             tid: thread.tid,
             names: [name(main), name(sample.comm)],
@@ -272,7 +275,20 @@ impl Live {
         ended.took = self.until - std::mem::replace(&mut self.began, self.until);
         ended.places = Arc::clone(&self.places);
         let waits = self.waits.cut();
-        (ended.waits_took, ended.waits_left_out) = (waits.took, waits.left_out);
+        ended.waits_left_out = waits.left_out;
+        if let Some((from_ns, to_ns)) = waits.window_ns {
+            ended.waits_took = Duration::from_nanos(to_ns.saturating_sub(from_ns));
+            // What ran is told of the same time.
+            ended.took = ended.waits_took;
+            let (of_it, others) =
+                std::mem::take(&mut ended.samples).into_iter().partition(|sample| sample.time_ns <= to_ns);
+            ended.samples = of_it;
+            ended.samples.retain(|sample| sample.time_ns > from_ns);
+            for mut later in others {
+                later.stack = self.interval.put_stack(ended.stacks.get(later.stack).unwrap_or_default());
+                self.interval.samples.push(later);
+            }
+        }
         for (mut part, functions) in waits.parts {
             part.stack = ended.put_stack(&functions);
             ended.samples.push(part);

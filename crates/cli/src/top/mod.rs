@@ -255,13 +255,13 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
             Some(Happened::Terminal(event)) => match press(&mut view, &event, watch) {
                 Asked::Quit => return Ok(()),
                 Asked::Suspend => screen.suspend().map_err(no_terminal)?,
-                Asked::Save => view.said = Some(save(watch).map_or_else(|error| error, |saved| saved.1)),
+                Asked::Save => view.say(save(watch).map_or_else(|error| error, |saved| saved.1)),
                 Asked::Report => match save(watch) {
                     Ok((path, _)) => {
                         drop(screen);
                         return Err(report(&path, view.shows_waits()));
                     }
-                    Err(error) => view.said = Some(error),
+                    Err(error) => view.say(error),
                 },
                 Asked::Longer => delay = delay.max((delay * 2).min(*LENGTHS.end())),
                 Asked::Shorter => {
@@ -280,14 +280,14 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
 /// Does what a key means. What is kept for saving stays while the view is frozen.
 fn press(view: &mut View, event: &Event, watch: &Watch) -> Asked {
     let asked = view.press(event, &watch.facts);
-    watch.feed.kept().hold(view.is_frozen, Instant::now());
+    watch.feed.kept().hold(view.is_frozen);
     asked
 }
 
 /// Saves the last seconds into this folder, and answers where, and what to say of it.
 fn save(watch: &Watch) -> Result<(PathBuf, String), String> {
     let recording = watch.feed.kept().recording();
-    let recording = recording.ok_or("nothing is saved here: there is no sample yet")?;
+    let recording = recording.ok_or("nothing is saved: there is no sample")?;
     let path = recording.save(Path::new("."), SystemTime::now());
     let path = path.map_err(|error| format!("nothing is saved here: {error}"))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -15,6 +15,7 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEventKind};
 use ratatui::text::{Line, Span};
+use std::time::{Duration, Instant};
 
 /// What keys do.
 const KEYS: [(&str, &str); 17] = [
@@ -41,6 +42,9 @@ const ABOVE: u16 = 3;
 const BELOW: u16 = 1;
 const SORTS: [TopKey; 6] = [TopKey::Symbol, TopKey::Process, TopKey::Thread, TopKey::Cgroup, TopKey::Dso, TopKey::Cpu];
 
+/// So long the answer to a key is seen.
+const ANSWERS: Duration = Duration::from_secs(10);
+
 /// What is looked at.
 #[derive(Default)]
 pub(super) struct View {
@@ -60,8 +64,8 @@ pub(super) struct View {
     /// The text that is typed for the filter.
     typing: bool,
     shows_help: bool,
-    /// What is answered to the last key.
-    pub(super) said: Option<String>,
+    /// What is answered to the last key, and when that was.
+    said: Option<(String, Instant)>,
     /// How many lines of the list there were room for.
     page: usize,
 }
@@ -118,6 +122,11 @@ impl View {
         (self.selected, self.top, self.open) = (0, 0, None);
         self.rows.clear();
         self.refresh();
+    }
+
+    /// Answers a key.
+    pub(super) fn say(&mut self, text: String) {
+        self.said = Some((text, Instant::now()));
     }
 
     pub(super) fn shows_waits(&self) -> bool {
@@ -242,7 +251,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, facts: &Facts, theme:
     let title = Span::styled(format!(" {}", visible(&left)), Theme::strong());
     left_and_right(buffer, area.width, 0, vec![title], vec![Span::raw(right)]);
     let cost = remark(facts, &view.interval);
-    let state = match (view.is_frozen, view.said.as_ref().or(facts.note.as_ref())) {
+    view.said.take_if(|(_, since)| since.elapsed() > ANSWERS);
+    let state = match (view.is_frozen, view.said.as_ref().map(|(text, _)| text).or(facts.note.as_ref())) {
         (_, Some(said)) if view.said.is_some() => Span::styled(format!(" {}", visible(said)), theme.remark()),
         (true, _) => Span::styled(" frozen: Space goes on".to_owned(), theme.remark()),
         (false, Some(note)) => Span::styled(format!(" {}", visible(note)), theme.remark()),

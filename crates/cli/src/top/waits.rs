@@ -9,7 +9,6 @@ use super::live::{LiveSample, WAITS};
 use pmux::profile::{TimeKind, WaitKind};
 use pmux::record::WaitsUntil;
 use std::collections::HashSet;
-use std::time::Duration;
 
 /// So many waits of an interval are kept.
 const MOST_WAITS: usize = 1 << 16;
@@ -55,7 +54,8 @@ pub(super) struct Waits {
 pub(super) struct CutWaits {
     /// Each part, with its functions. The period is how long it was.
     pub(super) parts: Vec<(LiveSample, Vec<u32>)>,
-    pub(super) took: Duration,
+    /// From when to when, ns of the recording's clock; `None` if it has no end.
+    pub(super) window_ns: Option<(u64, u64)>,
     pub(super) left_out: u64,
 }
 
@@ -142,14 +142,16 @@ impl Waits {
         let own_pid = std::process::id().cast_signed();
         let mut cut = CutWaits {
             parts: Vec::new(),
-            took: Duration::from_nanos(took_ns),
+            window_ns: Some((began_ns, at_ns)),
             left_out: std::mem::take(&mut self.left_out),
         };
         self.told.retain(|wait| {
             let is_twice = wait.to_ns == at_ns && over.contains(&(wait.sample.tid, wait.from_ns));
             // Of what went on at a moment that passed it was told again.
             let is_passed = !wait.is_sum && passed_ns.contains(&wait.to_ns);
-            if is_twice || is_passed || wait.sample.pid == own_pid {
+            // The first moment tells of what was before it, too.
+            let is_of_before = wait.is_sum && wait.to_ns < began_ns;
+            if is_twice || is_passed || is_of_before || wait.sample.pid == own_pid {
                 return false;
             }
             let mut put = |kind, is_idle, period| {
@@ -274,7 +276,7 @@ mod tests {
         assert!(!waits.are_here(), "more may come with them");
         waits.look();
         assert!(waits.are_here());
-        assert_eq!(waits.cut().took, Duration::from_nanos(100));
+        assert_eq!(waits.cut().window_ns, Some((100, 200)));
         assert!(!waits.are_here() && waits.cut().parts.is_empty());
         // Or what tells of it has come before it is known where the interval ends.
         tell(&mut waits, &[(1, 250, 300, 300)]);
@@ -285,12 +287,13 @@ mod tests {
     #[test]
     fn sums_are_where_they_were_told() {
         let mut waits = begun_at(100);
-        waits.take(TimeKind::Waited, WaitKind::Other, (201, true), of(1, 50), &[]);
-        waits.take(TimeKind::WaitedForCpu, WaitKind::Other, (201, true), of(1, 7), &[]);
+        waits.take(TimeKind::Waited, WaitKind::Other, (99, true), of(1, 50), &[]);
+        waits.take(TimeKind::Waited, WaitKind::Other, (199, true), of(1, 50), &[]);
+        waits.take(TimeKind::WaitedForCpu, WaitKind::Other, (199, true), of(1, 7), &[]);
         // A long one whose end was not seen, and those of many threads.
-        waits.take(TimeKind::Waited, WaitKind::Other, (201, true), of(2, 5_000), &[]);
+        waits.take(TimeKind::Waited, WaitKind::Other, (199, true), of(2, 5_000), &[]);
         let others = LiveSample { pid: -1, ..of(-1, 5_000) };
-        waits.take(TimeKind::Waited, WaitKind::Other, (201, true), others, &[]);
+        waits.take(TimeKind::Waited, WaitKind::Other, (199, true), others, &[]);
         let ns = [
             (1, WaitKind::Other, 50),
             (1, WaitKind::RunQueue, 7),
@@ -298,7 +301,7 @@ mod tests {
             (-1, WaitKind::Other, 5_000),
         ];
         let expected = ns.map(|(tid, kind, ns)| (tid, kind, ns, false));
-        assert_eq!(cut(&mut waits, 200, 4), expected);
+        assert_eq!(cut(&mut waits, 200, 5), expected);
         assert!(cut(&mut waits, 300, 0).is_empty());
     }
 }

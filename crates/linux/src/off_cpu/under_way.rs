@@ -118,6 +118,8 @@ impl<'m> Programs<'m> {
         asm.jump(asleep).place(seen);
         // Of what was woken before it had left, and sleeps, the mark is an old one.
         asm.load(Size::Word, Reg::R2, Reg::R7, self.layout.state_now).jump_if(Reg::R2, Compare::Equal, 0, asleep);
+        // That it was back in between was perhaps not seen: it sleeps, and was not preempted.
+        asm.store(Size::Word, Reg::R9, Place::STATE, Reg::R2);
         asm.load(Size::Double, Reg::R2, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R2, Compare::Greater, Reg::R1, asleep);
         asm.store(Size::Double, Reg::R9, Place::WOKEN_AT, 0).place(asleep);
         asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);

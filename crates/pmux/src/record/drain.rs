@@ -76,9 +76,8 @@ const MOST_PASSES: usize = 4;
 /// So much of what was told of tasks is kept as it came, for the next file.
 const MUCH_TRACKING_BYTES: usize = 1 << 20;
 
-/// When a sample was taken that was recorded here, ns of the recording's clock, by its record with the header; `None` of what is too short.
-#[must_use]
-pub fn sample_time_ns(record: &[u8]) -> Option<u64> {
+/// When a sample was taken that was recorded here, by its record with the header; `None` of what is too short.
+pub(super) fn sample_time_ns(record: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(*record.get(usize::from(TIME_AT)..)?.first_chunk()?))
 }
 

@@ -27,15 +27,17 @@ mod regions;
 mod rings;
 mod shared;
 mod state;
+mod wait_samples;
 
 pub use absence::Absence;
 pub use attrs::{CallChain, Keep, Rate};
 pub(crate) use build_ids::MappedBuildIds;
-pub use drain::{Progress, WaitsUntil, sample_time_ns};
+pub use drain::{Progress, WaitsUntil};
 pub(crate) use existing::{empty_id, is_alive};
 pub use features::{Form, RecorderInfo};
 pub(crate) use open::RecordMode;
 pub(crate) use past::{Past, TaskRecords};
+pub use wait_samples::{WaitSample, WaitSamples};
 
 use crate::command::{Command, Running};
 use crate::error::Error;
