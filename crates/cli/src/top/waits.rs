@@ -8,7 +8,7 @@
 use super::live::{LiveSample, WAITS};
 use pmux::profile::{TimeKind, WaitKind};
 use pmux::record::WaitsUntil;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// So many waits of an interval are kept.
 const MOST_WAITS: usize = 1 << 16;
@@ -145,6 +145,9 @@ impl Waits {
             window_ns: Some((began_ns, at_ns)),
             left_out: std::mem::take(&mut self.left_out),
         };
+        // How long each thread was told to wait. Sums come last: they have what is left.
+        let mut told_ns: HashMap<i32, u64> = HashMap::new();
+        self.told.sort_by_key(|wait| wait.is_sum);
         self.told.retain(|wait| {
             let is_twice = wait.to_ns == at_ns && over.contains(&(wait.sample.tid, wait.from_ns));
             // Of what went on at a moment that passed it was told again.
@@ -154,8 +157,11 @@ impl Waits {
             if is_twice || is_passed || is_of_before || wait.sample.pid == own_pid {
                 return false;
             }
+            let told_ns = told_ns.entry(wait.sample.tid).or_default();
+            let before_ns = *told_ns;
             let mut put = |kind, is_idle, period| {
                 if period > 0 {
+                    *told_ns += period;
                     let sample = LiveSample { event: WAITS, wait: Some(kind), is_idle, period, ..wait.sample.clone() };
                     cut.parts.push((sample, wait.stack.clone()));
                 }
@@ -164,7 +170,8 @@ impl Waits {
                 let kind = if wait.runnable_ns < wait.to_ns { WaitKind::RunQueue } else { wait.kind };
                 // A wait whose end was not seen is in a sum, too: what of it was before has been shown.
                 let is_of_thread = wait.sample.pid >= 0;
-                put(kind, false, if is_of_thread { wait.sample.period.min(took_ns) } else { wait.sample.period });
+                let left_ns = if is_of_thread { took_ns.saturating_sub(before_ns) } else { u64::MAX };
+                put(kind, is_of_thread && wait.sample.period >= took_ns, wait.sample.period.min(left_ns));
                 return false;
             }
             let within = |from_ns: u64, to_ns: u64| to_ns.min(at_ns).saturating_sub(from_ns.max(began_ns));
@@ -294,14 +301,18 @@ mod tests {
         waits.take(TimeKind::Waited, WaitKind::Other, (199, true), of(2, 5_000), &[]);
         let others = LiveSample { pid: -1, ..of(-1, 5_000) };
         waits.take(TimeKind::Waited, WaitKind::Other, (199, true), others, &[]);
-        let ns = [
-            (1, WaitKind::Other, 50),
-            (1, WaitKind::RunQueue, 7),
-            (2, WaitKind::Other, 100),
-            (-1, WaitKind::Other, 5_000),
+        // No thread waits for longer than the interval is.
+        waits.take(TimeKind::Waited, WaitKind::Other, (199, true), of(3, 90), &[]);
+        tell(&mut waits, &[(3, 160, 200, 200)]);
+        let expected = [
+            (3, WaitKind::Lock, 40, false),
+            (1, WaitKind::Other, 50, false),
+            (1, WaitKind::RunQueue, 7, false),
+            (2, WaitKind::Other, 100, true),
+            (-1, WaitKind::Other, 5_000, false),
+            (3, WaitKind::Other, 60, false),
         ];
-        let expected = ns.map(|(tid, kind, ns)| (tid, kind, ns, false));
-        assert_eq!(cut(&mut waits, 200, 5), expected);
+        assert_eq!(cut(&mut waits, 200, 7), expected);
         assert!(cut(&mut waits, 300, 0).is_empty());
     }
 }
