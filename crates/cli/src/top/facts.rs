@@ -40,8 +40,7 @@ impl Facts {
 
     /// How many CPUs a period is worth, or how many threads that waited all the time; `None` of events that are no times.
     pub(super) fn cpus_of(&self, event: usize, period: u64, interval: &Interval) -> Option<f64> {
-        let took = if is_waits(event) { interval.waits_took } else { interval.took };
-        let took_ns = took.as_nanos().max(1) as f64;
+        let took_ns = interval.took.as_nanos().max(1) as f64;
         (is_waits(event) || self.is_clock(event)).then(|| period as f64 / took_ns)
     }
 }

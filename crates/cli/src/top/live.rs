@@ -5,9 +5,12 @@
 //!
 //! **Invariant:** memory is bounded by what one interval holds ([`MOST_SAMPLES`], [`MOST_FRAMES`]); what had no room is counted.
 
+use super::cgroups::{cgroup_of, container};
 use super::waits::Waits;
 use crate::options::top::TopKey;
-use pmux::profile::{ModuleId, ModuleKind, Name, Profile, Sample, StackId, Symbols, TimeKind, WaitKind, level};
+use pmux::profile::{
+    Interrupt, ModuleId, ModuleKind, Name, Profile, Sample, StackId, Symbols, TimeKind, WaitKind, level,
+};
 use pmux::record::WaitsUntil;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,6 +23,8 @@ const MOST_SAMPLES: usize = 1 << 18;
 const MOST_FRAMES: usize = 1 << 23;
 /// So much is told of what is in a row.
 const MOST_INSIDE: usize = 10;
+/// And of those who have ended waits.
+const MOST_WAKERS: usize = 3;
 /// So many callers stand in a line.
 const MOST_CALLERS: usize = 12;
 
@@ -52,6 +57,8 @@ pub(super) struct LiveSample {
     pub(super) stack: Range<usize>,
     /// What was waited for.
     pub(super) wait: Option<WaitKind>,
+    /// Who has ended it: a thread by its name, or what interrupted one.
+    pub(super) waker: Option<Arc<str>>,
     /// Whether the thread did nothing else in the interval.
     pub(super) is_idle: bool,
 }
@@ -64,9 +71,8 @@ pub(super) struct Interval {
     stacks: Vec<u32>,
     /// All functions that are known.
     places: Arc<Vec<Place>>,
-    /// How long it was; and the one of waits, which ends when it was looked for those that go on.
+    /// How long it was.
     pub(super) took: Duration,
-    pub(super) waits_took: Duration,
     /// Samples that had no room here, and waits.
     pub(super) left_out: u64,
     pub(super) waits_left_out: u64,
@@ -85,6 +91,8 @@ pub(super) struct Live {
     pub(super) is_asked: bool,
     /// What is waited for in stacks.
     wait_kinds: HashMap<StackId, WaitKind>,
+    /// Which stacks are those of an interrupt.
+    interrupts: HashMap<StackId, Option<Interrupt>>,
     places: Arc<Vec<Place>>,
     names: HashMap<Name, Arc<str>>,
     dsos: HashMap<ModuleId, Arc<str>>,
@@ -160,6 +168,7 @@ impl Live {
             waits: Waits::default(),
             is_asked: false,
             wait_kinds: HashMap::new(),
+            interrupts: HashMap::new(),
             places: Arc::default(),
             names: HashMap::new(),
             dsos: HashMap::new(),
@@ -176,6 +185,7 @@ impl Live {
         self.names.clear();
         self.dsos.clear();
         self.wait_kinds.clear();
+        self.interrupts.clear();
         self.interval = Interval::default();
         self.waits.begin_profile();
     }
@@ -184,15 +194,28 @@ impl Live {
     pub(super) fn take(&mut self, profile: &Profile, symbols: &Symbols, sample: &Sample<'_>, functions: &[u32]) {
         let part = profile.events.get(sample.event).map_or(TimeKind::Other, TimeKind::of);
         let is_wait = matches!(part, TimeKind::Waited | TimeKind::WaitedForCpu);
-        if part == TimeKind::Woke {
-            return;
-        }
         let interval = &self.interval;
-        if !is_wait && (interval.samples.len() >= MOST_SAMPLES || interval.stacks.len() >= MOST_FRAMES) {
+        if !is_wait
+            && part != TimeKind::Woke
+            && (interval.samples.len() >= MOST_SAMPLES || interval.stacks.len() >= MOST_FRAMES)
+        {
             self.interval.left_out += 1;
             return;
         }
         self.learn_places(profile, symbols);
+        let places = &self.places;
+        let kernel_functions = || -> Vec<&Arc<str>> {
+            let places = functions.iter().filter_map(|&id| places.get(id as usize));
+            places.take_while(|place| place.is_kernel).map(|place| &place.name).collect()
+        };
+        if part == TimeKind::Woke {
+            let interrupt = *self.interrupts.entry(sample.stack).or_insert_with(|| Interrupt::of(&kernel_functions()));
+            let waker = interrupt.map_or_else(|| profile.names.get(sample.comm), |interrupt| interrupt.name());
+            if let Some(tid) = sample.fields.addr.and_then(|tid| i32::try_from(tid).ok()) {
+                self.waits.take_wake(tid, sample.period, waker);
+            }
+            return;
+        }
         let thread = profile.tasks.thread(sample.thread);
         let process = profile.tasks.process(thread.process);
         let main = process.main.map_or(sample.comm, |main| profile.tasks.thread(main).name());
@@ -210,12 +233,8 @@ impl Live {
         };
         if is_wait {
             let is_sum = profile.stacks.is_nowhere(sample.stack);
+            let kind = self.wait_kinds.entry(sample.stack).or_insert_with(|| WaitKind::of(&kernel_functions()));
             let functions = if is_sum { &[] } else { functions };
-            let places = &self.places;
-            let kind = self.wait_kinds.entry(sample.stack).or_insert_with(|| {
-                let places = functions.iter().filter_map(|&id| places.get(id as usize));
-                WaitKind::of(&places.take_while(|place| place.is_kernel).map(|place| &place.name).collect::<Vec<_>>())
-            });
             self.waits.take(part, *kind, (sample.time_ns, is_sum), taken, functions);
         } else {
             taken.stack = self.interval.put_stack(functions);
@@ -277,9 +296,8 @@ impl Live {
         let waits = self.waits.cut();
         ended.waits_left_out = waits.left_out;
         if let Some((from_ns, to_ns)) = waits.window_ns {
-            ended.waits_took = Duration::from_nanos(to_ns.saturating_sub(from_ns));
-            // What ran is told of the same time.
-            ended.took = ended.waits_took;
+            // What ran is told of the time of which waits are.
+            ended.took = Duration::from_nanos(to_ns.saturating_sub(from_ns));
             let (of_it, others) =
                 std::mem::take(&mut ended.samples).into_iter().partition(|sample| sample.time_ns <= to_ns);
             ended.samples = of_it;
@@ -429,9 +447,11 @@ impl Interval {
         Row { id: id.clone(), number, name, place, period: 0, samples: 0, is_kernel, kinds: Vec::new() }
     }
 
-    /// What a row is made of: of a function who called it, of anything else its functions; each with its part of the row in per cent.
+    /// What a row is made of: of a function who called it, of anything else its functions, and who has ended waits; each with its part of
+    /// the row in per cent.
     pub(super) fn inside(&self, row: &Row, choice: &Choice) -> Vec<(f64, String)> {
         let mut parts: HashMap<String, u64> = HashMap::new();
+        let mut wakers: HashMap<String, u64> = HashMap::new();
         let is_of_row = |sample: &&LiveSample| self.row_id(sample, choice).as_ref() == Some(&row.id);
         for sample in self.of_event(choice.event).filter(is_of_row) {
             let is_waiting = sample.wait.is_some();
@@ -452,46 +472,26 @@ impl Interval {
                 }
             };
             *parts.entry(text).or_default() += sample.period;
+            if let Some(waker) = &sample.waker {
+                *wakers.entry(format!("ended by {waker}")).or_default() += sample.period;
+            }
         }
-        let mut parts: Vec<(String, u64)> = parts.into_iter().collect();
-        pmux::order::sort_by(&mut parts, |a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let in_order = |parts: HashMap<String, u64>| {
+            let mut parts: Vec<(String, u64)> = parts.into_iter().collect();
+            pmux::order::sort_by(&mut parts, |a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            parts
+        };
         let share = |period: u64| 100.0 * period as f64 / row.period.max(1) as f64;
         let named = |text: String| match (text.is_empty(), choice.key) {
             (false, _) => text,
             (true, TopKey::Symbol) => "(no caller is known)".to_owned(),
             (true, _) => "[unknown]".to_owned(),
         };
-        parts.into_iter().take(MOST_INSIDE).map(|(text, period)| (share(period), named(text))).collect()
+        let parts = in_order(parts).into_iter().take(MOST_INSIDE).map(|(text, period)| (share(period), named(text)));
+        parts
+            .chain(in_order(wakers).into_iter().take(MOST_WAKERS).map(|(text, period)| (share(period), text)))
+            .collect()
     }
-}
-
-/// The path of the control group of a process: in the hierarchy of version 2, or the first that there is; empty if it has ended.
-fn cgroup_of(pid: i32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
-    let unified = text.lines().find(|line| line.starts_with("0::")).and_then(path).filter(|path| path != "/");
-    unified.or_else(|| text.lines().find_map(path)).unwrap_or_default()
-}
-
-/// What a control group is called: by the container and the pod that its path names, as runtimes do.
-fn container(path: &str) -> String {
-    let last = path.rsplit('/').next().unwrap_or_default();
-    let last = last.strip_suffix(".scope").or_else(|| last.strip_suffix(".service")).unwrap_or(last);
-    let (runtime, id) = last.rsplit_once('-').unwrap_or(("container", last));
-    let is_id = id.len() >= 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let name = match path {
-        "" => "(ended)".to_owned(),
-        "/" => "/".to_owned(),
-        _ if is_id => format!("{runtime} {}", &id[..12]),
-        _ => last.to_owned(),
-    };
-    // `kubepods-burstable-pod<UID>.slice`, or `pod<UID>`; systemd writes underlines for dashes.
-    let pod = path.split('/').find_map(|part| {
-        let part = part.strip_suffix(".slice").unwrap_or(part);
-        let uid = part.rsplit_once("-pod").map_or_else(|| part.strip_prefix("pod"), |(_, uid)| Some(uid))?;
-        (uid.len() >= 32).then(|| uid.replace('_', "-"))
-    });
-    pod.map_or(name.clone(), |pod| format!("pod {pod} {name}"))
 }
 
 #[cfg(test)]
@@ -566,6 +566,23 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_row_of_waits_tells_who_ended_them() {
+        let mut shop = shop();
+        for (sample, waker) in shop.samples.iter_mut().zip([None, Some("holder"), Some("[timer]")]) {
+            (sample.event, sample.wait, sample.waker) = (WAITS, Some(WaitKind::Lock), waker.map(Arc::from));
+        }
+        let choice = Choice { event: WAITS.into(), ..Choice::default() };
+        let rows = shop.rows(&choice);
+        assert_eq!(cells(&rows), [("[lock] serve", 0, 40, 2), ("[lock] main", 0, 20, 1)]);
+        let expected = [(100.0, "< main".to_owned()), (75.0, "ended by holder".to_owned())];
+        assert_eq!(shop.inside(&rows[0], &choice), expected);
+        let choice = Choice { key: TopKey::Process, ..choice };
+        let inside = shop.inside(&shop.rows(&choice)[0], &choice);
+        let texts: Vec<&str> = inside.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["[lock] serve  shop", "[lock] main  shop", "ended by holder", "ended by [timer]"]);
+    }
+
+    #[test]
     fn what_is_hidden_or_filtered_is_not_there() {
         let shop = shop();
         let of = |choice: Choice| shop.rows(&choice).into_iter().map(|row| row.name).collect::<Vec<_>>();
@@ -574,24 +591,5 @@ pub(super) mod tests {
         assert_eq!(of(Choice { filter: "SERV".to_owned(), ..Choice::default() }), ["serve"]);
         assert_eq!(of(Choice { filter: "kallsyms".to_owned(), ..Choice::default() }), ["read"]);
         assert!(of(Choice { event: 1, ..Choice::default() }).is_empty());
-    }
-
-    #[test]
-    fn containers_and_pods_have_names() {
-        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-        let pod = "kubepods-burstable-pod8dd1ee26_4bb5_4d1b_9b3c_6a4b40a1d0c5.slice";
-        for (path, name) in [
-            (format!("/system.slice/docker-{id}.scope"), "docker 0123456789ab"),
-            (format!("/docker/{id}"), "container 0123456789ab"),
-            (
-                format!("/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope"),
-                "pod 8dd1ee26-4bb5-4d1b-9b3c-6a4b40a1d0c5 cri-containerd 0123456789ab",
-            ),
-            ("/system.slice/ssh.service".to_owned(), "ssh"),
-            ("/".to_owned(), "/"),
-            (String::new(), "(ended)"),
-        ] {
-            assert_eq!(container(&path), name);
-        }
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** keys are answered at once, whatever the reader of samples does.
 
+mod cgroups;
 mod facts;
 mod feed;
 mod kept;

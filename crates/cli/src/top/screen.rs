@@ -22,7 +22,7 @@ const KEYS: [(&str, &str); 17] = [
     ("Up Down, j k", "to the next line"),
     ("PgUp PgDn", "a page of lines"),
     ("g G, Home End", "to the first line, to the last one"),
-    ("Enter, Right", "show who called a function, or which functions anything else ran; again: hide it"),
+    ("Enter, Right", "show who called a function, or what anything else ran, and who ended waits; again: hide it"),
     ("s S", "make lines of something else: functions, processes, threads, control groups, programs, CPUs"),
     ("e", "show the next event"),
     ("w", "show what threads wait for (with --off-cpu), and what runs"),

@@ -32,7 +32,7 @@ pub(super) fn headline(facts: &Facts, interval: &Interval, choice: &Choice) -> (
             0 => String::new(),
             idle => format!(", {idle} all the time (i)"),
         };
-        return (left, format!("{waiting}{idle}, in {:.1} s", interval.waits_took.as_secs_f64()));
+        return (left, format!("{waiting}{idle}, in {:.1} s", interval.took.as_secs_f64()));
     }
     let busy = cpus.map(|cpus| match facts.cpus {
         Some(all) => format!("{:.1} % of {all} CPUs busy, ", 100.0 * cpus / all.max(1) as f64),
@@ -228,7 +228,6 @@ pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, mos
     for choice in both(facts, choice).skip(1) {
         let (totals, threads, shown) = rows(&choice);
         line["waits"] = json!({
-            "seconds": interval.waits_took.as_secs_f64(),
             "threads": threads,
             "idle_threads": totals.idle_threads,
             "unseen": facts.unseen,

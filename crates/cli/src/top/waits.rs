@@ -9,6 +9,7 @@ use super::live::{LiveSample, WAITS};
 use pmux::profile::{TimeKind, WaitKind};
 use pmux::record::WaitsUntil;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// So many waits of an interval are kept.
 const MOST_WAITS: usize = 1 << 16;
@@ -36,6 +37,8 @@ struct LiveWait {
 #[derive(Default)]
 pub(super) struct Waits {
     told: Vec<LiveWait>,
+    /// By thread: after which time its wait was ended last, and by what.
+    woken: HashMap<i32, (u64, Arc<str>)>,
     /// How many had no room.
     left_out: u64,
     /// Where the interval begins, ns of the recording's clock; `None` before the first moment.
@@ -65,13 +68,22 @@ impl Waits {
         *self = Self::default();
     }
 
+    /// Takes in who has ended the wait of a thread, which was so long. The wait is told later.
+    pub(super) fn take_wake(&mut self, tid: i32, waited_ns: u64, waker: &str) {
+        self.is_settled = false;
+        match self.woken.get_mut(&tid) {
+            Some((ns, known)) if **known == *waker => *ns = waited_ns,
+            _ => drop(self.woken.insert(tid, (waited_ns, waker.into()))),
+        }
+    }
+
     /// Takes in what a sample tells: of a wait of this kind, or of one for a CPU. A sum has no stack.
     pub(super) fn take(
         &mut self,
         part: TimeKind,
         kind: WaitKind,
         (time_ns, is_sum): (u64, bool),
-        sample: LiveSample,
+        mut sample: LiveSample,
         stack: &[u32],
     ) {
         self.is_settled = false;
@@ -93,6 +105,10 @@ impl Waits {
             return;
         }
         let runnable_ns = if part == TimeKind::WaitedForCpu { from_ns } else { time_ns };
+        // Both know how long it was: what does not fit belongs to a wait that was not told.
+        let waker =
+            self.woken.get(&sample.tid).filter(|(ns, _)| part == TimeKind::Waited && !is_sum && *ns == sample.period);
+        sample.waker = waker.map(|(_, waker)| Arc::clone(waker));
         let stack = stack.to_vec();
         self.told.push(LiveWait { sample, stack, kind, from_ns, runnable_ns, to_ns: time_ns, samples: 1, is_sum });
     }
@@ -162,7 +178,11 @@ impl Waits {
             let mut put = |kind, is_idle, period| {
                 if period > 0 {
                     *told_ns += period;
-                    let sample = LiveSample { event: WAITS, wait: Some(kind), is_idle, period, ..wait.sample.clone() };
+                    let mut sample =
+                        LiveSample { event: WAITS, wait: Some(kind), is_idle, period, ..wait.sample.clone() };
+                    if kind == WaitKind::RunQueue {
+                        sample.waker = None;
+                    }
                     cut.parts.push((sample, wait.stack.clone()));
                 }
             };
@@ -269,6 +289,21 @@ mod tests {
         assert_eq!(cut(&mut waits, 200, 1), [(1, WaitKind::Lock, 50, false), (2, WaitKind::Lock, 10, false)]);
         let rest = [(1, WaitKind::Lock, 4), (1, WaitKind::RunQueue, 1), (2, WaitKind::Lock, 3)];
         assert_eq!(cut(&mut waits, 300, 0), rest.map(|(tid, kind, ns)| (tid, kind, ns, false)));
+    }
+
+    #[test]
+    fn who_ended_a_wait_is_told_with_it() {
+        let mut waits = begun_at(100);
+        for (waited_ns, waker) in [(40, "holder"), (7, "other")] {
+            waits.take_wake(1, waited_ns, "before");
+            waits.take_wake(1, waited_ns, waker);
+            tell(&mut waits, &[(1, 110, 150, 160)]);
+        }
+        waits.end_at(until(200, 0));
+        let parts = waits.cut().parts;
+        let wakers: Vec<_> = parts.iter().map(|(part, _)| (part.wait, part.waker.as_deref())).collect();
+        let (lock, queue) = (Some(WaitKind::Lock), (Some(WaitKind::RunQueue), None));
+        assert_eq!(wakers, [(lock, Some("holder")), queue, (lock, None), queue]);
     }
 
     #[test]
