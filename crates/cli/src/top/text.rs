@@ -55,7 +55,7 @@ pub(super) fn remark(facts: &Facts, interval: &Interval) -> String {
         let _ = write!(text, ", {} records were lost", facts.lost);
     }
     if facts.unseen > 0 {
-        let _ = write!(text, ", {} waits were not seen as a whole", facts.unseen);
+        let _ = write!(text, ", waits not seen as a whole: {}", facts.unseen);
     }
     if interval.waits_left_out > 0 {
         let _ = write!(text, ", {} waits had no room: tell fewer with --off-cpu=10ms", interval.waits_left_out);
