@@ -211,7 +211,7 @@ impl<'a> RecordRun<'a> {
         };
         Ok(RecordOptions {
             call_chain,
-            off_cpu: options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
+            off_cpu: options.off_cpu.map(crate::stat::nanos),
             regions: Keep::when(options.regions),
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),

@@ -66,7 +66,7 @@ impl Feed {
         }
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
-        let off_cpu = options.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX));
+        let off_cpu = options.off_cpu.map(crate::stat::nanos);
         let how = RecordOptions { cpus: Keep::Record, off_cpu, ..sampling::record_options(&typed, &target_spec)? };
         let shared = options.shared.shared_when().map(SharedChoice::from);
         let shared = shared.map_or_else(SharedChoice::of_environment, Ok).map_err(|error| failure(&error))?;
@@ -215,7 +215,6 @@ impl Pump {
         if !std::mem::replace(&mut self.is_on, true) {
             self.recorder.enable().map_err(|error| text(&error))?;
         }
-        kept::lock(&self.kept).learn(WaitSamples::of(self.recorder.events()));
         lock(&self.live).begin_interval(Instant::now());
         let mut looks_for_waits = self.has_waits;
         let mut waiter = Waiter::new();
@@ -251,7 +250,7 @@ impl Pump {
                 Err(error) => return Err(text(&error)),
             };
             if let Some(Some(waits)) = waits {
-                kept::lock(&self.kept).waits_until(waits, until);
+                kept::lock(&self.kept).waits_until(waits, WaitSamples::of(self.recorder.events()), until);
             }
             {
                 let mut live = lock(&self.live);

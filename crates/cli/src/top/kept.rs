@@ -7,7 +7,7 @@
 
 use pmux::perf_data::kind::{FINISHED_ROUND, HEADER_TRACING_DATA};
 use pmux::profile::TimeKind;
-use pmux::profile::records::RecordKind;
+use pmux::profile::records::{RecordKind, Records};
 use pmux::record::{WaitSample, WaitSamples, WaitsUntil};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -120,15 +120,13 @@ impl Kept {
         self.drop_old(now);
     }
 
-    /// Which samples are of waits, in what comes now.
-    pub(super) fn learn(&mut self, wait_samples: Option<WaitSamples>) {
-        self.wait_samples = wait_samples.unwrap_or_default();
-    }
-
-    /// Of waits that went on it was told at this moment: what is saved ends there, and what was told at others is not in it.
-    pub(super) fn waits_until(&mut self, until: WaitsUntil, now: Instant) {
+    /// Of waits that went on it was told at this moment, in these samples: what is saved ends there, and what was told at others is not in
+    /// it.
+    pub(super) fn waits_until(&mut self, until: WaitsUntil, wait_samples: WaitSamples, now: Instant) {
         if !self.is_held {
             self.moments.push_back((now, until));
+            // CPUs that have come have ids of their own.
+            self.wait_samples = wait_samples;
         }
     }
 
@@ -197,7 +195,7 @@ impl Kept {
 
     fn leave_behind(&mut self, round: &[u8]) {
         self.sample_bytes -= round.len();
-        for record in records(round) {
+        for record in Records::new(round).flatten() {
             let kind = kind(record);
             if !is_momentary(kind) && kind != FINISHED_ROUND {
                 self.told.extend_from_slice(record);
@@ -208,7 +206,7 @@ impl Kept {
     /// What there is, as a recording; `None` if there is no sample.
     pub(super) fn recording(&self) -> Option<Recording> {
         let (first, last) = (self.rounds.front()?, self.rounds.back()?);
-        let all: Vec<&[u8]> = self.rounds.iter().flat_map(|round| records(&round.bytes)).collect();
+        let all: Vec<&[u8]> = self.rounds.iter().flat_map(|round| Records::new(&round.bytes).flatten()).collect();
         let (mut bytes, mut samples) = (self.told.clone(), 0);
         let mut put = |record: &[u8]| {
             bytes.extend_from_slice(record);
@@ -308,7 +306,9 @@ impl<'k> Cut<'k> {
             match changed {
                 (0, ..) => {}
                 (ns, time_ns, wait) if (ns, time_ns) == (wait.period_ns, wait.time_ns) => put(record),
-                (ns, time_ns, _) => put(&self.wait_samples.with(record, time_ns, ns)),
+                (ns, time_ns, _) => {
+                    self.wait_samples.with(record, time_ns, ns).iter().for_each(|changed| put(changed));
+                }
             }
         }
     }
@@ -316,16 +316,6 @@ impl<'k> Cut<'k> {
 
 fn is_sample(record: &[u8]) -> bool {
     kind(record) == RecordKind::SAMPLE.0
-}
-
-/// Whole records, one after the other.
-fn records(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = bytes;
-    std::iter::from_fn(move || {
-        let (record, behind) = first_record(rest)?;
-        rest = behind;
-        Some(record)
-    })
 }
 
 /// The last seconds, as a recording.
@@ -505,14 +495,19 @@ mod tests {
         const FOR_CPU: u64 = 3;
         const WOKE: u64 = 4;
         let format = [SampleFormat::IDENTIFIER, SampleFormat::IP, SampleFormat::TID, SampleFormat::TIME];
-        let format = format.into_iter().chain([SampleFormat::ADDR, SampleFormat::CPU, SampleFormat::PERIOD]);
+        let format = format.into_iter().chain([
+            SampleFormat::ADDR,
+            SampleFormat::CPU,
+            SampleFormat::PERIOD,
+            SampleFormat::CALLCHAIN,
+        ]);
         let attr = Attr { sample: format.collect(), ..Attr::default() };
         let desc = |(id, name): (u64, &str)| EventDesc { attr, name: name.to_owned(), ids: vec![id] };
         let names = [(CLOCK, "cpu-clock"), (WAITED, "offcpu-time"), (FOR_CPU, "runqueue-time"), (WOKE, "waker-time")];
         let folder = tempfile::tempdir().unwrap();
         let begun = Instant::now();
         let mut kept = Kept::default();
-        kept.learn(WaitSamples::of(&names.map(desc)));
+        let wait_samples = WaitSamples::of(&names.map(desc));
         let told = [
             sample(CLOCK, (1, 100, 1)),
             // Begun before the first sample, and ended by another thread; and then it had to wait for a CPU.
@@ -530,10 +525,10 @@ mod tests {
         ];
         kept.take(&[vec![7; STREAM_HEADER], told.concat()].concat(), begun);
         let until = |at_ns, samples| WaitsUntil { at_ns, samples, unseen: 0 };
-        kept.waits_until(until(200, 1), begun);
-        kept.waits_until(until(300, 1), begun);
-        // Of this one not all has come.
-        kept.waits_until(until(305, 2), begun);
+        // Of the last one not all has come.
+        for (at_ns, samples) in [(200, 1), (300, 1), (305, 2)] {
+            kept.waits_until(until(at_ns, samples), wait_samples.clone(), begun);
+        }
         let expected = [
             sample(CLOCK, (1, 100, 1)),
             sample(WOKE, (9, 150, 50)),

@@ -148,6 +148,11 @@ pub(super) fn table(facts: &Facts, interval: &Interval, choice: &Choice, most: u
     out
 }
 
+/// The name of a kind of wait without its brackets, for programs.
+fn bare(kind: &str) -> &str {
+    kind.trim_matches(['[', ']'])
+}
+
 /// A row for programs.
 fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u64, row: &Row) -> Value {
     let mut object = serde_json::Map::new();
@@ -155,7 +160,7 @@ fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u6
     let is_waits = is_waits(choice.event);
     match (choice.key, &row.id) {
         (TopKey::Symbol, RowId::Wait(kind, name, dso)) => {
-            put("wait", json!(kind.name().trim_matches(['[', ']'])));
+            put("wait", json!(bare(kind.name())));
             put("symbol", json!(**name));
             put("dso", json!(**dso));
         }
@@ -180,13 +185,13 @@ fn row_json(facts: &Facts, interval: &Interval, choice: &Choice, busy_period: u6
             put("name", json!(row.name));
         }
         (TopKey::Dso, _) => put("dso", json!(row.name)),
-        (TopKey::Cpu, _) if is_waits => put("wait", json!(row.name.trim_matches(['[', ']']))),
+        (TopKey::Cpu, _) if is_waits => put("wait", json!(bare(&row.name))),
         (TopKey::Cpu, _) => put("cpu", json!(row.number)),
     }
     let of_all = facts.cpus_of(choice.event, row.period, interval);
     let share = percent(row.period, busy_period) / 100.0;
     if is_waits {
-        let kinds = row.kinds.iter().map(|&(kind, ns)| (kind.name().trim_matches(['[', ']']).to_owned(), json!(ns)));
+        let kinds = row.kinds.iter().map(|&(kind, ns)| (bare(kind.name()).to_owned(), json!(ns)));
         put("ns", json!(row.period));
         put("kinds_ns", Value::Object(kinds.collect()));
         put("share", json!(share));

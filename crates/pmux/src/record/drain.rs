@@ -76,11 +76,6 @@ const MOST_PASSES: usize = 4;
 /// So much of what was told of tasks is kept as it came, for the next file.
 const MUCH_TRACKING_BYTES: usize = 1 << 20;
 
-/// When a sample was taken that was recorded here, by its record with the header; `None` of what is too short.
-pub(super) fn sample_time_ns(record: &[u8]) -> Option<u64> {
-    Some(u64::from_ne_bytes(*record.get(usize::from(TIME_AT)..)?.first_chunk()?))
-}
-
 pub(super) const SAMPLE: u32 = RecordKind::SAMPLE.0;
 pub(super) const LOST: u32 = RecordKind::LOST.0;
 pub(super) const MMAP2: u32 = RecordKind::MMAP2.0;

@@ -1,12 +1,10 @@
-//! The samples of waits in what was recorded: to find them by their bytes, and to shorten them.
+//! The samples of waits in what was recorded: to find them, and to shorten them.
 //!
-//! **Invariant:** only for records of the recorder that has answered it: the events of waits have one layout, and ids of their own.
+//! **Invariant:** only for records of the recorder whose events they are: those of waits have one layout.
 
-use super::attrs::TIME_AT;
-use super::drain::sample_time_ns;
 use crate::perf_data::EventDesc;
 use crate::profile::TimeKind;
-use pmux_abi::attr::SampleFormat;
+use pmux_abi::record::{Record, RecordHeader, SampleLayout, decode_record, encode_record};
 use std::collections::HashMap;
 
 /// A sample of a wait, or of who ended it.
@@ -24,69 +22,55 @@ pub struct WaitSample {
     pub is_sum: bool,
 }
 
-/// Where the samples of waits are, and what is where in them.
+/// Which samples are of waits, and what is where in them.
 #[derive(Clone, Debug, Default)]
 pub struct WaitSamples {
     kinds: HashMap<u64, TimeKind>,
-    period_at: usize,
-}
-
-fn word(record: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*record.get(at..)?.first_chunk()?))
+    layout: SampleLayout,
 }
 
 impl WaitSamples {
-    /// Those of the events of a recorder ([`super::Recorder::events`]), as they are when a file has been begun; `None` where no waits are
-    /// recorded.
+    /// Those of the events of a recorder ([`super::Recorder::events`]), with the ids that they have by now; none where no waits are recorded.
     #[must_use]
-    pub fn of(events: &[EventDesc]) -> Option<Self> {
-        // What stands in front of the period, a word each.
-        const BEFORE: [SampleFormat; 8] = [
-            SampleFormat::IDENTIFIER,
-            SampleFormat::IP,
-            SampleFormat::TID,
-            SampleFormat::TIME,
-            SampleFormat::ADDR,
-            SampleFormat::ID,
-            SampleFormat::STREAM_ID,
-            SampleFormat::CPU,
-        ];
+    pub fn of(events: &[EventDesc]) -> Self {
         let mut samples = Self::default();
         for desc in events {
             if let Some(kind) = TimeKind::of_name(&desc.name) {
                 samples.kinds.extend(desc.ids.iter().map(|&id| (id, kind)));
-                samples.period_at = 8 + 8 * BEFORE.iter().filter(|&&word| desc.attr.sample.contains(word)).count();
+                samples.layout = SampleLayout::new(&desc.attr);
             }
         }
-        (!samples.kinds.is_empty()).then_some(samples)
+        samples
     }
 
     /// What a sample's record tells of a wait; `None` of other samples.
     #[must_use]
     pub fn read(&self, record: &[u8]) -> Option<WaitSample> {
-        let kind = *self.kinds.get(&word(record, 8)?)?;
+        let kind = *self.kinds.get(&self.layout.event_id(record)?)?;
+        let Ok((Record::Sample(sample), _)) = decode_record(record, &self.layout) else { return None };
         Some(WaitSample {
             kind,
-            tid: (word(record, 24)? >> 32) as u32,
-            time_ns: sample_time_ns(record)?,
-            period_ns: word(record, self.period_at)?,
-            is_sum: word(record, self.period_at + 8)? == 0,
+            tid: sample.task?.tid,
+            time_ns: sample.time?,
+            period_ns: sample.period?,
+            is_sum: sample.callchain.is_none_or(|chain| chain.is_empty()),
         })
     }
 
     /// When a sample was taken, of a wait or not, ns of the recording's clock; `None` of what is too short.
     #[must_use]
     pub fn time_ns(&self, record: &[u8]) -> Option<u64> {
-        sample_time_ns(record)
+        self.layout.time(record)
     }
 
-    /// The same wait at another time, and of another length.
+    /// The record of the same wait at another time, and of another length; `None` of what is none.
     #[must_use]
-    pub fn with(&self, record: &[u8], time_ns: u64, period_ns: u64) -> Vec<u8> {
-        let mut changed = record.to_vec();
-        for (at, word) in [(usize::from(TIME_AT), time_ns), (self.period_at, period_ns)] {
-            changed.get_mut(at..at + 8).into_iter().for_each(|bytes| bytes.copy_from_slice(&word.to_ne_bytes()));
-        }
-        changed
+    pub fn with(&self, record: &[u8], time_ns: u64, period_ns: u64) -> Option<Vec<u8>> {
+        let (header, ..) = RecordHeader::split(record).ok()?;
+        let Ok((Record::Sample(mut sample), _)) = decode_record(record, &self.layout) else { return None };
+        (sample.time, sample.period) = (Some(time_ns), Some(period_ns));
+        let mut changed = vec![0; record.len()];
+        encode_record(&Record::Sample(sample), None, header.misc, &self.layout, &mut changed).ok()?;
+        Some(changed)
     }
 }
