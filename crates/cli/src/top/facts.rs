@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what pmux takes is what the kernel says of its threads.
 
-use super::live::{Interval, WAITS};
+use super::interval::{Interval, WAITS};
 use std::time::{Duration, Instant};
 
 /// What is known beside samples.

@@ -1,6 +1,6 @@
 //! `pmux top`: what runs now.
 //!
-//! What it is: [`feed`] lets samples come in, [`live`] holds those of the last interval, [`screen`] shows them on a terminal and [`text`]
+//! What it is: [`feed`] lets samples come in, [`live`] makes an [`interval`] of them, [`screen`] shows it on a terminal and [`text`]
 //! elsewhere. Read first: [`top`], then `live`.
 //!
 //! **Invariant:** keys are answered at once, whatever the reader of samples does.
@@ -8,6 +8,7 @@
 mod cgroups;
 mod facts;
 mod feed;
+mod interval;
 mod kept;
 mod live;
 mod screen;
@@ -24,8 +25,8 @@ use crate::terminal::{Screen, TerminalDevice, spawn_input, spawn_signals};
 use crate::theme::Theme;
 use facts::{Facts, OwnCost};
 use feed::Feed;
+use interval::Choice;
 use kept::Keeping;
-use live::Choice;
 use ratatui::crossterm::event::Event;
 use screen::{Asked, View, draw};
 use signal_hook::consts::SIGCONT;
@@ -127,7 +128,7 @@ impl Watch {
     }
 
     /// Ends an interval.
-    fn turn(&mut self) -> live::Interval {
+    fn turn(&mut self) -> interval::Interval {
         let mut live = self.feed.live();
         (self.facts.lost, self.facts.unseen, self.facts.gap) = (live.lost, live.unseen, live.gap);
         self.facts.note = live.notes.last().cloned();

@@ -5,7 +5,7 @@
 //! **Invariant:** drawing changes nothing but where the list begins; each key that does something stands in [`KEYS`].
 
 use super::facts::{Facts, is_waits};
-use super::live::{Choice, Interval, Row, RowId, WAITS};
+use super::interval::{Choice, Interval, Row, RowId, WAITS};
 use super::text::{before_name, behind_name, headings, headline, numbers, remark};
 use crate::columns::{fit, width};
 use crate::options::top::TopKey;
@@ -384,7 +384,7 @@ fn draw_foot(buffer: &mut Buffer, view: &View, facts: &Facts, theme: Theme, y: u
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::facts::tests::facts;
-    use super::super::live::tests::shop;
+    use super::super::interval::tests::shop;
     use super::*;
     use crate::style::Color;
     use ratatui::Terminal;

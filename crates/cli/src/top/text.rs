@@ -3,7 +3,7 @@
 //! **Invariant:** one interval is one table, or one line.
 
 use super::facts::{Facts, is_waits, per_second};
-use super::live::{Choice, Interval, Row, RowId, WAITS};
+use super::interval::{Choice, Interval, Row, RowId, WAITS};
 use crate::options::top::TopKey;
 use crate::stderr::visible;
 use serde_json::{Value, json};
@@ -246,7 +246,7 @@ pub(super) fn json_line(facts: &Facts, interval: &Interval, choice: &Choice, mos
 #[cfg(test)]
 mod tests {
     use super::super::facts::tests::facts;
-    use super::super::live::tests::shop;
+    use super::super::interval::tests::shop;
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** no part of a wait is in two intervals. Of short waits only sums are known, which belong to where they were told.
 
-use super::live::{LiveSample, WAITS};
+use super::interval::{LiveSample, WAITS};
 use pmux::profile::{TimeKind, WaitKind};
 use pmux::record::WaitsUntil;
 use std::collections::{HashMap, HashSet};
