@@ -19,16 +19,19 @@ use std::time::{Duration, Instant};
 const MOST_SAMPLES: usize = 1 << 18;
 /// So many frames of their stacks.
 const MOST_FRAMES: usize = 1 << 23;
+/// For so long it is waited for the rest of an interval once it is known where it ends.
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What samples are collected in.
 pub(super) struct Live {
-    /// Up to when the interval before went, and up to when there are all samples now.
-    began: Instant,
+    /// Up to when the interval before went, `None` before recording began; and up to when there are all samples now.
+    began: Option<Instant>,
     until: Instant,
     interval: Interval,
     pub(super) waits: Waits,
-    /// Whether an interval is to end, where waits are told.
+    /// Whether an interval is to end, where waits are told, and since when it is known where.
     pub(super) is_asked: bool,
+    answered: Instant,
     /// What is waited for in stacks.
     wait_kinds: HashMap<StackId, WaitKind>,
     /// Which stacks are those of an interrupt.
@@ -51,12 +54,13 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new() -> Self {
         Self {
-            began: Instant::now(),
+            began: None,
             until: Instant::now(),
             gap: Duration::ZERO,
             interval: Interval::default(),
             waits: Waits::default(),
             is_asked: false,
+            answered: Instant::now(),
             wait_kinds: HashMap::new(),
             interrupts: HashMap::new(),
             places: Arc::default(),
@@ -159,7 +163,7 @@ impl Live {
 
     /// Samples are taken from now on.
     pub(super) fn begin_interval(&mut self, now: Instant) {
-        (self.began, self.until) = (now, now);
+        (self.began, self.until) = (Some(now), now);
     }
 
     /// Rings were emptied: there are all samples up to then, or will be in a moment.
@@ -170,18 +174,26 @@ impl Live {
     /// It was looked for waits that go on.
     pub(super) fn waits_until(&mut self, until: Option<WaitsUntil>) {
         self.unseen = until.map_or(self.unseen, |until| until.unseen);
-        self.is_asked &= !until.is_some_and(|until| self.waits.end_at(until));
+        // What is not recorded now ends no interval.
+        if until.is_none_or(|until| self.waits.end_at(until)) && std::mem::take(&mut self.is_asked) {
+            self.answered = Instant::now();
+        }
     }
 
-    /// Whether all has come that was asked for.
+    /// Whether there is as much as an interval is to have at least: recording takes time to begin.
+    pub(super) fn is_long(&self, shortest: Duration) -> bool {
+        self.ended.is_some() || self.began.is_some_and(|began| began.elapsed() >= shortest)
+    }
+
+    /// Whether all has come that was asked for, or won't come any more.
     pub(super) fn is_whole(&self) -> bool {
-        self.ended.is_some() || !self.is_asked && self.waits.are_here()
+        self.ended.is_some() || !self.is_asked && (self.waits.are_here() || self.answered.elapsed() > MOST_PATIENCE)
     }
 
     /// Ends the interval. It is as long as samples came for it, whatever the screen's clock says.
     pub(super) fn turn(&mut self) -> Interval {
         let mut ended = std::mem::take(&mut self.interval);
-        ended.took = self.until - std::mem::replace(&mut self.began, self.until);
+        ended.took = self.began.replace(self.until).map_or(Duration::ZERO, |began| self.until - began);
         ended.places = Arc::clone(&self.places);
         let waits = self.waits.cut();
         ended.waits_left_out = waits.left_out;
@@ -202,5 +214,34 @@ impl Live {
             ended.samples.push(part);
         }
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_ends_after_recording_began_and_when_it_is_known_where() {
+        let mut live = Live::new();
+        assert!(!live.is_long(Duration::ZERO), "it has not begun");
+        live.begin_interval(Instant::now());
+        assert!(live.is_long(Duration::ZERO) && !live.is_long(Duration::from_secs(1 << 20)));
+        live.is_asked = true;
+        live.answered -= MOST_PATIENCE;
+        let until = |at_ns| Some(WaitsUntil { at_ns, samples: 1, unseen: 0 });
+        live.waits_until(until(100));
+        assert!(live.is_asked && !live.is_whole(), "the first moment is where it begins");
+        live.waits_until(until(200));
+        assert!(!live.is_asked && !live.is_whole(), "what tells of it is still to come");
+        live.answered -= MOST_PATIENCE;
+        assert!(live.is_whole(), "it does not come any more");
+        assert_eq!(live.turn().took, Duration::from_nanos(100));
+        // What can't be told is not waited for.
+        live.is_asked = true;
+        live.waits_until(None);
+        live.answered -= MOST_PATIENCE;
+        assert!(live.is_whole());
+        assert!(live.turn().took < Duration::from_secs(1 << 20));
     }
 }

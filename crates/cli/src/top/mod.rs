@@ -41,9 +41,8 @@ use std::time::{Duration, Instant, SystemTime};
 const FIRST: Duration = Duration::from_secs(1);
 /// How often it is looked for the end of the watched processes.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often it is looked whether all has come of an interval that is over, and for how long.
+/// How often it is looked whether all has come of an interval that is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const MOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Intervals that keys may ask for.
 const LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(64);
 /// So many rows are shown without a terminal.
@@ -71,7 +70,7 @@ fn run(options: &TopOptions) -> Result<(), Failure> {
         },
         own: OwnCost::begin(),
         feed,
-        asked: None,
+        is_asked: false,
     };
     let choice = Choice {
         key: options.sort,
@@ -107,24 +106,23 @@ struct Watch {
     feed: Feed,
     facts: Facts,
     own: OwnCost,
-    /// Since when it is waited for what tells of the waits of the interval.
-    asked: Option<Instant>,
+    /// Whether it is waited for what tells of the waits of the interval.
+    is_asked: bool,
 }
 
 impl Watch {
-    /// Whether all has come that tells of the interval, once its time is over: it has to be looked for waits that go on.
-    fn is_whole(&mut self) -> bool {
-        if !self.feed.has_waits {
-            return true;
-        }
+    /// Whether all has come that tells of the interval, once its time is over: it has to be looked for waits that go on. None is much
+    /// shorter than it is to be.
+    fn is_whole(&mut self, delay: Duration) -> bool {
         let mut live = self.feed.live();
-        live.is_asked |= self.asked.is_none();
-        let since = *self.asked.get_or_insert_with(Instant::now);
-        let is_whole = live.is_whole() || since.elapsed() > MOST_PATIENCE;
-        if is_whole {
-            self.asked = None;
+        if !live.is_long(delay.min(FIRST) / 2) {
+            return false;
         }
-        is_whole
+        if self.feed.has_waits {
+            live.is_asked |= !std::mem::replace(&mut self.is_asked, true);
+            self.is_asked = !live.is_whole();
+        }
+        !self.is_asked
     }
 
     /// Ends an interval.
@@ -165,7 +163,7 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
             return Ok(());
         }
         let mut ended = false;
-        while !ended && (Instant::now() < at || !watch.is_whole()) {
+        while !ended && (Instant::now() < at || !watch.is_whole(delay)) {
             let left = at.saturating_duration_since(Instant::now());
             std::thread::sleep(if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK) });
             ended = watch.has_ended()?;
@@ -220,10 +218,10 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
         screen.draw(|frame| draw(frame, &mut view, &watch.facts, theme)).map_err(no_terminal)?;
         let happened = loop {
             let left = turn_at.saturating_duration_since(Instant::now());
-            match events.recv_timeout(if watch.asked.is_some() { LOOK_AGAIN } else { left.min(LOOK) }) {
+            match events.recv_timeout(if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK) }) {
                 Ok(happened) => break Some(happened),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= turn_at && watch.is_whole() => break None,
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= turn_at && watch.is_whole(delay) => break None,
                 Err(RecvTimeoutError::Timeout) => {
                     if watch.has_ended()? && watch.facts.note.as_deref() != Some(ENDED) {
                         break None;

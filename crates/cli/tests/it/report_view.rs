@@ -125,7 +125,7 @@ fn it_stops_and_goes_on() {
     report(&terminal, &file, "");
     terminal.shows(&["page-faults", "q quit"]);
     terminal.press(&["C-z"]);
-    terminal.shows(&["ready>"]);
+    terminal.shows(&["Stopped"]);
     terminal.leaves(&["q quit"]);
     terminal.is_a_shell();
     terminal.write("fg");
