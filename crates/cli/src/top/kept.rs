@@ -6,10 +6,9 @@
 //! **Invariant:** memory is bounded ([`MOST_SAMPLE_BYTES`], [`MOST_TOLD_BYTES`]); what is saved is a whole stream, as `pmux record -o -` writes it.
 
 use pmux::perf_data::kind::{FINISHED_ROUND, HEADER_TRACING_DATA};
-use pmux::profile::TimeKind;
 use pmux::profile::records::{RecordKind, Records};
-use pmux::record::{WaitSample, WaitSamples, WaitsUntil};
-use std::collections::{HashMap, HashSet, VecDeque};
+use pmux::record::{WaitCut, WaitSamples, WaitsUntil};
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -212,106 +211,30 @@ impl Kept {
             bytes.extend_from_slice(record);
             samples += u64::from(is_sample(record));
         };
-        match Cut::of(&all, &self.moments, &self.wait_samples) {
-            Some(cut) => cut.records(&all, put),
+        match cut(&all, &self.moments, &self.wait_samples) {
+            Some(cut) => cut.records(&all, |record| put(&record)),
             None => all.iter().for_each(|record| put(record)),
         }
         Some(Recording { bytes, samples, span: last.at.saturating_duration_since(first.at) })
     }
 }
 
-/// The time that is saved, where there are waits: none is told twice, nor with what was before or behind.
-struct Cut<'k> {
-    wait_samples: &'k WaitSamples,
-    moments: HashSet<u64>,
-    begin_ns: u64,
-    end_ns: u64,
-    /// Waits that go on at the end, by thread and beginning.
-    go_on: HashSet<(u32, u64)>,
-}
-
-impl<'k> Cut<'k> {
-    /// Up to the last moment of which all has come; `None` where there is none.
-    fn of(all: &[&[u8]], moments: &VecDeque<(Instant, WaitsUntil)>, wait_samples: &'k WaitSamples) -> Option<Self> {
-        let mut come: HashMap<u64, u64> = HashMap::new();
-        for wait in all.iter().filter_map(|record| wait_samples.read(record)) {
-            *come.entry(wait.time_ns + u64::from(wait.is_sum)).or_default() += 1;
-        }
-        let is_whole = |until: &WaitsUntil| come.get(&until.at_ns).copied().unwrap_or(0) >= until.samples;
-        let end_ns = moments.iter().rev().find(|(_, until)| is_whole(until))?.1.at_ns;
-        let moments = moments.iter().map(|(_, until)| until.at_ns).collect();
-        let times = all.iter().filter(|record| is_sample(record)).filter_map(|record| wait_samples.time_ns(record));
-        let begin_ns = times.min().unwrap_or(0);
-        let mut cut = Self { wait_samples, moments, begin_ns, end_ns, go_on: HashSet::new() };
-        for at in 0..all.len() {
-            if let Some((wait, from_ns, _)) = cut.wait(all, at).filter(|(wait, ..)| wait.time_ns == end_ns) {
-                cut.go_on.insert((wait.tid, from_ns));
-            }
-        }
-        Some(cut)
+/// The time that is saved, where there are waits: up to the last moment of which all has come; `None` where there is none.
+fn cut<'s>(
+    all: &[&[u8]],
+    moments: &VecDeque<(Instant, WaitsUntil)>,
+    wait_samples: &'s WaitSamples,
+) -> Option<WaitCut<'s>> {
+    let mut come: HashMap<u64, u64> = HashMap::new();
+    for wait in all.iter().filter_map(|record| wait_samples.read(record)) {
+        *come.entry(wait.time_ns + u64::from(wait.is_sum)).or_default() += 1;
     }
-
-    /// The wait that a record tells of, when it began, and when what was waited for had come. Where it waited for a CPU then, the next
-    /// record tells that.
-    fn wait(&self, all: &[&[u8]], at: usize) -> Option<(WaitSample, u64, u64)> {
-        let wait = self.wait_samples.read(all.get(at)?).filter(|wait| !wait.is_sum)?;
-        let of_pair = |other: &WaitSample| (other.tid, other.time_ns) == (wait.tid, wait.time_ns);
-        let read = |at: usize| self.wait_samples.read(all.get(at)?).filter(of_pair);
-        match wait.kind {
-            TimeKind::Waited => {
-                let next = read(at + 1).filter(|next| next.kind == TimeKind::WaitedForCpu);
-                let runnable_ns = wait.time_ns.saturating_sub(next.map_or(0, |next| next.period_ns));
-                Some((wait, runnable_ns.saturating_sub(wait.period_ns), runnable_ns))
-            }
-            TimeKind::WaitedForCpu => {
-                let runnable_ns = wait.time_ns.saturating_sub(wait.period_ns);
-                let before = at.checked_sub(1).and_then(read).filter(|before| before.kind == TimeKind::Waited);
-                Some((wait, runnable_ns.saturating_sub(before.map_or(0, |before| before.period_ns)), runnable_ns))
-            }
-            _ => None,
-        }
-    }
-
-    /// Hands over the records that belong to it.
-    fn records(&self, all: &[&[u8]], mut put: impl FnMut(&[u8])) {
-        let within = |from_ns: u64, to_ns: u64| to_ns.min(self.end_ns).saturating_sub(from_ns.max(self.begin_ns));
-        for (at, record) in all.iter().enumerate() {
-            let changed = match (self.wait(all, at), self.wait_samples.read(record)) {
-                _ if !is_sample(record) => {
-                    put(record);
-                    continue;
-                }
-                (Some((wait, from_ns, runnable_ns)), _) => {
-                    let is_at_other = wait.time_ns != self.end_ns && self.moments.contains(&wait.time_ns);
-                    let is_twice = wait.time_ns > self.end_ns && self.go_on.contains(&(wait.tid, from_ns));
-                    let ns = match wait.kind {
-                        _ if is_at_other || is_twice => 0,
-                        TimeKind::Waited => within(from_ns, runnable_ns),
-                        _ => within(runnable_ns, wait.time_ns),
-                    };
-                    (ns, wait.time_ns.min(self.end_ns), wait)
-                }
-                // Of short waits it is told in sums, and of who has ended waits at that time.
-                (None, Some(other)) if other.time_ns <= self.end_ns => {
-                    (other.period_ns.min(other.time_ns.saturating_sub(self.begin_ns)), other.time_ns, other)
-                }
-                (None, Some(_)) => continue,
-                (None, None) => {
-                    if self.wait_samples.time_ns(record).is_none_or(|time_ns| time_ns <= self.end_ns) {
-                        put(record);
-                    }
-                    continue;
-                }
-            };
-            match changed {
-                (0, ..) => {}
-                (ns, time_ns, wait) if (ns, time_ns) == (wait.period_ns, wait.time_ns) => put(record),
-                (ns, time_ns, _) => {
-                    self.wait_samples.with(record, time_ns, ns).iter().for_each(|changed| put(changed));
-                }
-            }
-        }
-    }
+    let is_whole = |until: &WaitsUntil| come.get(&until.at_ns).copied().unwrap_or(0) >= until.samples;
+    let end_ns = moments.iter().rev().find(|(_, until)| is_whole(until))?.1.at_ns;
+    let times = all.iter().filter(|record| is_sample(record)).filter_map(|record| wait_samples.time_ns(record));
+    let begin_ns = times.min().unwrap_or(0);
+    let looks_ns = moments.iter().map(|(_, until)| until.at_ns);
+    Some(WaitCut::new(wait_samples, all, (begin_ns, end_ns), Some(end_ns), looks_ns))
 }
 
 fn is_sample(record: &[u8]) -> bool {

@@ -27,6 +27,7 @@ mod regions;
 mod rings;
 mod shared;
 mod state;
+mod wait_cut;
 mod wait_samples;
 
 pub use absence::Absence;
@@ -37,6 +38,7 @@ pub(crate) use existing::{empty_id, is_alive};
 pub use features::{Form, RecorderInfo};
 pub(crate) use open::RecordMode;
 pub(crate) use past::{Past, TaskRecords};
+pub use wait_cut::WaitCut;
 pub use wait_samples::{WaitSample, WaitSamples};
 
 use crate::command::{Command, Running};
