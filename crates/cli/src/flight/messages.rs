@@ -82,10 +82,14 @@ pub(super) fn page(id: &str, status: &Value) -> Vec<String> {
     row("events", events.join(", "));
     row("up", seconds(&status["up_s"]));
     row("keeps", kept(status));
+    let waits = match count(&status["waits_bytes"]) {
+        0 => String::new(),
+        bytes => format!(", {} of waits", bytes_text(bytes)),
+    };
     row(
         "rings",
         format!(
-            "{}, and {} of what explains samples",
+            "{}{waits}, and {} of what explains samples",
             bytes_text(count(&held["ring_bytes"])),
             bytes_text(count(&status["metadata_bytes"]))
         ),

@@ -13,7 +13,7 @@ use crate::options::target::TargetSpec;
 use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::flight::{FlightOptions, Limits};
-use pmux::record::{Rate, RecordOptions};
+use pmux::record::{CallChain, Rate, RecordOptions};
 use pmux::trigger::{Rule, SignalName, TermSource};
 use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
@@ -127,6 +127,12 @@ impl<'a> FlightRun<'a> {
             Rate::Frequency(per_second) => Rate::ButEachHit(per_second),
             other => other,
         };
+        let call_chain = match how.call_chain {
+            // A wait without its place says little.
+            CallChain::None if options.off_cpu.is_some() => CallChain::FramePointers,
+            call_chain => call_chain,
+        };
+        let off_cpu = options.off_cpu.map(crate::stat::nanos);
         let mut rules = options.rules().map_err(failed)?;
         let signal = Rule::parse("signal:USR2", None).map_err(|error| failed(error.to_string()))?;
         let is_signal =
@@ -142,7 +148,7 @@ impl<'a> FlightRun<'a> {
             rules,
             cool_down: options.cool_down.unwrap_or(USUAL_COOL_DOWN),
             options: FlightOptions {
-                record: RecordOptions { rate, ring_bytes: options.ring_bytes, ..how },
+                record: RecordOptions { rate, call_chain, off_cpu, ring_bytes: options.ring_bytes, ..how },
                 keep: options.keep.unwrap_or_default(),
                 after: options.after.unwrap_or_default(),
                 limits: Limits { max_snapshots: options.max_snapshots, max_disk_bytes: self.max_disk_bytes() },

@@ -21,6 +21,19 @@ pub(crate) struct FlightOptions {
     #[command(flatten)]
     pub(crate) sampling: Sampling,
 
+    /// Keep also where threads wait, how long, and who ends it: each wait of MIN or longer with its stack (default 100us), shorter ones as a
+    /// sum of each thread. Call chains are recorded, and cpu-clock where no event is given
+    #[arg(
+        long,
+        value_name = "MIN",
+        value_parser = span,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "100us",
+        help_heading = "What to keep"
+    )]
+    pub(crate) off_cpu: Option<Duration>,
+
     /// Keep the last 30s, 5m, … of each CPU, or 64MiB, 1G, … of each CPU (default 30s)
     #[arg(short, long, value_name = "TIME|SIZE", value_parser = kept, help_heading = "What to keep")]
     pub(crate) keep: Option<pmux::flight::Keeping>,

@@ -4,7 +4,10 @@
 
 use crate::common;
 use crate::common::recording::Content;
-use crate::common::{Start, eventually, kernel, perf, pmux, program, root, signal, skip_unless, start, tracefs};
+use crate::common::{
+    Start, SyncDir, eventually, kernel, perf, pmux, program, root, signal, skip_unless, start, tracefs,
+};
+use crate::off_cpu;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -499,4 +502,75 @@ fn the_end_of_a_process_ends_it() {
     assert!(snapshot["causes"][0].as_str().unwrap().contains("has ended"), "{snapshot}");
     recorder.says("ended");
     assert_eq!(recorder.snapshots().len(), 1);
+}
+
+fn manifest(snapshot: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(snapshot.with_extension("json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_wait_is_in_a_snapshot_with_its_part_of_the_time() {
+    if !off_cpu::sees_waits() || !off_cpu::looks_at_tasks() {
+        return;
+    }
+    // It has slept before, and goes on to sleep.
+    let sleeps = start("sleep", ["1000"]).spawn();
+    let pid = sleeps.pid().to_string();
+    let recorder = Recorder::begin(["--off-cpu", "--keep", "1s", "-p", &pid]);
+    eventually("more than is kept", || {
+        let status: Value =
+            serde_json::from_str(&recorder.ask(["status", "-j", "--to", &recorder.pid()]).run().good().text()).unwrap();
+        (status["up_s"].as_f64() > Some(1.5)).then_some(())
+    });
+    for _ in 0..2 {
+        recorder.ask(["dump", "--to", &recorder.pid()]).run().good();
+        let snapshot = recorder.snapshots().pop().unwrap();
+        let manifest = manifest(&snapshot);
+        let at = |name: &str| manifest["window"][name].as_u64().unwrap();
+        let waits = off_cpu::waits(&snapshot);
+        let covered_ns = at("covers_to_ns") - at("covers_from_ns");
+        assert_eq!(waits["sleep"], [("[sleep]".to_owned(), covered_ns)].into(), "{manifest}");
+        assert_eq!(
+            (&manifest["waits"]["samples"], at("first_ns")),
+            (&Value::from(1), at("covers_from_ns")),
+            "{manifest}"
+        );
+    }
+    assert!(recorder.end().0.success());
+}
+
+#[test]
+fn waits_of_a_snapshot_are_as_long_as_the_program_says() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = off_cpu::example(&sync_dir) else { return };
+    let folder = sync_dir.path("snapshots");
+    let before = off_cpu::stolen_ns();
+    let flight = pmux(["flight", "--off-cpu=0", "-m", "8M", "--keep", "10m", "-o"]).args([&folder]).args(["--"]);
+    let mut flight = flight.args([example.to_str().unwrap(), "all"]);
+    flight.command.current_dir(folder.parent().unwrap());
+    let ran = flight.run().good();
+    let unseen_ns = off_cpu::stolen_ns() - before + off_cpu::unseen_ns(&ran);
+    let [snapshot] = &files(&folder, "data")[..] else { panic!("{}", ran.err) };
+    off_cpu::are_as_long_as_they_were(&off_cpu::waits(snapshot), &off_cpu::truths(&ran.text()), unseen_ns);
+    if program("perf") {
+        perf_reads(snapshot);
+    }
+}
+
+#[test]
+fn waits_have_no_more_memory_than_rings() {
+    if !off_cpu::sees_waits() {
+        return;
+    }
+    let turns = "while :; do sleep 0.001; done";
+    let recorder = Recorder::begin(["--off-cpu=0", "--keep", "32K", "--", "sh", "-c", turns]);
+    eventually("more than there is room for", || {
+        recorder.ask(["dump", "--to", &recorder.pid()]).run().good();
+        let manifest = manifest(&recorder.snapshots().pop().unwrap());
+        let since_ns = manifest["waits"]["whole_since_ns"].as_u64().unwrap();
+        let is_shorter = since_ns > manifest["recording_since_ns"].as_u64().unwrap() + 1_000_000_000;
+        assert!(!is_shorter || manifest["window"]["covers_from_ns"] == since_ns, "{manifest}");
+        is_shorter.then_some(())
+    });
+    pmux(["flight", "--off-cpu", "-C", "0"]).run().bad(125, &["waits are of threads", "--off-cpu goes with"]);
 }

@@ -3,6 +3,7 @@
 use crate::common;
 use crate::common::service::Service;
 use crate::common::{Start, eventually, pmux, program, root, skip_unless};
+use crate::off_cpu;
 use serde_json::Value;
 use std::path::Path;
 
@@ -65,6 +66,21 @@ fn recorders_come_and_go_with_the_configuration() {
     assert_eq!(service.stop(), 0);
     let left: Vec<_> = std::fs::read_dir(service.folder().join("flight")).unwrap().flatten().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn waits_of_all_threads_are_kept() {
+    skip_unless!(root());
+    if !off_cpu::sees_waits() || !off_cpu::looks_at_tasks() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sleeps = common::start("sleep", ["1000"]).spawn();
+    let service = Service::with(&recorder("waits", folder.path(), "off_cpu = \"1ms\""));
+    is_on(&service, "waits");
+    let waits = eventually("the wait", || off_cpu::waits(Path::new(&dump(&service, "waits"))).remove("sleep"));
+    assert!(waits["[sleep]"] > 0, "{waits:?}");
+    drop(sleeps);
 }
 
 #[test]

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 /// What a thread says of itself, or several of one name together.
 #[derive(Clone, Copy, Default, Debug)]
-struct Truth {
+pub(crate) struct Truth {
     wall_ns: u64,
     cpu_ns: u64,
     switches: u64,
 }
 
 /// By the name of the thread and what it waited for, ns.
-type Waits = BTreeMap<String, BTreeMap<String, u64>>;
+pub(crate) type Waits = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// Whether programs can see waits.
 pub(crate) fn sees_waits() -> bool {
@@ -34,7 +34,7 @@ pub(crate) fn sees_waits() -> bool {
 }
 
 /// `examples/waits`; `None` where there is no compiler, or where programs can't see waits.
-fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
+pub(crate) fn example(sync_dir: &SyncDir) -> Option<PathBuf> {
     if !sees_waits() || !needs("cc", "a C compiler", is_installed("cc")) {
         return None;
     }
@@ -59,7 +59,7 @@ fn record(off_cpu: &str, file: &Path, words: &[&str]) -> CommandResult {
 }
 
 /// How long interrupts and hypervisors have kept the CPUs, ns: time that threads neither ran nor waited, as they see it.
-fn stolen_ns() -> u64 {
+pub(crate) fn stolen_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     // Behind `cpu` and the times of user, nice, system, idle and iowait: irq, softirq, steal.
     let words = stat.lines().next().into_iter().flat_map(|all| all.split_whitespace().skip(6).take(3));
@@ -68,7 +68,7 @@ fn stolen_ns() -> u64 {
     ticks * 10_000_000
 }
 
-fn truths(text: &str) -> BTreeMap<String, Truth> {
+pub(crate) fn truths(text: &str) -> BTreeMap<String, Truth> {
     let mut truths: BTreeMap<String, Truth> = BTreeMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -82,7 +82,7 @@ fn truths(text: &str) -> BTreeMap<String, Truth> {
 }
 
 /// What a recording tells. What ran is left out.
-fn waits(file: &Path) -> Waits {
+pub(crate) fn waits(file: &Path) -> Waits {
     let ran = pmux(["report", "--wall", "--json", "-s", "comm,symbol", "-i"]).args([file]).run().good();
     let report: Value = serde_json::from_str(&ran.text()).unwrap();
     let events = report["events"].as_array().unwrap();
@@ -99,14 +99,14 @@ fn waits(file: &Path) -> Waits {
 }
 
 /// How much may be missing where the recorder says that it has not seen all switches: as long as such a wait may be.
-fn unseen_ns(ran: &CommandResult) -> u64 {
-    let said = ran.err.lines().find_map(|line| line.strip_prefix("pmux: ")?.split_once(" times a thread was not seen"));
-    said.map_or(0, |(count, _)| count.parse::<u64>().unwrap() * 100_000_000)
+pub(crate) fn unseen_ns(ran: &CommandResult) -> u64 {
+    let said = ran.err.lines().find_map(|line| line.split_once(" times a thread was not seen"));
+    said.map_or(0, |(line, _)| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap() * 100_000_000)
 }
 
 /// That each thread waited as long as it says: half a per cent more or less, and what it takes to leave a CPU and to come back. What
 /// neither could see is allowed once, to all of them together.
-fn are_as_long_as_they_were(waits: &Waits, truths: &BTreeMap<String, Truth>, unseen_ns: u64) {
+pub(crate) fn are_as_long_as_they_were(waits: &Waits, truths: &BTreeMap<String, Truth>, unseen_ns: u64) {
     let mut wrong_ns = 0;
     for (name, truth) in truths {
         let waited = truth.wall_ns - truth.cpu_ns;

@@ -35,6 +35,9 @@ pub struct RecorderConfig {
     /// How call chains are found.
     #[serde(default)]
     pub call_chain: CallChainConfig,
+    /// Where threads wait, too: each wait that is so long, shorter ones as a sum of each thread. Needs all CPUs.
+    #[serde(default, deserialize_with = "some_span")]
+    pub off_cpu: Option<Duration>,
     /// Which CPUs; all where nothing is said.
     pub cpus: Option<String>,
     /// The tasks of this control group only.
@@ -115,6 +118,10 @@ fn span<'de, D: Deserializer<'de>>(text: D) -> Result<Duration, D::Error> {
     typed(text, units::span)
 }
 
+fn some_span<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Duration>, D::Error> {
+    span(text).map(Some)
+}
+
 fn size<'de, D: Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
     typed(text, units::size_bytes)
 }
@@ -190,6 +197,11 @@ impl RecorderConfig {
             if value == Some(0) {
                 wrong(key, format!("`recorder.{key}` must be at least 1"));
             }
+        }
+        if self.off_cpu.is_some() && (self.cpus.is_some() || self.cgroup.is_some()) {
+            let text =
+                "`recorder.off_cpu` is of all threads, and goes neither with `recorder.cpus` nor `recorder.cgroup`";
+            wrong("off_cpu", text.to_owned());
         }
         if self.max_snapshots == 0 {
             wrong("max_snapshots", "`recorder.max_snapshots` must be at least 1".to_owned());

@@ -152,7 +152,7 @@ fn the_file_that_is_shipped_says_the_defaults_of_every_key() {
     let all: String = text.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n").collect();
     let mut config = Config::parse(&all).unwrap();
     assert!(matches!(config.metrics.listen, Some(Listen::Tcp(_))) && config.socket.path.is_some());
-    assert_eq!(config.recorder.len(), 1);
+    assert_eq!(config.recorder.len(), 2);
     // And each that is known stands there: a key that this test does not see was never tried.
     config.recorder.clear();
     let (before, rest) = all.split_once("[[recorder]]").unwrap();
@@ -192,6 +192,7 @@ fn recorders_have_all_that_the_command_has() {
     let text = r#"
         [[recorder]]
         name = "quiet"
+        off_cpu = "5ms"
         [[recorder]]
         name = "glitches"
         events = ["cpu-clock", "sched:sched_switch"]
@@ -211,6 +212,7 @@ fn recorders_have_all_that_the_command_has() {
     let config = Config::parse(text).unwrap();
     let [quiet, glitches] = &config.recorder[..] else { panic!("{:?}", config.recorder) };
     assert_eq!((quiet.max_snapshots, quiet.max_disk), (20, 1 << 30));
+    assert_eq!((quiet.off_cpu, glitches.off_cpu), (Some(Duration::from_millis(5)), None));
     assert_eq!(quiet.directory(), Path::new("/var/lib/pmux/flight/quiet"));
     assert_eq!(glitches.rules().unwrap().len(), 2);
     assert_eq!(glitches.sets().unwrap()[0].name, "fine");
@@ -229,6 +231,8 @@ fn what_is_wrong_with_a_recorder_has_its_line() {
         ("name = \"x\"\non = [{ trigger = \"crash\", actions = \"set fine on\" }]", "there is no set `fine`"),
         ("name = \"x\"\nfrequency = 1\nperiod = 1", "line 4: `recorder.frequency` and"),
         ("name = \"x\"\ncpus = \"many\"", "`recorder.cpus`"),
+        ("name = \"x\"\ncgroup = \"a\"\noff_cpu = \"1ms\"", "line 4: `recorder.off_cpu` is of all threads"),
+        ("name = \"x\"\noff_cpu = \"1\"", "line 3, `off_cpu = \"1\"`: expected a time"),
         ("name = \"x\"\nmax_snapshots = 0", "at least 1"),
         ("name = \"x\"\ndirectory = \"here\"", "must begin with a /"),
         ("name = \"x\"\n[[recorder]]\nname = \"x\"", "line 4: two recorders"),

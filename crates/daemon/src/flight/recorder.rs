@@ -382,6 +382,7 @@ impl FlightRecorder {
             "held": super::recorder_event::held(&status),
             "warnings": status.warnings,
             "metadata_bytes": status.past_bytes,
+            "waits_bytes": status.waits_bytes,
             "lost": status.lost,
             "triggers": rules,
             "sets": sets,

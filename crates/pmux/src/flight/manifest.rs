@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a number that is not known is `null`, never 0.
 
-use super::write::{CpuWindow, Job, Written};
+use super::write::{CpuWindow, Job, Written, WrittenWaits};
 use super::{Keeping, SnapshotCause};
 use crate::record::Absence;
 use pmux_engine::Nanos;
@@ -69,6 +69,10 @@ fn cpu(window: &CpuWindow) -> String {
     ])
 }
 
+fn waits(waits: WrittenWaits) -> String {
+    object(&[("samples", waits.samples.to_string()), ("whole_since_ns", waits.whole_since.0.to_string())])
+}
+
 fn absence(absence: &Absence) -> String {
     object(&[("from_ns", absence.from.0.to_string()), ("to_ns", number(absence.to.map(|to| to.0)))])
 }
@@ -125,6 +129,7 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
         ("window", window),
         ("samples", written.samples().to_string()),
         ("records", written.records().to_string()),
+        ("waits", written.waits.map_or_else(|| "null".to_owned(), waits)),
         ("cpus", list(written.cpus.iter().map(cpu))),
         ("lost", lost),
         ("previous", previous.unwrap_or_else(|| "null".to_owned())),

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`Flight`] opens events as a [`crate::record::Recorder`] does, but lets what samples overwrite itself, in rings of
 //! the kernel (`cpu_rings`, `marks`). What explains samples is taken out of rings of its own all the time and kept as far back as the
-//! oldest sample (`record/past.rs`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
+//! oldest sample (`record/past.rs`), and so are waits (`waits`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
 //! (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
 //!
 //! **Invariant:** a task that is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
@@ -13,10 +13,13 @@ mod cpu_rings;
 mod manifest;
 mod marks;
 mod pending;
+mod status;
 mod store;
+mod waits;
 mod write;
 
 pub(crate) use cpu_rings::CpuRings;
+pub use status::{Lasted, RingSpan, Status};
 pub use store::is_snapshot;
 pub use write::{CpuWindow, FlightSnapshot, SnapshotError};
 
@@ -24,7 +27,7 @@ use crate::command::{Command, Running};
 use crate::error::Error;
 use crate::event::EventList;
 use crate::perf_data::EventDesc;
-use crate::record::{Keep, Past, RecordMode, RecordOptions, Recorder, is_alive};
+use crate::record::{Keep, Past, RecordMode, RecordOptions, Recorder, WaitSamples, is_alive};
 use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::Target;
@@ -35,11 +38,13 @@ use pmux_abi::record::SampleLayout;
 use pmux_engine::Nanos;
 use pmux_linux::machine::Machine;
 use pmux_linux::ring::Ring;
+use status::too_short;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use store::Store;
+use waits::KeptWaits;
 use write::Writing;
 
 /// How much is kept.
@@ -130,47 +135,6 @@ pub enum Requested {
     Waits(u64),
 }
 
-/// How far back a CPU's rings reach.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lasted {
-    /// To the beginning: nothing was overwritten.
-    SinceStart,
-    /// As far as there is room.
-    Overwritten,
-}
-
-/// What a CPU's rings hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RingSpan {
-    /// The CPU.
-    pub cpu: u32,
-    /// All of this time is there.
-    pub span: Duration,
-    /// Bytes of records.
-    pub used_bytes: u64,
-    /// Bytes that there are for them.
-    pub ring_bytes: u64,
-    /// Whether something was overwritten.
-    pub lasted: Lasted,
-}
-
-/// How it goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Status {
-    /// Each CPU.
-    pub held: Vec<RingSpan>,
-    /// What is wrong, in sentences: less is kept than was asked for, names were lost.
-    pub warnings: Vec<String>,
-    /// Bytes of what explains samples.
-    pub past_bytes: u64,
-    /// Records about tasks that were lost.
-    pub lost: u64,
-    /// Snapshots that were begun.
-    pub begun: u64,
-    /// Snapshots that are being written.
-    pub writing: usize,
-}
-
 const LOOK: Duration = Duration::from_secs(1);
 /// How often they are copied while a snapshot goes on, where they are large or little is written.
 const FOLLOW: Duration = Duration::from_millis(50);
@@ -217,6 +181,8 @@ pub struct Flight {
     options: FlightOptions,
     sets: Vec<String>,
     past: Past,
+    /// Where waits are recorded.
+    waits: Option<KeptWaits>,
     store: Store,
     writing: Writing,
     /// The one that is not over yet, or waits.
@@ -278,12 +244,18 @@ impl Flight {
         // Looking at all processes takes a while, in which more happens than a ring holds.
         let existing = recorder.existing_while(|rings| listen(rings.each(), &mut past));
         past.begin(&existing, &first);
+        let most_waits_bytes = match options.keep {
+            Keeping::Span(_) => most,
+            Keeping::Bytes(of_cpu) => of_cpu.saturating_mul(online as u64),
+        };
+        let waits = options.record.off_cpu.map(|_| KeptWaits::new(most_waits_bytes, opened_ns));
         Ok(Self {
             session: session.clone(),
             recorder,
             options,
             sets: sets.iter().map(|(name, _)| name.clone()).collect(),
             past,
+            waits,
             store,
             writing: Writing::new()?,
             pending: None,
@@ -395,6 +367,7 @@ impl Flight {
     /// Takes in what explains samples.
     fn listen(&mut self) {
         listen(self.recorder.rings_of_tracking(), &mut self.past);
+        self.waits.iter_mut().for_each(|waits| waits.put(&self.recorder.take_waits()));
     }
 
     /// Looks how far the rings reach, and forgets what is older.
@@ -406,6 +379,10 @@ impl Flight {
         let oldest_ns =
             self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
         self.past.forget(oldest_ns, now_ns, is_alive);
+        if let Some(waits) = &mut self.waits {
+            waits.put(&self.recorder.take_sums_of_waits(now_ns));
+            waits.forget(oldest_ns);
+        }
         self.recorder.forget_absences(Nanos(oldest_ns));
         let covered = |(at, _): &(Nanos, String)| at.0 < oldest_ns;
         let over = self.marks.iter().take_while(|mark| covered(mark)).count();
@@ -487,6 +464,7 @@ impl Flight {
         let cut_ns = taken.cut_ns;
         let previous = self.previous.replace((number, Nanos(taken.ended_ns)));
         let marks = self.marks.iter().filter(|(at, _)| at.0 >= cut_ns).cloned().collect();
+        let waits = self.waits_until(taken.ended_ns).map_err(|error| error.to_string())?;
         Ok(write::Job {
             number,
             causes,
@@ -494,6 +472,7 @@ impl Flight {
             copies,
             absences: self.recorder.absences().to_vec(),
             task_records: self.past.snapshot(),
+            waits,
             descs: self.recorder.events().to_vec(),
             early,
             cut_ns,
@@ -505,6 +484,16 @@ impl Flight {
             kernel: Machine::this().kernel_release().unwrap_or_default(),
             previous,
         })
+    }
+
+    /// Waits that ended up to that time, and those that go on.
+    fn waits_until(&mut self, ended_ns: u64) -> Result<Option<waits::SnapshotWaits>, Error> {
+        let (Some(waits), recorder) = (&mut self.waits, &mut self.recorder) else { return Ok(None) };
+        waits.put(&recorder.take_sums_of_waits(ended_ns));
+        let under_way = recorder.waits_under_way()?;
+        // What has ended before it was looked is in the rings.
+        waits.put(&recorder.take_waits());
+        Ok(Some(waits.snapshot(WaitSamples::of(recorder.events()), under_way)))
     }
 
     /// Notes that something happened: every snapshot that covers the time tells it.
@@ -523,7 +512,9 @@ impl Flight {
         let (past_bytes, lost) = (self.past.bytes(), self.past.lost());
         let (begun, writing) = (self.begun, self.writing.count());
         let keep = self.options.keep;
-        let mut status = Status { held: Vec::new(), warnings: Vec::new(), past_bytes, lost, begun, writing };
+        let warnings = self.recorder.notes_on_waits();
+        let waits_bytes = self.waits.as_ref().map_or(0, KeptWaits::bytes);
+        let mut status = Status { held: Vec::new(), warnings, past_bytes, waits_bytes, lost, begun, writing };
         let Some(cpu_rings) = self.recorder.cpu_rings() else { return status };
         cpu_rings.watch(now_ns);
         status.held = cpu_rings.held(now_ns);
@@ -534,6 +525,18 @@ impl Flight {
             let short = status.held.iter().filter(is_short);
             if let Some(shortest) = short.min_by_key(|held| held.span) {
                 status.warnings.push(too_short(shortest, span, cpu_rings.stuck(), cpu_rings.most_bytes()));
+            }
+            let due_ns = now_ns.saturating_sub(nanos(due));
+            if let Some((waits, since_ns)) =
+                self.waits.as_ref().and_then(|waits| Some((waits, waits.shortened(due_ns)?)))
+            {
+                status.warnings.push(format!(
+                    "waits are kept for {:.1} s of the {:.1} s that were asked for, in {} KiB; what helps: recording longer ones \
+                     only (--off-cpu=1ms)",
+                    Duration::from_nanos(now_ns.saturating_sub(since_ns)).as_secs_f64(),
+                    span.as_secs_f64(),
+                    waits.bytes() >> 10
+                ));
             }
         }
         if cpu_rings.corrupt() > 0 {
@@ -573,22 +576,5 @@ fn listen<'r>(rings: impl Iterator<Item = &'r mut Ring>, past: &mut Past) {
         if ring.drain(&mut |record| past.take(record)).is_err() {
             past.lose(1);
         }
-    }
-}
-
-fn too_short(held: &RingSpan, span: Duration, stuck: Option<&str>, most_bytes: u64) -> String {
-    let text = format!(
-        "CPU {} keeps {:.1} s of the {:.1} s that were asked for, in {} KiB",
-        held.cpu,
-        held.span.as_secs_f64(),
-        span.as_secs_f64(),
-        held.ring_bytes >> 10
-    );
-    match stuck {
-        Some(why) => format!("{text}; {why}"),
-        None if held.ring_bytes >= most_bytes => {
-            format!("{text}; it may have no more: fewer events, or more memory for rings")
-        }
-        None => format!("{text}; its ring grows"),
     }
 }

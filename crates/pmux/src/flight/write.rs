@@ -11,6 +11,7 @@
 use super::copy::{Copies, CpuRingCopy};
 use super::manifest::manifest;
 use super::store::{Draft, Store};
+use super::waits::SnapshotWaits;
 use super::{Keeping, SnapshotCause};
 use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
@@ -50,7 +51,7 @@ pub struct FlightSnapshot {
     pub samples: u64,
     /// Records from the rings, samples included.
     pub records: u64,
-    /// The times of the first and the last record of the rings.
+    /// The times of the first and the last record of the rings; a wait begins before its record.
     pub window: Option<(Nanos, Nanos)>,
     /// From when to when everything is there, of all CPUs.
     pub covers: Option<(Nanos, Nanos)>,
@@ -124,6 +125,8 @@ pub(super) struct Job {
     /// When CPUs were away.
     pub(super) absences: Vec<Absence>,
     pub(super) task_records: TaskRecords,
+    /// Where waits are recorded.
+    pub(super) waits: Option<SnapshotWaits>,
     pub(super) descs: Vec<EventDesc>,
     pub(super) early: Vec<FeatureBytes>,
     /// What is older is left out.
@@ -141,32 +144,47 @@ pub(super) struct Job {
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) cpus: Vec<CpuWindow>,
+    /// Of waits.
+    pub(super) waits: Option<WrittenWaits>,
     pub(super) corrupt: u64,
     pub(super) clock: Nanos,
     pub(super) since_1970_ns: u64,
 }
 
+/// What a snapshot has of waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrittenWaits {
+    /// When the first one began, and when the last one ended, which may go on.
+    times: Option<(Nanos, Nanos)>,
+    pub(super) samples: u64,
+    /// From when on none is missing.
+    pub(super) whole_since: Nanos,
+}
+
 impl Written {
     pub(super) fn first(&self) -> Option<Nanos> {
-        self.cpus.iter().filter_map(|window| window.first).min()
+        let of_waits = self.waits.and_then(|waits| waits.times);
+        self.cpus.iter().filter_map(|window| window.first).chain(of_waits.map(|(first, _)| first)).min()
     }
 
     pub(super) fn last(&self) -> Option<Nanos> {
-        self.cpus.iter().filter_map(|window| window.last).max()
+        let of_waits = self.waits.and_then(|waits| waits.times);
+        self.cpus.iter().filter_map(|window| window.last).chain(of_waits.map(|(_, last)| last)).max()
     }
 
     /// From when to when everything is there, of all CPUs.
     pub(super) fn covers(&self, ended_ns: u64) -> Option<(Nanos, Nanos)> {
-        let since = self.cpus.iter().filter_map(|window| window.whole_since).max()?;
+        let of_waits = self.waits.map(|waits| waits.whole_since);
+        let since = self.cpus.iter().filter_map(|window| window.whole_since).chain(of_waits).max()?;
         Some((since, Nanos(ended_ns.max(since.0))))
     }
 
     pub(super) fn samples(&self) -> u64 {
-        self.cpus.iter().map(|window| window.samples).sum()
+        self.cpus.iter().map(|window| window.samples).sum::<u64>() + self.waits.map_or(0, |waits| waits.samples)
     }
 
     pub(super) fn records(&self) -> u64 {
-        self.cpus.iter().map(|window| window.records).sum()
+        self.cpus.iter().map(|window| window.records).sum::<u64>() + self.waits.map_or(0, |waits| waits.samples)
     }
 }
 
@@ -307,8 +325,18 @@ impl Job {
         writer.put(&finished_init())?;
         let times = Times::new(&self.descs);
         let from_ns = self.covered_from(&times);
+        let waits = self.waits.as_ref().map(|waits| waits.records(from_ns, self.ended_ns));
+        written.waits = self.waits.as_ref().zip(waits.as_ref()).map(|(waits, records)| WrittenWaits {
+            times: waits.times(records).map(|(first_ns, last_ns)| (Nanos(first_ns), Nanos(last_ns))),
+            samples: records.len() as u64,
+            whole_since: Nanos(from_ns),
+        });
         let mut streams = self.streams(&times, from_ns, written);
-        let bytes: u64 = self.copies.bytes() + self.task_records.records.len() as u64;
+        let of_waits: Timed<'_> = Box::new(waits.iter().flatten().map(|(at_ns, record)| (*at_ns, &**record)));
+        streams.push(RecordStream { records: of_waits.peekable(), cpu: None });
+        let bytes: u64 = self.copies.bytes()
+            + self.task_records.records.len() as u64
+            + self.waits.as_ref().map_or(0, SnapshotWaits::bytes);
         let firsts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
         let first_ns = firsts.min().unwrap_or(0);
         // Whatever is younger than that goes into the last round.
@@ -351,7 +379,9 @@ impl Job {
     /// there is no such time, that says the window, and what is there stays.
     fn covered_from(&self, times: &Times) -> u64 {
         let of = |cpu_ring: &CpuRingCopy| cpu_ring.overwritten_until(|record| times.of(record));
-        let from_ns = self.copies.cpu_rings.iter().filter_map(of).max().filter(|from_ns| *from_ns <= self.ended_ns);
+        let of_waits = self.waits.as_ref().map(|waits| waits.since_ns);
+        let all = self.copies.cpu_rings.iter().filter_map(of).chain(of_waits);
+        let from_ns = all.max().filter(|from_ns| *from_ns <= self.ended_ns);
         from_ns.map_or(self.cut_ns, |from_ns| from_ns.max(self.cut_ns))
     }
 

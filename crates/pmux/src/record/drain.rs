@@ -151,6 +151,29 @@ impl Recorder {
         Ok(until)
     }
 
+    /// Takes out what is told of waits that have ended; nothing where none are recorded.
+    pub(crate) fn take_waits(&mut self) -> Taken {
+        self.off_cpu.as_mut().map(|off_cpu| off_cpu.take(u64::MAX)).unwrap_or_default()
+    }
+
+    /// What short waits came to since the last call, as samples of that time.
+    pub(crate) fn take_sums_of_waits(&mut self, at_ns: u64) -> Taken {
+        self.off_cpu.as_mut().map(|off_cpu| off_cpu.sums_at(at_ns)).unwrap_or_default()
+    }
+
+    /// What waits now, as if it ended now, and when that is; `None` where waits are not recorded, or not now.
+    ///
+    /// # Errors
+    /// [`Error::Ring`].
+    pub(crate) fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
+        Ok(self.off_cpu.as_mut().map(OffCpu::waits_under_way).transpose()?.flatten())
+    }
+
+    /// What is missing of waits, in sentences.
+    pub(crate) fn notes_on_waits(&self) -> Vec<String> {
+        self.off_cpu.as_ref().map(OffCpu::notes).unwrap_or_default()
+    }
+
     /// Tells who reads the stream while it is written ([`crate::profile::Input::live`]) that nothing older comes any more: what was
     /// drained is told at once, and not when there is more.
     ///
@@ -359,8 +382,7 @@ impl Recorder {
                 "waits that were only added up, and the last regions, are not in the file: it is as large as it may be";
             self.notes.push(text.to_owned());
         }
-        let notes = self.off_cpu.as_ref().map(OffCpu::notes);
-        self.notes.extend(notes.into_iter().flatten());
+        self.notes.extend(self.notes_on_waits());
         let notes = self.regions.as_ref().map(regions::MarkedRegions::notes);
         self.notes.extend(notes.into_iter().flatten());
         writer.finish(&self.late_features()).map_err(Error::Output)?;

@@ -37,6 +37,7 @@ pub use drain::{Progress, WaitsUntil};
 pub(crate) use existing::{empty_id, is_alive};
 pub use features::{Form, RecorderInfo};
 pub(crate) use open::RecordMode;
+pub(crate) use ours::Taken;
 pub(crate) use past::{Past, TaskRecords};
 pub use wait_cut::WaitCut;
 pub use wait_samples::{WaitSample, WaitSamples};

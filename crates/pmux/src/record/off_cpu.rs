@@ -215,10 +215,15 @@ impl OffCpu {
     /// What waits now, as if it ended now, and what short waits came to since the last call; and when that is. `None` where nothing is
     /// recorded.
     pub(super) fn waits_now(&mut self) -> Result<Option<(u64, Taken)>, Error> {
-        let Some(recorded) = self.probe.recorded().map_err(switching)? else { return Ok(None) };
-        let mut taken = self.waits_of(recorded);
-        taken.append(self.sums_at(recorded.1.saturating_sub(1)));
-        Ok(Some((recorded.1, taken)))
+        let Some((at_ns, mut taken)) = self.waits_under_way()? else { return Ok(None) };
+        taken.append(self.sums_at(at_ns.saturating_sub(1)));
+        Ok(Some((at_ns, taken)))
+    }
+
+    /// What waits now, as if it ended now, and when that is.
+    pub(super) fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
+        let recorded = self.probe.recorded().map_err(switching)?;
+        Ok(recorded.map(|recorded| (recorded.1, self.waits_of(recorded))))
     }
 
     /// How many waits were not seen as a whole so far.
@@ -278,7 +283,8 @@ impl OffCpu {
         self.sums_at(self.ended_ns.unwrap_or_else(pmux_linux::now_ns))
     }
 
-    fn sums_at(&mut self, at_ns: u64) -> Taken {
+    /// What was added up only since the last call, as samples of that time.
+    pub(super) fn sums_at(&mut self, at_ns: u64) -> Taken {
         let mut taken = Taken::default();
         let (Ok(sums), Some((&cpu, &ids))) = (self.probe.short_waits(), self.ids.first_key_value()) else {
             return taken;

@@ -5,13 +5,13 @@ use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{Misc, Record, Sample, SampleId, SampleLayout, TaskId, callchain, encode_record};
 
 /// What came of one look.
-#[derive(Default)]
-pub(super) struct Taken {
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
     /// Samples, as they go into a file.
-    pub(super) records: Vec<u8>,
-    pub(super) samples: u64,
-    /// When the last one was.
-    pub(super) last_ns: Option<u64>,
+    pub(crate) records: Vec<u8>,
+    pub(crate) samples: u64,
+    /// When the last one ended.
+    pub(crate) last_ns: Option<u64>,
 }
 
 /// A sample of a time.
@@ -34,7 +34,7 @@ impl Taken {
     pub(super) fn append(&mut self, mut later: Self) {
         self.records.append(&mut later.records);
         self.samples += later.samples;
-        self.last_ns = later.last_ns.or(self.last_ns);
+        self.last_ns = self.last_ns.max(later.last_ns);
     }
 
     /// Adds a sample. `scratch` is room for a record.
@@ -60,7 +60,7 @@ impl Taken {
         if let Ok(bytes) = encode_record(&Record::Sample(sample), None::<&SampleId>, misc, layout, scratch) {
             self.records.extend_from_slice(&scratch[..bytes]);
             self.samples += 1;
-            self.last_ns = Some(at_ns);
+            self.last_ns = self.last_ns.max(Some(at_ns));
         }
     }
 }
