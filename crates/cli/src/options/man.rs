@@ -84,6 +84,7 @@ const RECORD: Examples = &[
 
 const FLIGHT: Examples = &[
     ("What happened before the page faults came in a burst?", "pmux flight -a -g --on 'rate(page-faults) > 100k/s'"),
+    ("What did threads wait for before a request was slow?", "pmux flight -a --off-cpu --on 'line:/slow request/'"),
     ("What did a process do before it crashed?", "pmux flight --keep 1m --on crash -- ./server"),
     (
         "Every event of the scheduler, for 2 s around the moment when tasks wait for a CPU:",

@@ -235,12 +235,12 @@ fn waits_that_do_not_end_are_told() {
     });
     let file = sync_dir.path("hang.data");
     let pid = hangs.pid().to_string();
-    let fifo = sync_dir.path("control");
-    start("mkfifo", [&fifo]).run().good();
-    for script in ["sleep 0.5", "echo disable > $0; sleep 0.2; echo enable > $0; sleep 0.5"] {
-        let control = format!("fifo:{}", fifo.to_str().unwrap());
+    let [fifo, ack] = ["control", "ack"].map(|name| sync_dir.path(name));
+    start("mkfifo", [&fifo, &ack]).run().good();
+    for script in ["sleep 0.5", "echo disable > $0; read ok < $1; echo enable > $0; read ok < $1; sleep 0.5"] {
+        let control = format!("fifo:{},{}", fifo.to_str().unwrap(), ack.to_str().unwrap());
         let ran = pmux(["record", "--off-cpu", "-p", &pid, "--control", &control, "-o"]).args([&file, Path::new("--")]);
-        ran.args(["sh", "-c", script]).args([&fifo]).run().good();
+        ran.args(["sh", "-c", script]).args([&fifo, &ack]).run().good();
         let told = report(&file, &["--wall", "-s", "tid,symbol"]);
         let rows = told["events"][0]["rows"].as_array().unwrap();
         let of = |symbol: &str| -> Vec<u64> {

@@ -404,14 +404,15 @@ impl<'m> Programs<'m> {
         asm.load(Size::Double, Reg::R1, Reg::R9, Place::LEFT_AT);
         // It was not seen to leave.
         asm.jump_if(Reg::R1, Compare::Equal, HAS_CPU, unseen).jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R2, left);
-        // It was away when recording began, or when it was born: asleep, if it was woken since.
-        let (runnable, older) = (asm.label(), asm.label());
+        // It was away when recording began, or when it was born: asleep, if it was seen to sleep then, or was woken since.
+        let (asleep, known, older) = (asm.label(), asm.label(), asm.label());
+        asm.load(Size::Double, Reg::R1, Reg::R9, Place::CAME_AT).load(Size::Double, Reg::R3, Reg::R9, Place::WOKEN_AT);
+        asm.jump_if(Reg::R1, Compare::GreaterOrEqual, Reg::R2, asleep).jump_if(Reg::R3, Compare::Equal, 0, known);
+        asm.place(asleep).set(Reg::R3, 1).place(known).store(Size::Word, Reg::R9, Place::STATE, Reg::R3);
         asm.load(Size::Double, Reg::R1, Reg::R7, self.layout.start_time);
         asm.jump_if(Reg::R1, Compare::LessOrEqual, Reg::R2, older).set(Reg::R2, Reg::R1).place(older);
         asm.store(Size::Double, Reg::R9, Place::LEFT_AT, Reg::R2);
         self.registers_of_next(asm);
-        asm.load(Size::Double, Reg::R3, Reg::R9, Place::WOKEN_AT).jump_if(Reg::R3, Compare::Equal, 0, runnable);
-        asm.set(Reg::R3, 1).place(runnable).store(Size::Word, Reg::R9, Place::STATE, Reg::R3);
         // Unless there was no room for it when it left.
         asm.store(Size::Word, Reg::R10, ZERO, 0).set_map(Reg::R1, &self.maps.control);
         look_up(asm, ZERO).jump_if(Reg::R0, Compare::Equal, 0, end);

@@ -1,12 +1,13 @@
 //! The programs that look at each task: when recording begins, and when it ends.
 //!
-//! What hangs leaves no CPU while it is recorded, and neither does what runs all the time. So what has a CPU is marked when recording begins,
-//! and what waits is written when it ends.
+//! What hangs leaves no CPU while it is recorded, and neither does what runs all the time. So what has a CPU, and what sleeps, is marked when
+//! recording begins, and what waits is written when it ends.
 //!
 //! The memory of a task that waits is not read: what is not there would have to be read in, from a file system that may never answer, and all
 //! programs of this kind in the kernel would be held up as long. What its registers say is enough for the function in which it waits.
 //!
-//! **Invariant:** nothing is written into what is kept of a task, but that it has a CPU, and that only where it has not come or left since.
+//! **Invariant:** nothing is written into what is kept of a task, but that it has a CPU, or sleeps, and that only where it has not come or left
+//! since.
 
 use super::program::{DEAD, HAS_CPU, Programs, ZERO, look_up};
 use super::{Control, OffCpuRecord, Place, TASK_BYTES, Wait, words};
@@ -77,15 +78,19 @@ fn record_bytes(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<'m> Programs<'m> {
-    /// Runs for each task when recording has begun: what has a CPU is marked as such.
+    /// Runs for each task when recording has begun: what has a CPU is marked as such, and so is what sleeps, by the time in
+    /// [`Place::CAME_AT`]: not every wake-up is seen, and what comes back without one had else waited for a CPU.
     pub(super) fn mark(&self) -> Option<Bytecode<'m>> {
         let mut code = Assembler::new();
         let asm = &mut code;
-        let end = asm.label();
+        let (end, away) = (asm.label(), asm.label());
         self.each_task(asm, end);
-        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.on_cpu?).jump_if(Reg::R1, Compare::Equal, 0, end);
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.on_cpu?).jump_if(Reg::R1, Compare::Equal, 0, away);
         // Unless it has come or gone since.
-        asm.set(Reg::R0, 0).set(Reg::R1, HAS_CPU).compare_exchange(Reg::R9, Place::LEFT_AT, Reg::R1);
+        asm.set(Reg::R0, 0).set(Reg::R1, HAS_CPU).compare_exchange(Reg::R9, Place::LEFT_AT, Reg::R1).jump(end);
+        asm.place(away).load(Size::Word, Reg::R1, Reg::R7, self.layout.state_now);
+        asm.jump_if(Reg::R1, Compare::Equal, 0, end).call(Helper::KtimeGetNs).set(Reg::R1, Reg::R0);
+        asm.load(Size::Double, Reg::R0, Reg::R9, Place::CAME_AT).compare_exchange(Reg::R9, Place::CAME_AT, Reg::R1);
         asm.place(end).set(Reg::R0, 0).exit();
         code.finish()
     }
