@@ -6,6 +6,8 @@ use super::{Proc, ProcError};
 
 /// The flag of a task that is on its way out (`PF_EXITING`).
 const EXITING: u64 = 1 << 2;
+/// `PF_KTHREAD` there.
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// One reading of a `stat` file. Times are clock ticks ([`Proc::ticks_per_second`]), cut off, not rounded.
 ///
@@ -49,6 +51,12 @@ impl Stat {
     #[must_use]
     pub fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Whether it is one of the kernel's own.
+    #[must_use]
+    pub fn is_of_kernel(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
     }
 
     /// Whether it has ended or is about to: its memory may be gone already.

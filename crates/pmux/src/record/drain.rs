@@ -10,7 +10,6 @@ use super::Recorder;
 use super::attrs::TIME_AT;
 use super::existing::{empty_id, is_alive};
 use super::mend::Mend;
-use super::off_cpu::OffCpu;
 use super::ours::Taken;
 use super::regions;
 use crate::error::Error;
@@ -104,7 +103,7 @@ impl Recorder {
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         self.rings
             .fds()
-            .chain(self.off_cpu.iter().flat_map(|off_cpu| off_cpu.rings().fds()))
+            .chain(self.off_cpu.iter().flat_map(|off_cpu| off_cpu.fds()))
             .chain(self.shared_ring().and_then(|(fd, _)| fd))
             .collect()
     }
@@ -142,8 +141,8 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::drain`]; [`Error::Ring`].
     pub fn drain_with_waits(&mut self, writer: &mut Writer) -> Result<Option<WaitsUntil>, Error> {
-        let now = self.off_cpu.as_mut().map(OffCpu::waits_now).transpose()?.flatten();
-        let unseen = self.off_cpu.as_ref().map_or(0, OffCpu::unseen);
+        let now = self.off_cpu.as_mut().map(|off_cpu| off_cpu.waits_now()).transpose()?.flatten();
+        let unseen = self.off_cpu.as_ref().map_or(0, |off_cpu| off_cpu.unseen());
         let until = now.as_ref().map(|(at_ns, taken)| WaitsUntil { at_ns: *at_ns, samples: taken.samples, unseen });
         // What has ended before that moment, or while it was looked, is in the rings: they are drained behind it.
         now.iter().try_for_each(|(_, taken)| self.put_ours(writer, taken))?;
@@ -166,12 +165,12 @@ impl Recorder {
     /// # Errors
     /// [`Error::Ring`].
     pub(crate) fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
-        Ok(self.off_cpu.as_mut().map(OffCpu::waits_under_way).transpose()?.flatten())
+        Ok(self.off_cpu.as_mut().map(|off_cpu| off_cpu.waits_under_way()).transpose()?.flatten())
     }
 
     /// What is missing of waits, in sentences.
     pub(crate) fn notes_on_waits(&self) -> Vec<String> {
-        self.off_cpu.as_ref().map(OffCpu::notes).unwrap_or_default()
+        self.off_cpu.as_ref().map(|off_cpu| off_cpu.notes()).unwrap_or_default()
     }
 
     /// Tells who reads the stream while it is written ([`crate::profile::Input::live`]) that nothing older comes any more: what was

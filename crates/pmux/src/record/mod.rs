@@ -27,6 +27,8 @@ mod regions;
 mod rings;
 mod shared;
 mod state;
+mod switch_match;
+mod switches;
 mod wait_cut;
 mod wait_samples;
 
@@ -78,7 +80,8 @@ pub struct RecordOptions {
     /// When recording begins.
     pub start: Start,
     /// Each wait of so many ns or more, with its length and its stack; shorter ones are added up by thread. Programs in the kernel see
-    /// them, and their stacks are found by frame pointers. Goes with threads, commands and all CPUs.
+    /// them, or where these can't be loaded events of context switches, which [`Recorder::notes`] says; their stacks are found by frame
+    /// pointers. Goes with threads, commands and all CPUs.
     pub off_cpu: Option<u64>,
     /// Regions of a command, from the table that it inherits ([`Recorder::take_regions_from`]).
     pub regions: Keep,
@@ -131,7 +134,7 @@ pub struct Recorder {
     /// What is told of the machine in each file, and how many CPUs were online then.
     of_machine: Option<(u32, Vec<FeatureBytes>)>,
     /// Where waits are recorded.
-    off_cpu: Option<off_cpu::OffCpu>,
+    off_cpu: Option<Box<dyn off_cpu::SeesWaits>>,
     /// Where regions are recorded.
     regions: Option<regions::MarkedRegions>,
     /// Where a service opens the events, and nothing is held here.

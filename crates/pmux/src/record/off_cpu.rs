@@ -8,10 +8,12 @@
 //!
 //! **Invariant:** no time is in two samples, and none that a program has seen is in none.
 
+use super::RecordOptions;
 use super::existing::is_alive;
 use super::open::EventRole;
 use super::ours::{OurSample, Taken};
 use super::rings::Rings;
+use super::switches::SwitchWaits;
 use crate::error::Error;
 use crate::perf_data::EventDesc;
 use crate::refusal::Refusal;
@@ -28,6 +30,7 @@ use pmux_linux::diagnose::ReasonKind;
 use pmux_linux::host::KERNEL;
 use pmux_linux::off_cpu::{OffCpuChildren, OffCpuProbe, OffCpuRecord, OffCpuTarget, ShortWaits, Stack, Wait, Wake};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::BorrowedFd;
 
 /// The events, in their order in the file.
 pub(super) const EVENTS: [&str; 3] = ["offcpu-time", "runqueue-time", "waker-time"];
@@ -57,8 +60,89 @@ fn output(file: &Attr) -> Attr {
     Attr { sample: file.sample.difference(ours) | SampleFormat::RAW, ..*file }
 }
 
-/// Waits that are recorded.
-pub(super) struct OffCpu {
+/// What sees waits.
+pub(super) trait SeesWaits: Send {
+    /// What becomes readable when a ring fills up.
+    fn fds(&self) -> Vec<BorrowedFd<'_>>;
+    /// Leads what tells of waits into rings, also on CPUs that have come; ids that are new go behind `fresh`, each with its event.
+    fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error>;
+    fn enable(&mut self) -> Result<(), Error>;
+    /// Records from the next exec of a process on.
+    fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error>;
+    /// Records no more.
+    fn disable(&mut self) -> Result<(), Error>;
+    /// Looks at what has a CPU already, once the events are switched on.
+    fn mark_running(&self);
+    /// Looks at what still waits, once the events are switched off: it is taken behind what is in the rings.
+    fn end_waits(&mut self);
+    /// What waits now, as if it ended now, and when that is. `None` where nothing is recorded.
+    fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error>;
+    /// Takes out what waits in the rings, until it is so many bytes: the rest stays there.
+    fn take(&mut self, enough_bytes: u64) -> Taken;
+    /// What was added up only since the last call, as samples of that time.
+    fn sums_at(&mut self, at_ns: u64) -> Taken;
+    /// When recording was switched off.
+    fn ended_ns(&self) -> Option<u64>;
+    /// How many waits were not seen as a whole so far.
+    fn unseen(&self) -> u64;
+    /// What is missing, in sentences.
+    fn notes(&self) -> Vec<String>;
+
+    /// As [`SeesWaits::waits_under_way`], and what short waits came to since the last call.
+    fn waits_now(&mut self) -> Result<Option<(u64, Taken)>, Error> {
+        let Some((at_ns, mut taken)) = self.waits_under_way()? else { return Ok(None) };
+        taken.append(self.sums_at(at_ns.saturating_sub(1)));
+        Ok(Some((at_ns, taken)))
+    }
+
+    /// What was added up only since the last call, as samples of now, or of the end of recording.
+    fn take_sums(&mut self) -> Taken {
+        let at_ns = self.ended_ns().unwrap_or_else(pmux_linux::now_ns);
+        self.sums_at(at_ns)
+    }
+}
+
+/// Has waits seen by programs in the kernel, or where these can't be had by events; then it is said why.
+///
+/// # Errors
+/// [`Error::Refused`] where neither can be had; [`Error::Options`]; [`Error::Ring`].
+pub(super) fn open(
+    session: &Session,
+    target: &Target<'_>,
+    tids: &HashSet<i32>,
+    options: &RecordOptions,
+    desc: (usize, &EventDesc),
+) -> Result<(Box<dyn SeesWaits>, Option<String>), Error> {
+    let least_ns = options.off_cpu.unwrap_or(0);
+    let by_programs = OffCpu::open(session, target, (options.inherit, tids), least_ns, desc, options.ring_bytes);
+    let mut refused = match by_programs {
+        Ok(programs) => return Ok((Box::new(programs), None)),
+        Err(Error::Refused(refused)) => refused,
+        Err(other) => return Err(other),
+    };
+    let why = refused.first().map(|refusal| refusal.summary.clone()).unwrap_or_default();
+    match SwitchWaits::open(session, target, options, least_ns, desc) {
+        Ok(events) => {
+            let wakers = if events.sees_wakers() { "" } else { ", and who ends them is not known" };
+            let why = why.strip_prefix(REFUSED).unwrap_or(&why);
+            Ok((
+                Box::new(events),
+                Some(format!(
+                    "waits are recorded by context-switches events, which cost more than BPF programs{wakers}: {why}"
+                )),
+            ))
+        }
+        Err(error) => {
+            if let Some(refusal) = refused.first_mut() {
+                refusal.summary = format!("{why}; nor by context-switches: {error}");
+            }
+            Err(Error::Refused(refused))
+        }
+    }
+}
+
+/// Waits that programs in the kernel see.
+struct OffCpu {
     session: Session,
     probe: OffCpuProbe,
     set: SetId,
@@ -87,11 +171,11 @@ pub(super) struct OffCpu {
 }
 
 impl OffCpu {
-    /// Loads programs for a target, which record nothing before [`OffCpu::enable`]. `tids` are its threads, where it is made of some.
+    /// Loads programs for a target, which record nothing before [`SeesWaits::enable`]. `tids` are its threads, where it is made of some.
     ///
     /// # Errors
     /// [`Error::Refused`] where programs can't be had; [`Error::Options`]; [`Error::Ring`].
-    pub(super) fn open(
+    fn open(
         session: &Session,
         target: &Target<'_>,
         (inherit, tids): (Inherit, &HashSet<i32>),
@@ -154,8 +238,26 @@ impl OffCpu {
         Ok(off_cpu)
     }
 
-    /// Leads what programs write into rings, also on CPUs that have come; ids that are new go behind `fresh`, each with its event.
-    pub(super) fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
+    fn waits_of(&mut self, recorded: (u64, u64)) -> Taken {
+        let mut taken = Taken::default();
+        match (self.probe.under_way(recorded), self.ids.first_key_value()) {
+            (Ok(under_way), Some((&cpu, &ids))) => {
+                let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
+                under_way.waits().for_each(|wait| encoder.wait_of_program(&wait, &mut taken));
+            }
+            (Ok(_), None) => {}
+            (Err(errno), _) => self.missing = Some(errno),
+        }
+        taken
+    }
+}
+
+impl SeesWaits for OffCpu {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.rings.fds().collect()
+    }
+
+    fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
         let engine = self.session.engine();
         for (cpu, events) in engine.set_events(self.set)? {
             if events.iter().all(|event| self.led.contains(event)) {
@@ -176,77 +278,45 @@ impl OffCpu {
         Ok(())
     }
 
-    pub(super) fn rings(&self) -> &Rings {
-        &self.rings
-    }
-
-    pub(super) fn enable(&mut self) -> Result<(), Error> {
+    fn enable(&mut self) -> Result<(), Error> {
         self.ended_ns = None;
         self.probe.enable().map_err(switching)
     }
 
-    /// Records from the next exec of a process on.
-    pub(super) fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error> {
+    fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error> {
         let enabled = self.probe.enable_on_exec(pid.cast_unsigned());
         enabled.map_err(|why| Error::Refused(vec![refusal(&why)]))
     }
 
-    /// Records no more.
-    pub(super) fn disable(&mut self) -> Result<(), Error> {
+    fn disable(&mut self) -> Result<(), Error> {
         if let Some(recorded) = self.probe.disable().map_err(switching)? {
             (self.recorded, self.ended_ns) = (Some(recorded), Some(recorded.1));
         }
         Ok(())
     }
 
-    /// Looks at what has a CPU already, once the events are switched on.
-    pub(super) fn mark_running(&self) {
+    fn mark_running(&self) {
         self.probe.mark_running();
     }
 
-    /// Looks at what still waits, once the events are switched off: it is taken behind what is in the rings.
-    pub(super) fn end_waits(&mut self) {
+    fn end_waits(&mut self) {
         if let Some(recorded) = self.recorded.take() {
             let taken = self.waits_of(recorded);
             self.under_way.append(taken);
         }
     }
 
-    /// What waits now, as if it ended now, and what short waits came to since the last call; and when that is. `None` where nothing is
-    /// recorded.
-    pub(super) fn waits_now(&mut self) -> Result<Option<(u64, Taken)>, Error> {
-        let Some((at_ns, mut taken)) = self.waits_under_way()? else { return Ok(None) };
-        taken.append(self.sums_at(at_ns.saturating_sub(1)));
-        Ok(Some((at_ns, taken)))
-    }
-
-    /// What waits now, as if it ended now, and when that is.
-    pub(super) fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
+    fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
         let recorded = self.probe.recorded().map_err(switching)?;
         Ok(recorded.map(|recorded| (recorded.1, self.waits_of(recorded))))
     }
 
-    /// How many waits were not seen as a whole so far.
-    pub(super) fn unseen(&self) -> u64 {
+    fn unseen(&self) -> u64 {
         let (missed, no_room) = self.probe.missed().unwrap_or_default();
         missed + no_room
     }
 
-    fn waits_of(&mut self, recorded: (u64, u64)) -> Taken {
-        let mut taken = Taken::default();
-        match (self.probe.under_way(recorded), self.ids.first_key_value()) {
-            (Ok(under_way), Some((&cpu, &ids))) => {
-                let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
-                under_way.waits().for_each(|wait| encoder.wait(&wait, &mut taken));
-            }
-            (Ok(_), None) => {}
-            (Err(errno), _) => self.missing = Some(errno),
-        }
-        taken
-    }
-
-    /// Takes out what waits in the rings, until it is so many bytes: the rest stays there.
-    pub(super) fn take(&mut self, enough_bytes: u64) -> Taken {
+    fn take(&mut self, enough_bytes: u64) -> Taken {
         let mut taken = Taken::default();
         let (mut record, mut waits) = (Vec::new(), Vec::new());
         for (cpu, ring) in self.rings.each_with_cpu() {
@@ -262,10 +332,10 @@ impl OffCpu {
                 let Ok((Record::Sample(Sample { raw: Some(raw), .. }), _)) = decode_record(record, &self.raw) else {
                     continue;
                 };
-                let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
+                let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
                 match OffCpuRecord::decode(raw) {
-                    Some(OffCpuRecord::Wait(wait)) => encoder.wait(&wait, &mut taken),
-                    Some(OffCpuRecord::Wake(wake)) => encoder.wake(&wake, &mut taken),
+                    Some(OffCpuRecord::Wait(wait)) => encoder.wait_of_program(&wait, &mut taken),
+                    Some(OffCpuRecord::Wake(wake)) => encoder.wake_of_program(&wake, &mut taken),
                     None => {}
                 }
             }
@@ -278,18 +348,16 @@ impl OffCpu {
         taken
     }
 
-    /// What was added up only since the last call, as samples of now, or of the end of recording.
-    pub(super) fn take_sums(&mut self) -> Taken {
-        self.sums_at(self.ended_ns.unwrap_or_else(pmux_linux::now_ns))
+    fn ended_ns(&self) -> Option<u64> {
+        self.ended_ns
     }
 
-    /// What was added up only since the last call, as samples of that time.
-    pub(super) fn sums_at(&mut self, at_ns: u64) -> Taken {
+    fn sums_at(&mut self, at_ns: u64) -> Taken {
         let mut taken = Taken::default();
         let (Ok(sums), Some((&cpu, &ids))) = (self.probe.short_waits(), self.ids.first_key_value()) else {
             return taken;
         };
-        let mut encoder = Encoder { layout: &self.layout, ids, cpu, scratch: &mut self.scratch };
+        let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
         for sum in &sums {
             let task = match sum.pid {
                 0 => TaskId { pid: u32::MAX, tid: u32::MAX },
@@ -297,9 +365,7 @@ impl OffCpu {
             };
             let reported = self.reported.insert((sum.pid, sum.tid), *sum);
             let since = |of: fn(&ShortWaits) -> u64| of(sum).saturating_sub(reported.as_ref().map_or(0, of));
-            let mut sample = |which, ns| encoder.sample(which, task, (at_ns, ns), 0, &[], &mut taken);
-            sample(BLOCKED, since(|sum| sum.blocked_ns));
-            sample(RUNNABLE, since(|sum| sum.runnable_ns));
+            encoder.sums(task, at_ns, (since(|sum| sum.blocked_ns), since(|sum| sum.runnable_ns)), &mut taken);
         }
         // Those of threads that have ended give way before there is no room.
         if sums.len() > ShortWaits::MOST as usize / 2 {
@@ -312,8 +378,7 @@ impl OffCpu {
         taken
     }
 
-    /// What is missing, in sentences.
-    pub(super) fn notes(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let sums = self.probe.short_waits().unwrap_or_default();
         let lost = self.lost_of_ended + sums.iter().map(|sum: &ShortWaits| sum.lost).sum::<u64>();
         let (missed, no_room) = self.probe.missed().unwrap_or_default();
@@ -338,9 +403,11 @@ fn switching(errno: pmux_linux::Errno) -> Error {
     Error::Ring { what: "switching the recording of waits", errno }
 }
 
+const REFUSED: &str = "waits can't be recorded: ";
+
 /// Why waits are not recorded.
 fn refusal(why: &str) -> Refusal {
-    let mut refusal = Refusal::new(format!("waits can't be recorded: {why}"), ReasonKind::NotSupported);
+    let mut refusal = Refusal::new(format!("{REFUSED}{why}"), ReasonKind::NotSupported);
     refusal.help.push("leave --off-cpu out".to_owned());
     refusal
 }
@@ -365,28 +432,55 @@ fn call_chain(stack: &Stack<'_>) -> Vec<u64> {
     chain
 }
 
-struct Encoder<'o> {
-    layout: &'o SampleLayout,
-    ids: [u64; EVENTS.len()],
-    cpu: CpuId,
-    scratch: &'o mut [u8],
+/// Writes samples.
+pub(super) struct Encoder<'o> {
+    pub(super) layout: &'o SampleLayout,
+    pub(super) ids: [u64; EVENTS.len()],
+    pub(super) cpu: u32,
+    pub(super) scratch: &'o mut [u8],
 }
 
 impl Encoder<'_> {
-    fn wait(&mut self, wait: &Wait<'_>, taken: &mut Taken) {
-        let chain = call_chain(&wait.stack);
+    fn wait_of_program(&mut self, wait: &Wait<'_>, taken: &mut Taken) {
         let task = TaskId { pid: wait.pid, tid: wait.tid };
-        let blocked = wait.runnable_ns.saturating_sub(wait.left_ns);
-        let runnable = wait.came_ns.saturating_sub(wait.runnable_ns);
-        self.sample(BLOCKED, task, (wait.came_ns, blocked), wait.lock, &chain, taken);
-        self.sample(RUNNABLE, task, (wait.came_ns, runnable), 0, &chain, taken);
+        let times = (wait.left_ns, wait.runnable_ns, wait.came_ns);
+        self.wait(task, times, wait.lock, &call_chain(&wait.stack), taken);
     }
 
-    /// The address is the number of the thread that was woken.
-    fn wake(&mut self, wake: &Wake<'_>, taken: &mut Taken) {
+    fn wake_of_program(&mut self, wake: &Wake<'_>, taken: &mut Taken) {
         let task = TaskId { pid: wake.pid, tid: wake.tid };
-        let waited = wake.woken_ns.saturating_sub(wake.left_ns);
-        self.sample(WAKES, task, (wake.woken_ns, waited), wake.woken_tid.into(), &call_chain(&wake.stack), taken);
+        self.wake(task, (wake.left_ns, wake.woken_ns), wake.woken_tid, &call_chain(&wake.stack), taken);
+    }
+
+    /// A wait of a thread: when it left its CPU, when what it waited for had come, and when it had a CPU again.
+    pub(super) fn wait(
+        &mut self,
+        task: TaskId,
+        (left_ns, runnable_ns, came_ns): (u64, u64, u64),
+        lock: u64,
+        chain: &[u64],
+        taken: &mut Taken,
+    ) {
+        self.sample(BLOCKED, task, (came_ns, runnable_ns.saturating_sub(left_ns)), lock, chain, taken);
+        self.sample(RUNNABLE, task, (came_ns, came_ns.saturating_sub(runnable_ns)), 0, chain, taken);
+    }
+
+    /// Who woke a thread, which had left its CPU then. The address is the number of the thread that was woken.
+    pub(super) fn wake(
+        &mut self,
+        task: TaskId,
+        (left_ns, woken_ns): (u64, u64),
+        woken_tid: u32,
+        chain: &[u64],
+        taken: &mut Taken,
+    ) {
+        self.sample(WAKES, task, (woken_ns, woken_ns.saturating_sub(left_ns)), woken_tid.into(), chain, taken);
+    }
+
+    /// What short waits of a thread came to.
+    pub(super) fn sums(&mut self, task: TaskId, at_ns: u64, (blocked_ns, runnable_ns): (u64, u64), taken: &mut Taken) {
+        self.sample(BLOCKED, task, (at_ns, blocked_ns), 0, &[], taken);
+        self.sample(RUNNABLE, task, (at_ns, runnable_ns), 0, &[], taken);
     }
 
     /// A sample of a time, and so long; none of no time.
@@ -403,7 +497,7 @@ impl Encoder<'_> {
             return;
         }
         let Some(&id) = self.ids.get(which) else { return };
-        let sample = OurSample { id, task, cpu: self.cpu.0, at_ns, ns, address, chain };
+        let sample = OurSample { id, task, cpu: self.cpu, at_ns, ns, address, chain };
         taken.add(&sample, self.layout, self.scratch);
     }
 }

@@ -9,7 +9,7 @@
 use super::attrs::{Able, CallChain, PRIVILEGED, RecordScope};
 use super::build_ids::MappedBuildIds;
 use super::drain::Progress;
-use super::off_cpu::{EVENTS, OffCpu};
+use super::off_cpu::{self, EVENTS};
 use super::plan::{Plan, able, by_part, samples_user};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
@@ -198,11 +198,13 @@ impl Recorder {
 
     /// Loads the programs that see waits, if these are to be recorded.
     fn hold_waits(&mut self, target: &Target<'_>) -> Result<(), Error> {
-        let Some(least_ns) = self.options.off_cpu else { return Ok(()) };
+        if self.options.off_cpu.is_none() {
+            return Ok(());
+        }
         let first = self.tracking_index - EVENTS.len();
         let desc = (first, &self.descs[first]);
-        let tasks = (self.options.inherit, &self.tids);
-        let mut off_cpu = OffCpu::open(&self.session, target, tasks, least_ns, desc, self.options.ring_bytes)?;
+        let (mut off_cpu, note) = off_cpu::open(&self.session, target, &self.tids, &self.options, desc)?;
+        self.notes.extend(note);
         off_cpu.lead(&mut self.fresh)?;
         self.off_cpu = Some(off_cpu);
         Ok(())

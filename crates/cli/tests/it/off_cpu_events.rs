@@ -1,0 +1,81 @@
+//! Waits that events see, where programs in the kernel can't be had: `pmux record --off-cpu` without the rights to load them.
+
+use crate::common::{PMUX, Start, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
+use crate::off_cpu::{
+    self, are_as_long_as_they_were, are_for_what_they_are_made, compiled, stolen_ns, unseen_ns, waits,
+};
+use serde_json::Value;
+use std::path::Path;
+
+const NOTE: &str =
+    "waits are recorded by context-switches events, which cost more than BPF programs: this user may not load";
+
+/// `pmux record --off-cpu` with the rights to record, but not to load programs.
+fn record(words: &[&str], file: &Path) -> Start {
+    let rights = ["--bounding-set=-sys_admin,-bpf,-setpcap", "--inh-caps=-sys_admin,-bpf", PMUX, "record", "-m", "8M"];
+    let mut record = start("setpriv", rights).args(words).args(["-o"]).args([file]);
+    record.command.current_dir(file.parent().unwrap());
+    record
+}
+
+#[test]
+fn waits_are_as_long_as_the_program_says() {
+    let sync_dir = SyncDir::new();
+    skip_unless!(kernel() && root() && program("setpriv"));
+    let Some(example) = compiled(&sync_dir) else { return };
+    let file = sync_dir.path("all.data");
+    let before = stolen_ns();
+    let ran = record(&["--off-cpu=0"], &file).args(["--", example.to_str().unwrap(), "all"]).run().good();
+    assert!(ran.err.contains(NOTE), "{}", ran.err);
+    let unseen = stolen_ns() - before + unseen_ns(&ran);
+    let (truths, seen) = (off_cpu::truths(&ran.text()), waits(&file));
+    are_as_long_as_they_were(&seen, &truths, unseen);
+    are_for_what_they_are_made(&seen);
+    // Of threads, and not of interrupts, it is known whom they woke.
+    let wakers = pmux(["report", "--wakers", "-j", "-i"]).args([&file]).run().good().text();
+    assert!(wakers.contains("\"pong\"") && wakers.contains("\"ping\""), "{wakers}");
+    // Short ones are sums of their threads, which have the names that they gave themselves last.
+    let ran = record(&["--off-cpu=1h"], &file).args(["--", example.to_str().unwrap(), "all"]).run().good();
+    let sums = waits(&file);
+    assert!(sums["done"].keys().all(|kind| kind == "[wait]" || kind == "[run queue]"), "{sums:?}");
+    let waited: u64 = off_cpu::truths(&ran.text()).values().map(|of| of.wall_ns - of.cpu_ns).sum();
+    assert!(sums["done"].values().sum::<u64>() >= waited / 2, "{sums:?} of {waited}");
+}
+
+#[test]
+fn what_hangs_and_what_begins_late_is_seen() {
+    let sync_dir = SyncDir::new();
+    skip_unless!(kernel() && root() && program("setpriv"));
+    let Some(example) = compiled(&sync_dir) else { return };
+    let hangs = start(&example, ["hang"]).spawn();
+    let pid = hangs.pid().to_string();
+    let folder = format!("/proc/{pid}/task");
+    eventually("both threads wait", || {
+        let threads = std::fs::read_dir(&folder).ok()?.flatten();
+        let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        (stats.filter(|stat| stat.contains(") S ")).count() == 2).then_some(())
+    });
+    let file = sync_dir.path("hang.data");
+    record(&["--off-cpu", "-p", &pid], &file).args(["--", "sleep", "0.5"]).run().good();
+    let told = pmux(["report", "--wall", "--json", "-s", "tid", "-i"]).args([&file]).run().good();
+    let told: Value = serde_json::from_str(&told.text()).unwrap();
+    let rows = told["events"][0]["rows"].as_array().unwrap();
+    let of: Vec<u64> = rows.iter().filter_map(|row| row["self"]["period"].as_u64()).collect();
+    assert!(of.len() == 2 && of[0] == of[1] && of[0] >= 500_000_000, "{told}");
+    // On all CPUs: who sleeps when it begins, and wakes later, has slept since then; who goes on to sleep has a stack.
+    let words = "sleep 0.2; exec sleep 1000";
+    let late = start("sh", ["-c", words]).spawn();
+    eventually("it sleeps", || {
+        std::fs::read_to_string(format!("/proc/{}/wchan", late.pid())).ok().filter(|at| at != "0")
+    });
+    record(&["--off-cpu", "-a"], &file).args(["--", "sleep", "0.5"]).run().good();
+    let seen = waits(&file);
+    assert!(seen["sleep"]["[sleep]"] >= 500_000_000, "{seen:?}");
+    // Nor can it be seen without any right.
+    let words = ["--bounding-set=-all", "--inh-caps=-all", PMUX, "record", "--off-cpu", "-e", "cpu-clock:u", "-o"];
+    let ran = start("setpriv", words).args([&file]).args(["--", "true"]).run();
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if paranoid.trim().parse::<i32>().unwrap() > 1 {
+        assert!(ran.err.contains("; nor by context-switches: ") && !ran.status.success(), "{}", ran.err);
+    }
+}

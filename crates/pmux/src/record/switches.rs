@@ -1,0 +1,356 @@
+//! Waits, seen by events: where programs in the kernel can't be had.
+//!
+//! What it is: a recorder of its own ([`Recorder`]) takes a sample each time a thread leaves its CPU, records of switches, and where that is
+//! allowed a sample each time a thread is woken; `switch_match` puts waits together. Each switch costs a few times as much as programs do.
+//! Read first: [`SwitchWaits::drain`].
+//!
+//! **Invariant:** what is told is in the order of the kernel's times: what another CPU may still tell of is waited for.
+
+use super::off_cpu::{EVENTS, Encoder, SeesWaits};
+use super::open::Switch;
+use super::ours::Taken;
+use super::switch_match::{SwitchItem, SwitchMatch, SwitchTold, SwitchWhat};
+use super::{CallChain, Keep, Rate, RecordMode, RecordOptions, Recorder};
+use crate::error::Error;
+use crate::event::{Event, EventList, Software};
+use crate::perf_data::EventDesc;
+use crate::perf_data::tracing::tracing_data;
+use crate::profile::formats::{Field, FieldValue, Formats};
+use crate::session::Session;
+use crate::target::Target;
+use pmux_abi::attr::EventType;
+use pmux_abi::record::{
+    CommCause, Record, RecordHeader, RecordKind, SampleLayout, SwitchDirection, TaskId, decode_record,
+};
+use pmux_linux::procfs::Proc;
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+
+/// The ids of the events in the file: no event of the kernel has such numbers, nor have regions.
+const IDS: [u64; EVENTS.len()] = [(1 << 62) + 1, (1 << 62) + 2, (1 << 62) + 3];
+/// The events of the recorder.
+const LEAVES: usize = 0;
+const WAKES: usize = 1;
+
+/// Waits that events see.
+pub(super) struct SwitchWaits {
+    recorder: Recorder,
+    /// By the id of an event: which one, and its layout.
+    by_id: HashMap<u64, (usize, SampleLayout)>,
+    tracking: SampleLayout,
+    /// Where in a sample of a wake-up the thread's number stands.
+    wakes: Option<(Formats, u64)>,
+    found: SwitchMatch,
+    /// What is not told yet: another CPU may tell of something that was before.
+    waiting: Vec<SwitchItem>,
+    /// When it was looked last: what was before has come.
+    looked_ns: u64,
+    /// From when to when is recorded.
+    since_ns: Option<u64>,
+    until_ns: Option<u64>,
+    /// The process with whose exec recording begins.
+    awaited: Option<u32>,
+    /// Threads that are recorded by name; empty for all.
+    named: Vec<TaskId>,
+    lost: u64,
+    /// What was found, until it is taken.
+    told: Taken,
+    layout: SampleLayout,
+    first_index: usize,
+    is_led: bool,
+    scratch: Box<[u8]>,
+}
+
+impl SwitchWaits {
+    /// Opens the events on a target; they tell nothing before [`SeesWaits::enable`].
+    ///
+    /// # Errors
+    /// As [`Recorder::open`].
+    pub(super) fn open(
+        session: &Session,
+        target: &Target<'_>,
+        options: &RecordOptions,
+        least_ns: u64,
+        (first_index, file): (usize, &EventDesc),
+    ) -> Result<Self, Error> {
+        let leaves = || Event::software(Software::ContextSwitches);
+        let options = RecordOptions {
+            rate: Rate::Period(1),
+            call_chain: CallChain::FramePointers,
+            inherit: options.inherit,
+            start: options.start,
+            switches: Keep::Record,
+            ring_bytes: options.ring_bytes,
+            ..RecordOptions::default()
+        };
+        let open = |events| Recorder::open_as(session, events, target, options.clone(), RecordMode::default());
+        // In another PID namespace, tracepoints tell other numbers than switches do.
+        let wakes = Proc::system()
+            .is_in_first_pid_namespace()
+            .then(|| Event::tracepoint(session.catalog(), "sched", "sched_waking"));
+        let both = wakes.and_then(Result::ok).map(|wakes| open(EventList::from_iter([leaves(), wakes])));
+        let mut recorder = match both {
+            Some(Ok(recorder)) => recorder,
+            _ => open(EventList::from(leaves()))?,
+        };
+        recorder.take_what_came_early(|_| {});
+        let wakes = match recorder.descs.get(WAKES) {
+            Some(desc) if desc.attr.kind == EventType::TRACEPOINT => {
+                let files = session.catalog().formats_of(&[("sched", "sched_waking")]).map_err(Error::Catalog)?;
+                Some((Formats::parse(&tracing_data(&files, pmux_linux::page_bytes()).1), desc.attr.config))
+            }
+            _ => None,
+        };
+        let named = recorder.tids.iter().map(|&tid| TaskId { pid: process_of(tid), tid: tid.cast_unsigned() });
+        let mut waits = Self {
+            by_id: HashMap::new(),
+            tracking: recorder.descs.last().map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default(),
+            wakes,
+            found: SwitchMatch::new(least_ns, is_of_program),
+            waiting: Vec::new(),
+            looked_ns: 0,
+            since_ns: None,
+            until_ns: None,
+            awaited: None,
+            named: named.collect(),
+            lost: 0,
+            told: Taken::default(),
+            layout: SampleLayout::new(&file.attr),
+            first_index,
+            is_led: false,
+            scratch: vec![0; RecordHeader::MAX_RECORD].into_boxed_slice(),
+            recorder,
+        };
+        waits.learn_ids();
+        Ok(waits)
+    }
+
+    /// Whether it is known who ends waits.
+    pub(super) fn sees_wakers(&self) -> bool {
+        self.wakes.is_some()
+    }
+
+    fn learn_ids(&mut self) {
+        let layout = |which: usize| self.recorder.descs.get(which).map(|desc| SampleLayout::new(&desc.attr));
+        let known = self.recorder.known.values();
+        self.by_id = known.filter_map(|&(which, id)| Some((id, (which, layout(which)?)))).collect();
+        // Its own file is none.
+        self.recorder.fresh.clear();
+    }
+
+    /// Takes out what the kernel has told, and finds waits in what was before `until_ns`.
+    fn drain(&mut self, until_ns: u64) {
+        let (by_id, tracking) = (&self.by_id, &self.tracking);
+        let wakes = self.wakes.as_ref().and_then(|(formats, id)| formats.get(*id)?.field("pid"));
+        for (cpu, ring) in self.recorder.rings.each_with_cpu() {
+            let waiting = &mut self.waiting;
+            let lost = &mut self.lost;
+            let drained = ring.drain(&mut |record| {
+                let Ok(header) = RecordHeader::decode(record) else { return };
+                let (which, layout) = match header.kind {
+                    RecordKind::SAMPLE => {
+                        let id = tracking.event_id(record);
+                        let Some(&(which, layout)) = id.and_then(|id| by_id.get(&id)) else { return };
+                        (which, layout)
+                    }
+                    _ => (usize::MAX, *tracking),
+                };
+                let (Ok((decoded, id)), Some(at_ns)) = (decode_record(record, &layout), layout.time(record)) else {
+                    return;
+                };
+                let task = id.and_then(|id| id.task);
+                let Some(what) = what(decoded, which, task, wakes) else { return };
+                *lost += u64::from(what == SwitchWhat::Lost);
+                waiting.push(SwitchItem { at_ns, cpu: cpu.0, what });
+            });
+            if drained.is_err() {
+                self.lost += 1;
+                waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: cpu.0, what: SwitchWhat::Lost });
+            }
+        }
+        crate::order::sort_by_key(&mut self.waiting, |item| item.at_ns);
+        let ready = self.waiting.partition_point(|item| item.at_ns < until_ns);
+        let ready: Vec<_> = self.waiting.drain(..ready).collect();
+        for item in ready {
+            self.find(item);
+        }
+    }
+
+    fn find(&mut self, item: SwitchItem) {
+        if let (SwitchWhat::Executed(pid), awaited) = (&item.what, self.awaited) {
+            if Some(*pid) == awaited {
+                (self.awaited, self.since_ns) = (None, Some(item.at_ns));
+                self.found.begin(item.at_ns);
+            }
+            return;
+        }
+        if self.since_ns.is_none_or(|since_ns| item.at_ns < since_ns)
+            || self.until_ns.is_some_and(|until_ns| item.at_ns > until_ns)
+        {
+            return;
+        }
+        let Self { found, told, layout, scratch, .. } = self;
+        found.take(item, &mut |wait| encode(wait, layout, scratch, told));
+    }
+
+    /// Waits that go on at that time, as if they ended then.
+    fn under_way_at(&mut self, at_ns: u64) -> Taken {
+        // Of threads that were not met it is looked what they do.
+        let sleeps = |task: &&TaskId| {
+            let stat = Proc::system().thread_stat(task.tid.cast_signed());
+            stat.is_ok_and(|stat| matches!(stat.state, 'S' | 'D'))
+        };
+        let not_met: Vec<TaskId> = self.named.iter().filter(sleeps).copied().collect();
+        let mut taken = Taken::default();
+        let (layout, scratch) = (&self.layout, &mut self.scratch);
+        self.found.under_way(at_ns, not_met, &mut |wait| encode(wait, layout, scratch, &mut taken));
+        taken
+    }
+}
+
+impl SeesWaits for SwitchWaits {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.recorder.fds()
+    }
+
+    fn lead(&mut self, fresh: &mut Vec<(usize, u64)>) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.is_led, true) {
+            fresh.extend(IDS.iter().enumerate().map(|(which, &id)| (self.first_index + which, id)));
+            return Ok(());
+        }
+        let followed = self.recorder.follow_cpus();
+        self.learn_ids();
+        followed
+    }
+
+    fn enable(&mut self) -> Result<(), Error> {
+        self.recorder.enable()?;
+        let now_ns = pmux_linux::now_ns();
+        (self.since_ns, self.until_ns, self.awaited) = (Some(now_ns), None, None);
+        // What is still waiting was before.
+        self.drain(now_ns);
+        self.found.begin(now_ns);
+        Ok(())
+    }
+
+    fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error> {
+        self.recorder.sampling = Switch::On;
+        self.awaited = Some(pid.cast_unsigned());
+        Ok(())
+    }
+
+    fn disable(&mut self) -> Result<(), Error> {
+        self.until_ns = Some(pmux_linux::now_ns());
+        self.recorder.disable()
+    }
+
+    fn mark_running(&self) {}
+
+    fn end_waits(&mut self) {
+        let Some(until_ns) = self.until_ns else { return };
+        self.drain(u64::MAX);
+        if self.since_ns.take().is_some() {
+            let taken = self.under_way_at(until_ns);
+            self.told.append(taken);
+        }
+    }
+
+    fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
+        let now_ns = pmux_linux::now_ns();
+        self.drain(now_ns);
+        Ok(self.since_ns.is_some().then(|| (now_ns, self.under_way_at(now_ns))))
+    }
+
+    /// What came last is told with the next call.
+    fn take(&mut self, _enough_bytes: u64) -> Taken {
+        let until_ns = std::mem::replace(&mut self.looked_ns, pmux_linux::now_ns());
+        self.drain(until_ns);
+        std::mem::take(&mut self.told)
+    }
+
+    fn sums_at(&mut self, at_ns: u64) -> Taken {
+        let mut taken = Taken::default();
+        let mut encoder = Encoder { layout: &self.layout, ids: IDS, cpu: 0, scratch: &mut self.scratch };
+        for (task, sum) in self.found.take_sums() {
+            encoder.sums(task, at_ns, (sum.blocked_ns, sum.runnable_ns), &mut taken);
+        }
+        taken
+    }
+
+    fn ended_ns(&self) -> Option<u64> {
+        self.until_ns
+    }
+
+    fn unseen(&self) -> u64 {
+        self.found.missed
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let of = [
+            (self.lost, "times records of switches were lost: waits of that time are missing (a larger ring: -m)"),
+            (self.found.missed, "times a thread was not seen to leave its CPU or to come back: such a wait is missing"),
+        ];
+        of.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+/// What a record says of switches.
+fn what(record: Record<'_>, which: usize, task: Option<TaskId>, wakes: Option<&Field>) -> Option<SwitchWhat> {
+    Some(match record {
+        Record::Sample(sample) => {
+            let chain = sample.callchain.map(|chain| chain.iter().collect()).unwrap_or_default();
+            match which {
+                LEAVES => SwitchWhat::Where(sample.task.filter(|task| task.tid != 0)?, chain),
+                WAKES => {
+                    let tid = match wakes?.value(sample.raw?)? {
+                        FieldValue::Signed(tid) => u32::try_from(tid).ok()?,
+                        FieldValue::Unsigned(tid) => u32::try_from(tid).ok()?,
+                        _ => return None,
+                    };
+                    SwitchWhat::Woken { tid, waker: sample.task?, chain }
+                }
+                _ => return None,
+            }
+        }
+        Record::Switch(direction) => switched(direction, task?)?,
+        Record::SwitchCpuWide(switch) => switched(switch.direction, task?)?,
+        Record::Fork(born) => SwitchWhat::Born(TaskId { pid: born.pid, tid: born.tid }),
+        Record::Exit(ended) => SwitchWhat::Ended(TaskId { pid: ended.pid, tid: ended.tid }),
+        Record::Comm(comm) if comm.cause == CommCause::Exec => SwitchWhat::Executed(comm.pid),
+        Record::Lost(_) | Record::LostSamples(_) => SwitchWhat::Lost,
+        _ => return None,
+    })
+}
+
+fn switched(direction: SwitchDirection, task: TaskId) -> Option<SwitchWhat> {
+    // What idles is no thread.
+    (task.tid != 0).then_some(match direction {
+        SwitchDirection::In => SwitchWhat::Came(task),
+        SwitchDirection::Out => SwitchWhat::Left { task, is_preempted: false },
+        SwitchDirection::OutPreempted => SwitchWhat::Left { task, is_preempted: true },
+    })
+}
+
+fn encode(told: SwitchTold, layout: &SampleLayout, scratch: &mut [u8], taken: &mut Taken) {
+    let mut encoder = Encoder { layout, ids: IDS, cpu: 0, scratch };
+    match told {
+        SwitchTold::Wait { task, cpu, left_ns, runnable_ns, came_ns, chain } => {
+            encoder.cpu = cpu;
+            encoder.wait(task, (left_ns, runnable_ns, came_ns), 0, &chain, taken);
+        }
+        SwitchTold::Wake { task, cpu, woken_tid, left_ns, woken_ns, chain } => {
+            encoder.cpu = cpu;
+            encoder.wake(task, (left_ns, woken_ns), woken_tid, &chain, taken);
+        }
+    }
+}
+
+fn is_of_program(tid: u32) -> bool {
+    let stat = Proc::system().thread_stat(tid.cast_signed());
+    // Who has ended meanwhile was one: those of the kernel seldom do.
+    stat.map_or(true, |stat| !stat.is_of_kernel())
+}
+
+fn process_of(tid: i32) -> u32 {
+    Proc::system().status(tid).map_or(tid, |status| status.process).cast_unsigned()
+}
