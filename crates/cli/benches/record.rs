@@ -132,6 +132,10 @@ impl Bench {
             format!("{pmux} record -q -g -e sched:sched_switch"),
             format!("{pmux} record -q --off-cpu -F 99"),
             format!("{pmux} record -q --off-cpu=0 -F 99"),
+            // Without the right to load programs.
+            format!(
+                "setpriv --bounding-set=-sys_admin,-bpf --inh-caps=-sys_admin,-bpf {pmux} record -q --off-cpu -F 99"
+            ),
         ];
         let mut least = vec![f64::MAX; recorders.len()];
         for _ in 0..rounds {
@@ -153,8 +157,8 @@ impl Bench {
         }
         println!("\na switch between two threads on one CPU ({rounds} rounds, the least)");
         for (recorder, ns) in recorders.iter().zip(&least) {
-            let recorder = if recorder.is_empty() { "not recorded" } else { recorder.trim_start_matches(pmux) };
-            let recorder = if recorder.starts_with(' ') { format!("pmux{recorder}") } else { recorder.to_owned() };
+            let recorder = if recorder.is_empty() { "not recorded" } else { recorder };
+            let recorder = recorder.replace(pmux, "pmux");
             println!("  {ns:7.0} ns  {:+7.0} ns  {recorder}", ns - least[0]);
         }
     }

@@ -44,6 +44,8 @@ pub enum Body {
 pub enum Status {
     /// 200.
     Good,
+    /// 301.
+    Moved,
     /// 400.
     BadRequest,
     /// 401.
@@ -62,6 +64,7 @@ impl Status {
     const fn line(self) -> &'static str {
         match self {
             Self::Good => "200 OK",
+            Self::Moved => "301 Moved Permanently",
             Self::BadRequest => "400 Bad Request",
             Self::NotFound => "404 Not Found",
             Self::WrongMethod => "405 Method Not Allowed",
@@ -75,7 +78,7 @@ impl Status {
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Good => "",
+            Self::Good | Self::Moved => "",
             Self::BadRequest => "this is no request that can be understood: ask as in `GET /metrics HTTP/1.1`\n",
             Self::NotFound => "the numbers are at /metrics\n",
             Self::WrongMethod => "only GET and HEAD are understood\n",

@@ -66,11 +66,14 @@ fn only_who_knows_the_token_is_told_anything() {
     assert!(text.contains("<title>pmux: the sharing service</title>"), "{text}");
     assert_eq!(page.status()["page_process"], page.served.id());
     let token = page.path.trim_matches('/');
+    // The address without its last slash is known to mean the same.
+    let (code, text) = page.get(&format!("/{token}"));
+    assert!(code == 301 && text.contains(&format!("\r\nLocation: /{token}/\r\n")), "{text}");
     let longer = format!("/{token}0/status.json");
     let shorter = format!("/{}/status.json", &token[1..]);
     let other = format!("/{}/status.json", token.chars().rev().collect::<String>());
     for path in
-        ["/", "//", "/status.json", "//status.json", "/x/status.json", &longer, &shorter, &other, &format!("/{token}")]
+        ["/", "//", "/status.json", "//status.json", "/x/status.json", &longer, &shorter, &other, &format!("/{token}x")]
     {
         let (code, text) = page.get(path);
         assert!(code == 404 && !text.contains(token), "{path}: {text}");

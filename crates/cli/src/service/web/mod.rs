@@ -76,15 +76,17 @@ impl WebPage {
         let says =
             |status, text: &str| http::answer(status, "text/plain; charset=utf-8", POLICY, text.as_bytes(), get.body);
         let nothing = || says(Status::NotFound, "there is no such page\n");
-        let Some(path) = get
-            .path
-            .strip_prefix('/')
-            .and_then(|path| path.split_once('/'))
-            .filter(|(said, _)| http::is_same(said, &self.token))
-        else {
+        let path = get.path.strip_prefix('/').unwrap_or_default();
+        let (said, path) = path.split_once('/').map_or((path, None), |(said, path)| (said, Some(path)));
+        if !http::is_same(said, &self.token) {
             return nothing();
+        }
+        // What the page asks for is told beside it.
+        let Some(path) = path else {
+            let more = format!("Location: {}/\r\n{POLICY}", get.path);
+            return http::answer(Status::Moved, "text/plain; charset=utf-8", &more, b"", get.body);
         };
-        match path.1 {
+        match path {
             "" => sent("text/html; charset=utf-8", PAGE.as_bytes()),
             "status.json" => match self.status() {
                 Ok(status) => sent("application/json", status.to_string().as_bytes()),
