@@ -14,10 +14,10 @@ use crate::sampling::{self, EventEndWatch};
 use pmux::abi::{EventType, Sampling};
 use pmux::profile::{Input, Profile, Progress, Sample, Sink, Symbols, TimeKind, read};
 use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo, WaitSamples};
-use pmux::wait::{Token, Waiter};
+use pmux::wait::{Token, Waiter, Wake};
 use pmux::{CpuChoice, Error, Event, Session, SharedChoice, Target};
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 const RINGS: Token = Token(0);
 const ENDS: Token = Token(1);
+const ASKED: Token = Token(2);
 /// How often rings are emptied, where none fills up.
 const FLUSH: Duration = Duration::from_millis(250);
 /// A profile that has met so many stacks, or so many threads that came later, is begun anew: some 16 MB.
@@ -38,6 +39,8 @@ pub(super) struct Feed {
     live: Arc<Mutex<Live>>,
     kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
+    /// Wakes what moves records.
+    asks: PipeWriter,
     thread: Option<JoinHandle<()>>,
     /// What the events are called, and whether each is a clock.
     pub(super) events: Vec<(String, bool)>,
@@ -85,6 +88,7 @@ impl Feed {
             Target::Cpus(CpuChoice::All) | Target::Cgroups { .. } => Some(session.online().len()),
             _ => None,
         };
+        let (asked, asks) = io::pipe().map_err(|error| failed(no_pipe(&error)))?;
         let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
         let kept = Arc::new(Mutex::new(Kept::new(keeping)));
         lock(&live).notes.extend(recorder.notes().iter().cloned());
@@ -95,6 +99,7 @@ impl Feed {
             live: Arc::clone(&live),
             kept: Arc::clone(&kept),
             stop: Arc::clone(&stop),
+            asked,
             awaited: sampling::awaited_target(&target_spec),
             ends,
             flush: FLUSH.min(options.delay.0 / 4),
@@ -103,11 +108,32 @@ impl Feed {
         let run = move || pump.run();
         let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run);
         let thread = thread.map_err(|error| failed(format!("no thread can be started: {error}")))?;
-        Ok(Self { live, kept, stop, thread: Some(thread), events, cpus, by_service, has_waits: off_cpu.is_some() })
+        Ok(Self {
+            live,
+            kept,
+            stop,
+            asks,
+            thread: Some(thread),
+            events,
+            cpus,
+            by_service,
+            has_waits: off_cpu.is_some(),
+        })
     }
 
     pub(super) fn live(&self) -> MutexGuard<'_, Live> {
         lock(&self.live)
+    }
+
+    /// Asks what waits now: the interval is to end.
+    pub(super) fn ask(&self) {
+        self.live().is_asked = true;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // It is woken from time to time anyway.
+        let _ = (&self.asks).write(&[0]);
     }
 
     /// The last seconds of what came.
@@ -119,6 +145,7 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -136,6 +163,10 @@ fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn no_pipe(error: &io::Error) -> String {
+    format!("no pipe can be made: {error}")
+}
+
 /// What moves records from the rings into the pipe.
 struct Pump {
     recorder: Recorder,
@@ -143,6 +174,7 @@ struct Pump {
     live: Arc<Mutex<Live>>,
     kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
+    asked: PipeReader,
     awaited: Option<Target<'static>>,
     /// For what tells that an exec has ended events.
     ends: (Session, TargetSpec),
@@ -174,8 +206,7 @@ impl Pump {
 
     /// Fills one pipe.
     fn fill(&mut self) -> Result<PipeEnd, String> {
-        let no_pipe = |error: io::Error| format!("no pipe can be made: {error}");
-        let (from, to) = io::pipe().map_err(no_pipe)?;
+        let (from, to) = io::pipe().map_err(|error| no_pipe(&error))?;
         lock(&self.live).begin_profile();
         kept::lock(&self.kept).begin();
         let from = Passing { from, kept: Arc::clone(&self.kept) };
@@ -218,6 +249,7 @@ impl Pump {
         lock(&self.live).begin_interval(Instant::now());
         let mut looks_for_waits = self.has_waits;
         let mut waiter = Waiter::new();
+        waiter.watch(&self.asked, ASKED);
         let mut ends = EventEndWatch::watch(&self.ends.0, &self.ends.1, None, (&mut waiter, ENDS));
         let mut watched = (u64::MAX, 0);
         loop {
@@ -228,7 +260,11 @@ impl Pump {
                 self.recorder.fds().into_iter().for_each(|fd| waiter.watch(fd, RINGS));
             }
             let wakes = waiter.wait(Some(Instant::now() + self.flush));
-            ends.take(&wakes.map_err(|errno| format!("waiting failed: {errno}"))?, &mut waiter);
+            let wakes = wakes.map_err(|errno| format!("waiting failed: {errno}"))?;
+            if wakes.contains(&Wake::Fd(ASKED)) {
+                let _ = self.asked.read(&mut [0; 64]);
+            }
+            ends.take(&wakes, &mut waiter);
             if reader_is_gone() {
                 return Ok(PipeEnd::Reader);
             }

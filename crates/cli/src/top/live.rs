@@ -175,8 +175,13 @@ impl Live {
     pub(super) fn waits_until(&mut self, until: Option<WaitsUntil>) {
         self.unseen = until.map_or(self.unseen, |until| until.unseen);
         // What is not recorded now ends no interval.
-        if until.is_none_or(|until| self.waits.end_at(until)) && std::mem::take(&mut self.is_asked) {
-            self.answered = Instant::now();
+        if until.is_none_or(|until| self.waits.end_at(until)) {
+            if std::mem::take(&mut self.is_asked) {
+                self.answered = Instant::now();
+            }
+        } else {
+            // The first moment is where one begins.
+            self.began = Some(Instant::now());
         }
     }
 

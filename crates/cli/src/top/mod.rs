@@ -114,13 +114,14 @@ impl Watch {
     /// Whether all has come that tells of the interval, once its time is over: it has to be looked for waits that go on. None is much
     /// shorter than it is to be.
     fn is_whole(&mut self, delay: Duration) -> bool {
-        let mut live = self.feed.live();
-        if !live.is_long(delay.min(FIRST) / 2) {
+        if !self.feed.live().is_long(delay.min(FIRST) * 9 / 10) {
             return false;
         }
         if self.feed.has_waits {
-            live.is_asked |= !std::mem::replace(&mut self.is_asked, true);
-            self.is_asked = !live.is_whole();
+            if !std::mem::replace(&mut self.is_asked, true) {
+                self.feed.ask();
+            }
+            self.is_asked = !self.feed.live().is_whole();
         }
         !self.is_asked
     }
@@ -146,6 +147,12 @@ impl Watch {
     }
 }
 
+/// When the next interval ends: as long after this one was to end, unless that was long ago.
+fn next_turn(at: Instant, delay: Duration) -> Instant {
+    let now = Instant::now();
+    if now > at + delay / 10 { now + delay } else { at + delay }
+}
+
 /// Writes one table, or one line, after the other.
 fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(), Failure> {
     foreground::end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
@@ -169,7 +176,7 @@ fn print(options: &TopOptions, watch: &mut Watch, choice: &Choice) -> Result<(),
             ended = watch.has_ended()?;
         }
         // Who was stopped meanwhile, or had no reader, makes up for nothing.
-        at = (at + delay).max(Instant::now() + delay / 2);
+        at = next_turn(at, delay);
         let mut interval = watch.turn();
         interval.prepare(choice);
         let notes = watch.feed.live().notes.clone();
@@ -232,7 +239,7 @@ fn show(device: TerminalDevice, options: &TopOptions, watch: &mut Watch, choice:
         match happened {
             None => {
                 let interval = watch.turn();
-                turn_at = (turn_at + delay).max(Instant::now() + delay / 2);
+                turn_at = next_turn(turn_at, delay);
                 if watch.has_ended()? {
                     watch.facts.note = Some(ENDED.to_owned());
                     // What there was last stays to be looked at.
