@@ -80,6 +80,7 @@ fn of(value: &Value) -> Option<Manifest> {
         (&lost["corrupt_records"], "records were broken"),
         (&lost["left_out_records"], "older records are left out, because those of another CPU were overwritten"),
         (&lost["task_records"], "records about tasks were lost"),
+        (&value["waits"]["unseen"], "waits were not seen as a whole since recording began"),
         (&previous["gap_bytes"], "bytes are neither in it nor in the snapshot before it"),
     ];
     let counts = counts.into_iter().filter_map(|(count, what)| Some((count.as_u64()?, what)));

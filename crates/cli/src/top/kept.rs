@@ -234,7 +234,7 @@ fn cut<'s>(
     let times = all.iter().filter(|record| is_sample(record)).filter_map(|record| wait_samples.time_ns(record));
     let begin_ns = times.min().unwrap_or(0);
     let looks_ns = moments.iter().map(|(_, until)| until.at_ns);
-    Some(WaitCut::new(wait_samples, all, (begin_ns, end_ns), Some(end_ns), looks_ns))
+    Some(WaitCut::new(wait_samples, (begin_ns, end_ns), Some(end_ns), looks_ns))
 }
 
 fn is_sample(record: &[u8]) -> bool {

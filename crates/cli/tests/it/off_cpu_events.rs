@@ -31,7 +31,7 @@ fn waits_are_as_long_as_the_program_says() {
     let (truths, seen) = (off_cpu::truths(&ran.text()), waits(&file));
     are_as_long_as_they_were(&seen, &truths, unseen);
     are_for_what_they_are_made(&seen);
-    // Of threads, and not of interrupts, it is known whom they woke.
+    // Of threads, and not of interrupts, it is known what they woke.
     let wakers = pmux(["report", "--wakers", "-j", "-i"]).args([&file]).run().good().text();
     assert!(wakers.contains("\"pong\"") && wakers.contains("\"ping\""), "{wakers}");
     // Short ones are sums of their threads, which have the names that they gave themselves last.
@@ -62,15 +62,18 @@ fn what_hangs_and_what_begins_late_is_seen() {
     let rows = told["events"][0]["rows"].as_array().unwrap();
     let of: Vec<u64> = rows.iter().filter_map(|row| row["self"]["period"].as_u64()).collect();
     assert!(of.len() == 2 && of[0] == of[1] && of[0] >= 500_000_000, "{told}");
-    // On all CPUs: who sleeps when it begins, and wakes later, has slept since then; who goes on to sleep has a stack.
-    let words = "sleep 0.2; exec sleep 1000";
-    let late = start("sh", ["-c", words]).spawn();
-    eventually("it sleeps", || {
-        std::fs::read_to_string(format!("/proc/{}/wchan", late.pid())).ok().filter(|at| at != "0")
-    });
-    record(&["--off-cpu", "-a"], &file).args(["--", "sleep", "0.5"]).run().good();
-    let seen = waits(&file);
-    assert!(seen["sleep"]["[sleep]"] >= 500_000_000, "{seen:?}");
+    // On all CPUs: who comes and goes.
+    let turns = start("sh", ["-c", "while :; do sleep 0.05; done"]).spawn();
+    let all = sync_dir.path("all.data");
+    record(&["--off-cpu", "-a"], &all).args(["--", "sleep", "0.5"]).run().good();
+    let told = pmux(["report", "--wall", "--json", "-s", "tid,symbol", "-i"]).args([&all]).run().good();
+    let told: Value = serde_json::from_str(&told.text()).unwrap();
+    let rows = told["events"][0]["rows"].as_array().unwrap().iter();
+    let kinds: Vec<&str> = rows
+        .filter(|row| row["tid"] == turns.pid())
+        .filter_map(|row| row["symbol"].as_str().filter(|symbol| symbol.starts_with('[')))
+        .collect();
+    assert!(kinds.contains(&"[child]"), "{kinds:?}");
     // Nor can it be seen without any right.
     let words = ["--bounding-set=-all", "--inh-caps=-all", PMUX, "record", "--off-cpu", "-e", "cpu-clock:u", "-o"];
     let ran = start("setpriv", words).args([&file]).args(["--", "true"]).run();

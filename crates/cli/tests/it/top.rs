@@ -288,7 +288,7 @@ fn keys_change_what_is_seen() {
     terminal.press(&["?"]);
     terminal.shows(&["Ctrl-C", "quit"]);
     terminal.press(&["q", "Space", "C-z"]);
-    // What is typed before the shell goes on is of nobody.
+    // What is typed before the shell goes on is lost.
     terminal.shows(&["Stopped", "ended 148"]);
     terminal.is_a_shell();
     terminal.write("fg; echo over $?");

@@ -15,7 +15,7 @@ mod under_way;
 use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Update};
 use crate::btf::Btf;
 use crate::procfs::Proc;
-use crate::sys::{self, Errno};
+use crate::sys::Errno;
 use program::{Layout, Programs};
 pub use under_way::UnderWay;
 
@@ -83,6 +83,8 @@ pub enum OffCpuChildren {
     /// They are not.
     Leave,
 }
+
+pub use crate::sys::bpf::wait_for_programs;
 
 /// A wait of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -365,12 +367,12 @@ impl OffCpuProbe {
         self.switch(crate::now_ns())
     }
 
-    /// Looks at what has a CPU, of which nothing may be seen until recording ends. Behind [`OffCpuProbe::enable`], and when everything
+    /// Looks at what has a CPU, of which nothing may be seen until recording ends, and at what sleeps. Behind [`OffCpuProbe::enable`], and when everything
     /// else is switched on: it takes some ms. Where it can't be done, what runs all the time is taken to wait.
     pub fn mark_running(&self) {
         if let Some(EachTask { mark, .. }) = &self.each_task {
             // What leaves its CPU just now is there a little longer.
-            sys::bpf::wait_for_programs();
+            wait_for_programs();
             let _ = mark.iterate();
         }
     }
@@ -403,7 +405,7 @@ impl OffCpuProbe {
     pub fn under_way(&self, recorded: (u64, u64)) -> Result<UnderWay, Errno> {
         let Some(EachTask { under_way, .. }) = &self.each_task else { return Ok(UnderWay::default()) };
         // A program that runs on another CPU may still record a wait that would be answered, too.
-        sys::bpf::wait_for_programs();
+        wait_for_programs();
         Ok(UnderWay::of(under_way.iterate()?, recorded))
     }
 

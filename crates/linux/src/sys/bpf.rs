@@ -502,8 +502,8 @@ pub(crate) fn run(program: BorrowedFd<'_>, cpu: Option<u32>) -> Result<u32, Errn
     Ok(attr.answer)
 }
 
-/// Waits until programs at tracepoints that run now have ended.
-pub(crate) fn wait_for_programs() {
+/// Waits until programs at tracepoints that run now have ended, and what writes a record of an event now has written it.
+pub fn wait_for_programs() {
     const GLOBAL: libc::c_int = 1;
     // SAFETY: the arguments are numbers. Source: `membarrier(2)`.
     let waited = check(unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } as libc::c_int);

@@ -12,7 +12,7 @@ use pmux_engine::Nanos;
 use std::fmt::Write as _;
 
 /// Grows with each new field that changes what another one means.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn text(value: &str) -> String {
     let mut out = String::from("\"");
@@ -70,7 +70,11 @@ fn cpu(window: &CpuWindow) -> String {
 }
 
 fn waits(waits: WrittenWaits) -> String {
-    object(&[("samples", waits.samples.to_string()), ("whole_since_ns", waits.whole_since.0.to_string())])
+    object(&[
+        ("samples", waits.samples.to_string()),
+        ("whole_since_ns", number(waits.whole_since.map(|at| at.0))),
+        ("unseen", waits.unseen.to_string()),
+    ])
 }
 
 fn absence(absence: &Absence) -> String {

@@ -80,6 +80,7 @@ pub struct FlightOptions {
     /// How much is kept.
     pub keep: Keeping,
     /// The most bytes that all rings may have, where [`Keeping::Span`] makes them grow. `None`: 64 MiB a CPU, and an eighth of the memory.
+    /// Waits ([`RecordOptions::off_cpu`]) may have as much again.
     pub most_ring_bytes: Option<u64>,
     /// For how long a snapshot goes on after its cause.
     pub after: Duration,
@@ -248,7 +249,7 @@ impl Flight {
             Keeping::Span(_) => most,
             Keeping::Bytes(of_cpu) => of_cpu.saturating_mul(online as u64),
         };
-        let waits = options.record.off_cpu.map(|_| KeptWaits::new(most_waits_bytes, opened_ns));
+        let waits = options.record.off_cpu.map(|_| KeptWaits::new(most_waits_bytes, first));
         Ok(Self {
             session: session.clone(),
             recorder,
@@ -345,7 +346,7 @@ impl Flight {
     }
 
     /// Does what is to be done now: takes in what explains samples, lets rings grow, goes on with a snapshot. Answers snapshots that
-    /// are finished. It never waits.
+    /// are finished. It waits for nothing but, where waits are recorded and a snapshot ends, some ms for the look at all threads.
     ///
     /// # Errors
     /// [`Error::Ring`] for a CPU that came. Everything else goes on.
@@ -367,7 +368,10 @@ impl Flight {
     /// Takes in what explains samples.
     fn listen(&mut self) {
         listen(self.recorder.rings_of_tracking(), &mut self.past);
-        self.waits.iter_mut().for_each(|waits| waits.put(&self.recorder.take_waits()));
+        if let Some(waits) = &mut self.waits {
+            self.recorder.waits_since().into_iter().for_each(|since_ns| waits.begin(since_ns));
+            waits.put(self.recorder.take_waits());
+        }
     }
 
     /// Looks how far the rings reach, and forgets what is older.
@@ -380,7 +384,7 @@ impl Flight {
             self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
         self.past.forget(oldest_ns, now_ns, is_alive);
         if let Some(waits) = &mut self.waits {
-            waits.put(&self.recorder.take_sums_of_waits(now_ns));
+            waits.put(self.recorder.take_sums_of_waits(now_ns));
             waits.forget(oldest_ns);
         }
         self.recorder.forget_absences(Nanos(oldest_ns));
@@ -462,9 +466,9 @@ impl Flight {
         let early = self.recorder.features_of(&self.options.words).map_err(|error| error.to_string())?;
         let (number, causes, copies, taken) = pending.into_parts();
         let cut_ns = taken.cut_ns;
+        let waits = self.waits_until(taken.ended_ns).map_err(|error| error.to_string())?;
         let previous = self.previous.replace((number, Nanos(taken.ended_ns)));
         let marks = self.marks.iter().filter(|(at, _)| at.0 >= cut_ns).cloned().collect();
-        let waits = self.waits_until(taken.ended_ns).map_err(|error| error.to_string())?;
         Ok(write::Job {
             number,
             causes,
@@ -489,11 +493,11 @@ impl Flight {
     /// Waits that ended up to that time, and those that go on.
     fn waits_until(&mut self, ended_ns: u64) -> Result<Option<waits::SnapshotWaits>, Error> {
         let (Some(waits), recorder) = (&mut self.waits, &mut self.recorder) else { return Ok(None) };
-        waits.put(&recorder.take_sums_of_waits(ended_ns));
+        waits.put(recorder.take_sums_of_waits(ended_ns));
         let under_way = recorder.waits_under_way()?;
         // What has ended before it was looked is in the rings.
-        waits.put(&recorder.take_waits());
-        Ok(Some(waits.snapshot(WaitSamples::of(recorder.events()), under_way)))
+        waits.put(recorder.take_waits());
+        Ok(Some(waits.snapshot(WaitSamples::of(recorder.events()), under_way, recorder.waits_unseen())))
     }
 
     /// Notes that something happened: every snapshot that covers the time tells it.
@@ -512,7 +516,7 @@ impl Flight {
         let (past_bytes, lost) = (self.past.bytes(), self.past.lost());
         let (begun, writing) = (self.begun, self.writing.count());
         let keep = self.options.keep;
-        let warnings = self.recorder.notes_on_waits();
+        let warnings = self.recorder.losses_of_waits();
         let waits_bytes = self.waits.as_ref().map_or(0, KeptWaits::bytes);
         let mut status = Status { held: Vec::new(), warnings, past_bytes, waits_bytes, lost, begun, writing };
         let Some(cpu_rings) = self.recorder.cpu_rings() else { return status };

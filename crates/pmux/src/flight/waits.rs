@@ -6,10 +6,13 @@
 //! **Invariant:** memory is bounded; since when all waits are there is known.
 
 use crate::record::{Taken, WaitCut, WaitSamples};
-use pmux_abi::record::Records;
+use pmux_abi::record::{Records, SampleLayout};
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+
+/// A piece has at most one part in so many of the room.
+const PIECES: u64 = 8;
 
 /// What came at one time.
 struct Round {
@@ -23,21 +26,52 @@ pub(super) struct KeptWaits {
     rounds: VecDeque<Round>,
     bytes: u64,
     most_bytes: u64,
+    layout: SampleLayout,
+    /// Since when they are recorded; `None` before.
+    begun_ns: Option<u64>,
     /// From when on none was dropped because there was no room.
     since_ns: u64,
 }
 
 impl KeptWaits {
-    /// With room for so many bytes.
-    pub(super) fn new(most_bytes: u64, now_ns: u64) -> Self {
-        Self { rounds: VecDeque::new(), bytes: 0, most_bytes, since_ns: now_ns }
+    /// With room for so many bytes of samples of this layout.
+    pub(super) fn new(most_bytes: u64, layout: SampleLayout) -> Self {
+        Self { rounds: VecDeque::new(), bytes: 0, most_bytes, layout, begun_ns: None, since_ns: 0 }
+    }
+
+    /// Waits are recorded since then.
+    pub(super) fn begin(&mut self, since_ns: u64) {
+        self.begun_ns.get_or_insert(since_ns);
     }
 
     /// Takes in what came.
-    pub(super) fn put(&mut self, taken: &Taken) {
+    pub(super) fn put(&mut self, taken: Taken) {
         let Some(last_ns) = taken.last_ns else { return };
-        self.bytes += taken.records.len() as u64;
-        self.rounds.push_back(Round { last_ns, records: taken.records.as_slice().into() });
+        let most_bytes = (self.most_bytes / PIECES) as usize;
+        if taken.records.len() <= most_bytes {
+            self.put_round(last_ns, taken.records);
+            return;
+        }
+        // In pieces, each younger than the one before, so that what is dropped is the oldest.
+        let records = Records::new(&taken.records).flatten();
+        let mut records: Vec<(u64, &[u8])> =
+            records.filter_map(|record| Some((self.layout.time(record)?, record))).collect();
+        crate::order::sort_by_key(&mut records, |(at_ns, _)| *at_ns);
+        let (mut piece, mut piece_ns) = (Vec::new(), 0);
+        for (at_ns, record) in records {
+            // Both samples of a wait stay together.
+            if piece.len() + record.len() > most_bytes && at_ns > piece_ns && !piece.is_empty() {
+                self.put_round(piece_ns, std::mem::take(&mut piece));
+            }
+            piece.extend_from_slice(record);
+            piece_ns = at_ns;
+        }
+        self.put_round(piece_ns, piece);
+    }
+
+    fn put_round(&mut self, last_ns: u64, records: Vec<u8>) {
+        self.bytes += records.len() as u64;
+        self.rounds.push_back(Round { last_ns, records: records.into() });
         while self.bytes > self.most_bytes
             && let Some(round) = self.drop_first()
         {
@@ -68,13 +102,14 @@ impl KeptWaits {
     }
 
     /// What a snapshot has of it, and of those that went on when it was looked for them.
-    pub(super) fn snapshot(&self, samples: WaitSamples, under_way: Option<(u64, Taken)>) -> SnapshotWaits {
+    pub(super) fn snapshot(&self, samples: WaitSamples, under_way: Option<(u64, Taken)>, unseen: u64) -> SnapshotWaits {
         let (seen_ns, under_way) = under_way.unzip();
         SnapshotWaits {
             samples,
             rounds: self.rounds.iter().map(|round| Arc::clone(&round.records)).collect(),
-            since_ns: self.since_ns,
+            since_ns: self.begun_ns.unwrap_or(u64::MAX).max(self.since_ns),
             seen_ns,
+            unseen,
             under_way: under_way.unwrap_or_default().records,
         }
     }
@@ -89,6 +124,8 @@ pub(super) struct SnapshotWaits {
     pub(super) since_ns: u64,
     /// When it was looked for those that went on.
     seen_ns: Option<u64>,
+    /// How many were not seen as a whole since recording began.
+    pub(super) unseen: u64,
     under_way: Vec<u8>,
 }
 
@@ -99,16 +136,20 @@ impl SnapshotWaits {
 
     /// When the first of these waits began, and when the last one ended.
     pub(super) fn times(&self, records: &[(u64, Cow<'_, [u8]>)]) -> Option<(u64, u64)> {
-        let waits = || records.iter().filter_map(|(_, record)| self.samples.read(record));
-        let first_ns = waits().map(|wait| wait.time_ns.saturating_sub(wait.period_ns)).min()?;
-        Some((first_ns, waits().map(|wait| wait.time_ns).max()?))
+        // Both samples of a wait have one time, and follow each other.
+        let mut began_ns: HashMap<(u32, u64), u64> = HashMap::new();
+        for wait in records.iter().filter_map(|(_, record)| self.samples.read(record)) {
+            let began_ns = began_ns.entry((wait.tid, wait.time_ns)).or_insert(wait.time_ns);
+            *began_ns = began_ns.saturating_sub(wait.period_ns);
+        }
+        Some((*began_ns.values().min()?, began_ns.keys().map(|(_, time_ns)| *time_ns).max()?))
     }
 
     /// What of them lies between these times, each with its time and in their order.
     pub(super) fn records(&self, from_ns: u64, to_ns: u64) -> Vec<(u64, Cow<'_, [u8]>)> {
         let rounds = self.rounds.iter().map(|round| &**round).chain([self.under_way.as_slice()]);
         let all: Vec<&[u8]> = rounds.flat_map(|round| Records::new(round).flatten()).collect();
-        let cut = WaitCut::new(&self.samples, &all, (from_ns, to_ns), self.seen_ns, []);
+        let cut = WaitCut::new(&self.samples, (from_ns, to_ns), self.seen_ns, []);
         let mut records = Vec::new();
         cut.records(&all, |record| {
             records.extend(self.samples.time_ns(&record).map(|at_ns| (at_ns, record)));
@@ -123,24 +164,40 @@ impl SnapshotWaits {
 mod tests {
     use super::*;
 
-    fn taken(last_ns: u64, bytes: usize) -> Taken {
-        Taken { records: vec![0; bytes], samples: 1, last_ns: Some(last_ns) }
+    fn layout() -> SampleLayout {
+        use pmux_abi::attr::{Attr, SampleFormat};
+        SampleLayout::new(&Attr { sample: SampleFormat::TIME, ..Attr::default() })
+    }
+
+    /// Samples of these times, of 16 bytes each.
+    fn taken(times_ns: &[u64]) -> Taken {
+        let sample =
+            |at_ns: &u64| [u64::from_ne_bytes([9, 0, 0, 0, 0, 0, 16, 0]), *at_ns].map(u64::to_ne_bytes).concat();
+        let records = times_ns.iter().flat_map(sample).collect();
+        Taken { records, samples: times_ns.len() as u64, last_ns: times_ns.iter().max().copied() }
     }
 
     #[test]
     fn what_has_no_room_is_known_to_be_missing() {
-        let mut kept = KeptWaits::new(100, 5);
-        kept.put(&Taken::default());
-        for at in 1..4 {
-            kept.put(&taken(at * 10, 40));
+        let mut kept = KeptWaits::new(128, layout());
+        kept.put(Taken::default());
+        for at_ns in 1..=10 {
+            kept.put(taken(&[at_ns * 10]));
         }
-        assert_eq!((kept.bytes(), kept.since_ns), (80, 10));
-        assert_eq!((kept.shortened(9), kept.shortened(10)), (Some(10), None));
+        assert_eq!((kept.bytes(), kept.since_ns), (128, 20));
+        assert_eq!((kept.shortened(19), kept.shortened(20)), (Some(20), None));
         // What is too old is not missed.
-        kept.forget(21);
-        assert_eq!((kept.bytes(), kept.since_ns), (40, 10));
-        // Less than one has room.
-        kept.put(&taken(50, 101));
-        assert_eq!((kept.bytes(), kept.since_ns), (0, 50));
+        kept.forget(91);
+        assert_eq!((kept.bytes(), kept.since_ns), (16, 20));
+        // Of what came at once, from one CPU after the other, the newest stays.
+        kept.put(taken(&[210, 230, 250, 270, 290, 220, 240, 260, 280, 300]));
+        assert_eq!((kept.bytes(), kept.since_ns), (128, 220));
+        // A wait is not torn.
+        kept.put(taken(&[400; 20]));
+        assert_eq!((kept.bytes(), kept.since_ns), (0, 400));
+        assert_eq!(kept.snapshot(WaitSamples::default(), None, 0).since_ns, u64::MAX, "it has not begun");
+        kept.begin(500);
+        kept.begin(600);
+        assert_eq!(kept.snapshot(WaitSamples::default(), None, 0).since_ns, 500);
     }
 }

@@ -49,7 +49,7 @@ pub struct FlightSnapshot {
     pub bytes: u64,
     /// Samples in it.
     pub samples: u64,
-    /// Records from the rings, samples included.
+    /// Records from the rings and of waits, samples included.
     pub records: u64,
     /// The times of the first and the last record of the rings; a wait begins before its record.
     pub window: Option<(Nanos, Nanos)>,
@@ -157,8 +157,10 @@ pub(super) struct WrittenWaits {
     /// When the first one began, and when the last one ended, which may go on.
     times: Option<(Nanos, Nanos)>,
     pub(super) samples: u64,
-    /// From when on none is missing.
-    pub(super) whole_since: Nanos,
+    /// From when on none was left out; `None` where there is no such time.
+    pub(super) whole_since: Option<Nanos>,
+    /// How many were not seen as a whole since recording began.
+    pub(super) unseen: u64,
 }
 
 impl Written {
@@ -174,7 +176,7 @@ impl Written {
 
     /// From when to when everything is there, of all CPUs.
     pub(super) fn covers(&self, ended_ns: u64) -> Option<(Nanos, Nanos)> {
-        let of_waits = self.waits.map(|waits| waits.whole_since);
+        let of_waits = self.waits.and_then(|waits| waits.whole_since);
         let since = self.cpus.iter().filter_map(|window| window.whole_since).chain(of_waits).max()?;
         Some((since, Nanos(ended_ns.max(since.0))))
     }
@@ -329,7 +331,8 @@ impl Job {
         written.waits = self.waits.as_ref().zip(waits.as_ref()).map(|(waits, records)| WrittenWaits {
             times: waits.times(records).map(|(first_ns, last_ns)| (Nanos(first_ns), Nanos(last_ns))),
             samples: records.len() as u64,
-            whole_since: Nanos(from_ns),
+            whole_since: (waits.since_ns <= self.ended_ns).then_some(Nanos(from_ns)),
+            unseen: waits.unseen,
         });
         let mut streams = self.streams(&times, from_ns, written);
         let of_waits: Timed<'_> = Box::new(waits.iter().flatten().map(|(at_ns, record)| (*at_ns, &**record)));
@@ -379,7 +382,8 @@ impl Job {
     /// there is no such time, that says the window, and what is there stays.
     fn covered_from(&self, times: &Times) -> u64 {
         let of = |cpu_ring: &CpuRingCopy| cpu_ring.overwritten_until(|record| times.of(record));
-        let of_waits = self.waits.as_ref().map(|waits| waits.since_ns);
+        // Where none are there of that time, samples are.
+        let of_waits = self.waits.as_ref().map(|waits| waits.since_ns).filter(|since_ns| *since_ns <= self.ended_ns);
         let all = self.copies.cpu_rings.iter().filter_map(of).chain(of_waits);
         let from_ns = all.max().filter(|from_ns| *from_ns <= self.ended_ns);
         from_ns.map_or(self.cut_ns, |from_ns| from_ns.max(self.cut_ns))

@@ -142,7 +142,7 @@ impl Recorder {
     /// As [`Recorder::drain`]; [`Error::Ring`].
     pub fn drain_with_waits(&mut self, writer: &mut Writer) -> Result<Option<WaitsUntil>, Error> {
         let now = self.off_cpu.as_mut().map(|off_cpu| off_cpu.waits_now()).transpose()?.flatten();
-        let unseen = self.off_cpu.as_ref().map_or(0, |off_cpu| off_cpu.unseen());
+        let unseen = self.waits_unseen();
         let until = now.as_ref().map(|(at_ns, taken)| WaitsUntil { at_ns: *at_ns, samples: taken.samples, unseen });
         // What has ended before that moment, or while it was looked, is in the rings: they are drained behind it.
         now.iter().try_for_each(|(_, taken)| self.put_ours(writer, taken))?;
@@ -168,9 +168,19 @@ impl Recorder {
         Ok(self.off_cpu.as_mut().map(|off_cpu| off_cpu.waits_under_way()).transpose()?.flatten())
     }
 
-    /// What is missing of waits, in sentences.
-    pub(crate) fn notes_on_waits(&self) -> Vec<String> {
-        self.off_cpu.as_ref().map(|off_cpu| off_cpu.notes()).unwrap_or_default()
+    /// What of waits had no room, in sentences.
+    pub(crate) fn losses_of_waits(&self) -> Vec<String> {
+        self.off_cpu.as_ref().map(|off_cpu| off_cpu.losses()).unwrap_or_default()
+    }
+
+    /// Since when waits are recorded, ns of the recording's clock; `None` where they are not, or not now.
+    pub(crate) fn waits_since(&self) -> Option<u64> {
+        self.off_cpu.as_ref().and_then(|off_cpu| off_cpu.since_ns())
+    }
+
+    /// How many waits were not seen as a whole so far.
+    pub(crate) fn waits_unseen(&self) -> u64 {
+        self.off_cpu.as_ref().map_or(0, |off_cpu| off_cpu.unseen())
     }
 
     /// Tells who reads the stream while it is written ([`crate::profile::Input::live`]) that nothing older comes any more: what was
@@ -346,6 +356,7 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::drain`].
     pub fn close_file(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.off_cpu.iter_mut().for_each(|off_cpu| off_cpu.settle());
         self.drain(writer)?;
         self.put_sums_of_waits(writer)?;
         self.regions.iter_mut().for_each(regions::MarkedRegions::begin_file);
@@ -381,7 +392,8 @@ impl Recorder {
                 "waits that were only added up, and the last regions, are not in the file: it is as large as it may be";
             self.notes.push(text.to_owned());
         }
-        self.notes.extend(self.notes_on_waits());
+        let notes = self.off_cpu.as_ref().map(|off_cpu| off_cpu.losses().into_iter().chain(off_cpu.misses()));
+        self.notes.extend(notes.into_iter().flatten());
         let notes = self.regions.as_ref().map(regions::MarkedRegions::notes);
         self.notes.extend(notes.into_iter().flatten());
         writer.finish(&self.late_features()).map_err(Error::Output)?;

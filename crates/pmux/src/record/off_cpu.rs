@@ -71,7 +71,7 @@ pub(super) trait SeesWaits: Send {
     fn enable_on_exec(&mut self, pid: i32) -> Result<(), Error>;
     /// Records no more.
     fn disable(&mut self) -> Result<(), Error>;
-    /// Looks at what has a CPU already, once the events are switched on.
+    /// Looks at what has a CPU already, and what sleeps, once the events are switched on.
     fn mark_running(&self);
     /// Looks at what still waits, once the events are switched off: it is taken behind what is in the rings.
     fn end_waits(&mut self);
@@ -81,12 +81,18 @@ pub(super) trait SeesWaits: Send {
     fn take(&mut self, enough_bytes: u64) -> Taken;
     /// What was added up only since the last call, as samples of that time.
     fn sums_at(&mut self, at_ns: u64) -> Taken;
+    /// All that has happened is told by the next [`SeesWaits::take`], where something is held back.
+    fn settle(&mut self) {}
+    /// Since when is recorded; `None` where it is not.
+    fn since_ns(&self) -> Option<u64>;
     /// When recording was switched off.
     fn ended_ns(&self) -> Option<u64>;
     /// How many waits were not seen as a whole so far.
     fn unseen(&self) -> u64;
-    /// What is missing, in sentences.
-    fn notes(&self) -> Vec<String>;
+    /// What had no room, in sentences.
+    fn losses(&self) -> Vec<String>;
+    /// That threads were not seen to leave or to come back, in a sentence.
+    fn misses(&self) -> Option<String>;
 
     /// As [`SeesWaits::waits_under_way`], and what short waits came to since the last call.
     fn waits_now(&mut self) -> Result<Option<(u64, Taken)>, Error> {
@@ -132,6 +138,8 @@ pub(super) fn open(
                 )),
             ))
         }
+        // A smaller ring may do.
+        Err(error @ Error::Ring { .. }) => Err(error),
         Err(error) => {
             if let Some(refusal) = refused.first_mut() {
                 refusal.summary = format!("{why}; nor by context-switches: {error}");
@@ -348,6 +356,10 @@ impl SeesWaits for OffCpu {
         taken
     }
 
+    fn since_ns(&self) -> Option<u64> {
+        self.probe.recorded().ok()?.map(|(since_ns, _)| since_ns)
+    }
+
     fn ended_ns(&self) -> Option<u64> {
         self.ended_ns
     }
@@ -378,18 +390,14 @@ impl SeesWaits for OffCpu {
         taken
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn losses(&self) -> Vec<String> {
         let sums = self.probe.short_waits().unwrap_or_default();
         let lost = self.lost_of_ended + sums.iter().map(|sum: &ShortWaits| sum.lost).sum::<u64>();
-        let (missed, no_room) = self.probe.missed().unwrap_or_default();
+        let (_, no_room) = self.probe.missed().unwrap_or_default();
         let notes = [
             (
                 lost,
                 "waits found no room in their ring: their time is told by thread only, without stacks (a larger ring: -m)",
-            ),
-            (
-                missed,
-                "times a thread was not seen to leave its CPU or to come back: such a wait is missing, or has no stack",
             ),
             (no_room, "times there was no room for what is known of a thread: waits of it are missing"),
         ];
@@ -397,12 +405,19 @@ impl SeesWaits for OffCpu {
         let missing = self.missing.map(|errno| format!("waits that went on are missing: {errno}"));
         notes.map(|(count, what)| format!("{count} {what}")).chain(missing).collect()
     }
+
+    fn misses(&self) -> Option<String> {
+        let (missed, _) = self.probe.missed().unwrap_or_default();
+        (missed > 0).then(|| format!("{missed} {MISSED}, or has no stack"))
+    }
 }
 
 fn switching(errno: pmux_linux::Errno) -> Error {
     Error::Ring { what: "switching the recording of waits", errno }
 }
 
+/// What is told of a number of them.
+pub(super) const MISSED: &str = "times a thread was not seen to leave its CPU or to come back: such a wait is missing";
 const REFUSED: &str = "waits can't be recorded: ";
 
 /// Why waits are not recorded.

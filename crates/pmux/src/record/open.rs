@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::event::{Event, EventList, Modifier, Software};
 use crate::flight::CpuRings;
 use crate::refusal::Refusal;
+use crate::ring_owner::is_too_large;
 use crate::session::{Backend, Session};
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Precise};
@@ -34,6 +35,8 @@ use pmux_linux::procfs::Proc;
 use std::collections::{HashMap, HashSet};
 
 const ENOENT: i32 = 2;
+/// Bytes of each ring where larger ones, twice, are not allowed.
+const SMALL_RING_BYTES: u64 = 128 << 10;
 const ESRCH: i32 = 3;
 /// How often threads are listed before it is given up to meet them all.
 const MOST_ROUNDS: usize = 64;
@@ -112,7 +115,17 @@ impl Recorder {
         target: &Target<'_>,
         options: RecordOptions,
     ) -> Result<Self, Error> {
-        Self::open_as(session, events, target, options, RecordMode::default())
+        if options.off_cpu.is_none() || options.ring_bytes.is_some() {
+            return Self::open_as(session, events, target, options, RecordMode::default());
+        }
+        match Self::open_as(session, events.clone(), target, options.clone(), RecordMode::default()) {
+            // What is for waits needs as much again, and all was taken that is allowed.
+            Err(error) if is_too_large(&error) => {
+                let options = RecordOptions { ring_bytes: Some(SMALL_RING_BYTES), ..options };
+                Self::open_as(session, events, target, options, RecordMode::default())
+            }
+            opened => opened,
+        }
     }
 
     /// As [`Recorder::open`], in another manner.

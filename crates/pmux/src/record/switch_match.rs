@@ -1,4 +1,4 @@
-//! Waits, put together from switches: who left a CPU and came back, and who woke whom in between.
+//! Waits, put together from switches: when a thread left its CPU and came back, and what woke it in between.
 //!
 //! What it is: [`SwitchMatch`] takes in what the kernel told, in the order of its times, and tells of each wait when it is over. Read first:
 //! [`SwitchMatch::take`].
@@ -12,6 +12,8 @@ use std::collections::HashMap;
 const MOST_SUMS: usize = 16 << 10;
 /// So many threads that have ended are remembered: what they still do is no wait.
 const MOST_ENDED: usize = 4096;
+/// Of more threads than there can be.
+const ALL_OTHERS: TaskId = TaskId { pid: u32::MAX, tid: u32::MAX };
 
 /// What the kernel told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +42,8 @@ pub(super) enum SwitchWhat {
     Executed(u32),
     /// Records were lost.
     Lost,
+    /// A CPU has come on which nothing was seen before.
+    CpuCame,
 }
 
 /// What comes of it.
@@ -63,8 +67,9 @@ enum Position {
         since_ns: u64,
         is_preempted: bool,
     },
-    /// It is of no interest: the kernel's own, or over.
-    Other,
+    /// It is the kernel's own, until it executes a program.
+    OfKernel,
+    Ended,
 }
 
 #[derive(Default)]
@@ -77,6 +82,17 @@ struct Thread {
     chain: Vec<u64>,
 }
 
+impl Thread {
+    /// Whether it was away, as far as it was seen.
+    fn is_away(&self) -> bool {
+        match self.position {
+            Position::Away { .. } => true,
+            Position::AsBefore => self.woken_ns > 0,
+            _ => false,
+        }
+    }
+}
+
 /// Short waits of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct SwitchSum {
@@ -84,8 +100,18 @@ pub(super) struct SwitchSum {
     pub(super) runnable_ns: u64,
 }
 
+/// Whose switches are told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum SwitchTarget {
+    /// Of all threads.
+    All,
+    /// Of these, and of those that are met; whether of those that are born of them.
+    Threads(Vec<TaskId>, bool),
+}
+
 /// What is known of all threads.
 pub(super) struct SwitchMatch {
+    target: SwitchTarget,
     threads: HashMap<u32, Thread>,
     ended: usize,
     since_ns: u64,
@@ -93,28 +119,50 @@ pub(super) struct SwitchMatch {
     sums: HashMap<TaskId, SwitchSum>,
     /// How often it was not seen where a thread was.
     pub(super) missed: u64,
+    /// How often records were lost.
+    pub(super) lost: u64,
     /// Whether a thread that is met for the first time belongs to a program.
     is_of_program: fn(u32) -> bool,
 }
 
 impl SwitchMatch {
     /// Of no thread. Waits that are shorter are added up.
-    pub(super) fn new(least_ns: u64, is_of_program: fn(u32) -> bool) -> Self {
+    pub(super) fn new(target: SwitchTarget, least_ns: u64, is_of_program: fn(u32) -> bool) -> Self {
         let (threads, sums) = (HashMap::new(), HashMap::new());
-        Self { threads, ended: 0, since_ns: 0, least_ns, sums, missed: 0, is_of_program }
+        Self { target, threads, ended: 0, since_ns: 0, least_ns, sums, missed: 0, lost: 0, is_of_program }
     }
 
-    /// Recording begins, or goes on: of what was before nothing is known.
+    /// Recording begins, or goes on: where threads are is not known.
     pub(super) fn begin(&mut self, since_ns: u64) {
-        self.threads.clear();
-        (self.ended, self.since_ns) = (0, since_ns);
+        self.since_ns = since_ns;
+        self.forget_positions();
+        if let SwitchTarget::Threads(named, _) = &self.target {
+            for &task in named {
+                self.threads.entry(task.tid).or_insert_with(|| Thread { task, ..Thread::default() });
+            }
+        }
+    }
+
+    /// There is such a thread.
+    pub(super) fn know(&mut self, task: TaskId) {
+        if !matches!(self.target, SwitchTarget::Threads(_, false)) {
+            self.threads.insert(task.tid, Thread { task, ..Thread::default() });
+        }
+    }
+
+    fn forget_positions(&mut self) {
+        for thread in self.threads.values_mut() {
+            if !matches!(thread.position, Position::OfKernel | Position::Ended) {
+                *thread = Thread { task: thread.task, ..Thread::default() };
+            }
+        }
     }
 
     /// The thread, which is looked at where it is new.
     fn thread(&mut self, tid: u32) -> &mut Thread {
         let is_of_program = self.is_of_program;
         self.threads.entry(tid).or_insert_with(|| {
-            let position = if is_of_program(tid) { Position::AsBefore } else { Position::Other };
+            let position = if is_of_program(tid) { Position::AsBefore } else { Position::OfKernel };
             Thread { position, ..Thread::default() }
         })
     }
@@ -122,25 +170,33 @@ impl SwitchMatch {
     /// Takes in what happened next.
     pub(super) fn take(&mut self, item: SwitchItem, tell: &mut dyn FnMut(SwitchTold)) {
         let SwitchItem { at_ns, cpu, what } = item;
-        let since_ns = self.since_ns;
+        let (since_ns, least_ns) = (self.since_ns, self.least_ns);
         match what {
             SwitchWhat::Where(task, chain) => {
                 let thread = self.threads.entry(task.tid).or_default();
-                if chain.contains(&callchain::USER) {
-                    thread.chain = chain;
-                } else {
-                    thread.position = Position::Other;
+                match (chain.contains(&callchain::USER), thread.position) {
+                    (_, Position::Ended) => {}
+                    (false, _) => thread.position = Position::OfKernel,
+                    (true, Position::OfKernel) => (thread.position, thread.chain) = (Position::HasCpu, chain),
+                    (true, _) if thread.is_away() => self.come_unseen(task, cpu, chain, tell),
+                    (true, _) => thread.chain = chain,
                 }
             }
             SwitchWhat::Left { task, is_preempted } => {
+                if self.thread(task.tid).is_away() {
+                    self.come_unseen(task, cpu, Vec::new(), tell);
+                }
                 let thread = self.thread(task.tid);
-                if thread.position != Position::Other {
+                if !matches!(thread.position, Position::OfKernel | Position::Ended) {
                     thread.task = task;
                     (thread.position, thread.woken_ns) = (Position::Away { since_ns: at_ns, is_preempted }, 0);
                 }
             }
             SwitchWhat::Woken { tid, waker, chain } => {
-                let least_ns = self.least_ns;
+                // Those that are recorded wake also others.
+                if self.target != SwitchTarget::All && !self.threads.contains_key(&tid) {
+                    return;
+                }
                 let thread = self.thread(tid);
                 let left_ns = match thread.position {
                     Position::AsBefore => since_ns,
@@ -155,39 +211,52 @@ impl SwitchMatch {
                 }
             }
             SwitchWhat::Came(task) => self.come(task, cpu, at_ns, tell),
-            SwitchWhat::Executed(_) => {}
             // It waits for its first CPU.
             SwitchWhat::Born(task) => {
-                let position = Position::Away { since_ns: at_ns, is_preempted: true };
-                self.threads.insert(task.tid, Thread { task, position, ..Thread::default() });
+                if !matches!(self.target, SwitchTarget::Threads(_, false)) {
+                    let position = Position::Away { since_ns: at_ns, is_preempted: true };
+                    self.threads.insert(task.tid, Thread { task, position, ..Thread::default() });
+                }
             }
             SwitchWhat::Ended(task) => {
-                self.threads.insert(task.tid, Thread { position: Position::Other, ..Thread::default() });
                 self.ended += 1;
                 if self.ended > MOST_ENDED {
                     // Those of the kernel are met again.
-                    self.threads.retain(|_, thread| thread.position != Position::Other);
+                    self.threads.retain(|_, thread| !matches!(thread.position, Position::OfKernel | Position::Ended));
                     self.ended = 0;
                 }
+                self.threads.insert(task.tid, Thread { position: Position::Ended, ..Thread::default() });
             }
-            SwitchWhat::Lost => {
-                for thread in self.threads.values_mut() {
-                    if matches!(thread.position, Position::Away { .. }) {
-                        thread.position = Position::HasCpu;
-                        self.missed += 1;
-                    }
-                }
-                // Who was not met yet may have been away and back.
+            // Whichever of its threads does, it is the first one then.
+            SwitchWhat::Executed(pid) => {
+                let task = TaskId { pid, tid: pid };
+                self.threads.insert(pid, Thread { task, position: Position::HasCpu, ..Thread::default() });
+            }
+            SwitchWhat::Lost | SwitchWhat::CpuCame => {
+                self.lost += u64::from(what == SwitchWhat::Lost);
+                // Where threads are is not known any more, as when recording began.
+                self.forget_positions();
                 self.since_ns = at_ns;
             }
         }
+    }
+
+    /// A thread leaves that was not seen to come back: it waited until it was woken, as far as is known. It leaves there.
+    fn come_unseen(&mut self, task: TaskId, cpu: u32, leaves: Vec<u64>, tell: &mut dyn FnMut(SwitchTold)) {
+        self.missed += 1;
+        let woken_ns = self.thread(task.tid).woken_ns;
+        if woken_ns > 0 {
+            self.come(task, cpu, woken_ns, tell);
+        }
+        let thread = self.thread(task.tid);
+        (thread.position, thread.chain) = (Position::HasCpu, leaves);
     }
 
     fn come(&mut self, task: TaskId, cpu: u32, at_ns: u64, tell: &mut dyn FnMut(SwitchTold)) {
         let (since_ns, least_ns) = (self.since_ns, self.least_ns);
         let thread = self.thread(task.tid);
         let away = match thread.position {
-            Position::Other => return,
+            Position::OfKernel | Position::Ended => return,
             Position::HasCpu => None,
             // It slept: what could go on had a CPU before long.
             Position::AsBefore => Some((since_ns, false)),
@@ -205,36 +274,24 @@ impl SwitchMatch {
             tell(SwitchTold::Wait { task, cpu, left_ns, runnable_ns, came_ns: at_ns.max(left_ns), chain });
             return;
         }
-        let all = TaskId { pid: u32::MAX, tid: u32::MAX };
-        let whose = if self.sums.len() < MOST_SUMS || self.sums.contains_key(&task) { task } else { all };
-        let sum = self.sums.entry(whose).or_default();
+        let is_known = self.sums.len() < MOST_SUMS || self.sums.contains_key(&task);
+        let sum = self.sums.entry(if is_known { task } else { ALL_OTHERS }).or_default();
         sum.blocked_ns += runnable_ns - left_ns;
         sum.runnable_ns += at_ns.saturating_sub(runnable_ns);
     }
 
-    /// Tells of waits that go on, as if they ended then: of those threads also that were not met.
-    pub(super) fn under_way(
-        &self,
-        at_ns: u64,
-        not_met: impl IntoIterator<Item = TaskId>,
-        tell: &mut dyn FnMut(SwitchTold),
-    ) {
-        let mut put = |task: TaskId, away: (u64, bool), woken_ns: u64, chain: &[u64]| {
-            if away.0 < at_ns {
-                let (left_ns, runnable_ns) = (away.0, runnable(away, woken_ns, at_ns));
-                let chain = chain.to_vec();
-                tell(SwitchTold::Wait { task, cpu: 0, left_ns, runnable_ns, came_ns: at_ns, chain });
-            }
-        };
+    /// Tells of waits that go on, as if they ended then; of named threads that were not met since recording began, of those that sleep.
+    pub(super) fn under_way(&self, at_ns: u64, sleeps: impl Fn(u32) -> bool, tell: &mut dyn FnMut(SwitchTold)) {
         for thread in self.threads.values() {
-            if let Position::Away { since_ns, is_preempted } = thread.position {
-                put(thread.task, (since_ns, is_preempted), thread.woken_ns, &thread.chain);
-            }
-        }
-        for task in not_met {
-            let thread = self.threads.get(&task.tid);
-            if thread.is_none_or(|thread| thread.position == Position::AsBefore) {
-                put(task, (self.since_ns, false), thread.map_or(0, |thread| thread.woken_ns), &[]);
+            let away = match thread.position {
+                Position::Away { since_ns, is_preempted } => (since_ns, is_preempted),
+                Position::AsBefore if thread.task.tid != 0 && sleeps(thread.task.tid) => (self.since_ns, false),
+                _ => continue,
+            };
+            if away.0 < at_ns {
+                let (task, left_ns, chain) = (thread.task, away.0, thread.chain.clone());
+                let runnable_ns = runnable(away, thread.woken_ns, at_ns);
+                tell(SwitchTold::Wait { task, cpu: 0, left_ns, runnable_ns, came_ns: at_ns, chain });
             }
         }
     }
@@ -257,7 +314,7 @@ fn runnable((left_ns, is_preempted): (u64, bool), woken_ns: u64, came_ns: u64) -
 
 #[cfg(test)]
 mod tests {
-    use super::SwitchWhat::{Born, Came, Ended, Left, Lost, Where, Woken};
+    use super::SwitchWhat::{Born, Came, Ended, Executed, Left, Lost, Where, Woken};
     use super::*;
 
     const OF_KERNEL: u32 = 2;
@@ -299,7 +356,11 @@ mod tests {
     }
 
     fn begun() -> SwitchMatch {
-        let mut waits = SwitchMatch::new(10, |tid| tid != OF_KERNEL);
+        begun_of(SwitchTarget::All)
+    }
+
+    fn begun_of(target: SwitchTarget) -> SwitchMatch {
+        let mut waits = SwitchMatch::new(target, 10, |tid| tid != OF_KERNEL);
         waits.begin(1000);
         waits
     }
@@ -360,12 +421,63 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_told_until_then() {
+    fn who_was_not_seen_to_come_back_has_waited_until_it_was_woken() {
         let mut waits = begun();
         let items = [
             (1100, at(1)),
             (1101, left(1, false)),
+            (1150, woken(1)),
+            (1200, at(1)),
+            (1201, left(1, false)),
+            // And where that was not seen either, nothing is known.
+            (1300, left(1, false)),
+            (1400, Came(task(1))),
+            // It was seen to sleep since recording began.
+            (1410, woken(3)),
+            (1420, left(3, false)),
+        ];
+        let expected = [
+            (1, 0, 1101, 1150, true),
+            (1, 1101, 1150, 1150, true),
+            (1, 1300, 1400, 1400, false),
+            (3, 0, 1000, 1410, true),
+            (3, 1000, 1410, 1410, false),
+        ];
+        assert_eq!((told(&mut waits, &items), waits.missed), (expected.to_vec(), 3));
+    }
+
+    #[test]
+    fn who_executes_has_a_cpu_and_the_number_of_its_process() {
+        let mut waits = begun();
+        // The first thread ends when another one executes, and a thread of the kernel's becomes a program.
+        let items = [
+            (1100, Ended(task(7))),
+            (1101, Executed(7)),
+            (1102, at(7)),
+            (1103, left(7, false)),
+            (1200, Came(task(7))),
+            (1210, Where(task(4), vec![callchain::KERNEL])),
+            (1211, left(4, false)),
+            (1250, at(4)),
+            (1251, left(4, false)),
+            (1300, Came(task(4))),
+        ];
+        assert_eq!(told(&mut waits, &items), [(7, 1103, 1200, 1200, true), (4, 1251, 1300, 1300, true)]);
+        // Children that are not recorded wait for nothing.
+        let mut waits = begun_of(SwitchTarget::Threads(vec![task(1)], false));
+        assert_eq!(told(&mut waits, &[(1100, Born(task(5)))]), []);
+        waits.under_way(1200, |_| false, &mut |told| panic!("{told:?}"));
+    }
+
+    #[test]
+    fn what_goes_on_is_told_until_then() {
+        let mut waits = begun_of(SwitchTarget::Threads([5, 6, 8].map(task).to_vec(), true));
+        let items = [
+            (1100, at(1)),
+            (1101, left(1, false)),
+            // Of the second one it is not known whether it is recorded.
             (1110, woken(6)),
+            (1111, woken(7)),
             (1120, left(3, true)),
             (1130, at(4)),
             (1131, Ended(task(4))),
@@ -374,7 +486,7 @@ mod tests {
         ];
         assert_eq!(told(&mut waits, &items), [(6, 0, 1000, 1110, true), (5, 1000, 1140, 1140, false)]);
         let mut all = Vec::new();
-        waits.under_way(1200, [5, 6, 8].map(task), &mut |told| all.push(row(told)));
+        waits.under_way(1200, |tid| tid == 6 || tid == 8, &mut |told| all.push(row(told)));
         all.sort_unstable();
         let expected = [
             (1, 1101, 1200, 1200, true),
@@ -391,8 +503,9 @@ mod tests {
     fn what_was_lost_makes_no_wait() {
         let mut waits = begun();
         let items = [(1100, left(1, false)), (1150, Lost), (1400, Came(task(1))), (1500, Came(task(3)))];
-        assert_eq!(told(&mut waits, &items), [(3, 1150, 1500, 1500, false)]);
-        assert_eq!(waits.missed, 2);
+        // Where threads are is not known then, and who comes back has slept since.
+        assert_eq!(told(&mut waits, &items), [(1, 1150, 1400, 1400, false), (3, 1150, 1500, 1500, false)]);
+        assert_eq!((waits.missed, waits.lost), (0, 1));
         // What was begun anew knows nothing of before.
         waits.begin(2000);
         assert_eq!(told(&mut waits, &[(2100, Came(task(1)))]), [(1, 2000, 2100, 2100, false)]);

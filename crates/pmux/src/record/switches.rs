@@ -6,10 +6,10 @@
 //!
 //! **Invariant:** what is told is in the order of the kernel's times: what another CPU may still tell of is waited for.
 
-use super::off_cpu::{EVENTS, Encoder, SeesWaits};
+use super::off_cpu::{EVENTS, Encoder, MISSED, SeesWaits};
 use super::open::Switch;
 use super::ours::Taken;
-use super::switch_match::{SwitchItem, SwitchMatch, SwitchTold, SwitchWhat};
+use super::switch_match::{SwitchItem, SwitchMatch, SwitchTarget, SwitchTold, SwitchWhat};
 use super::{CallChain, Keep, Rate, RecordMode, RecordOptions, Recorder};
 use crate::error::Error;
 use crate::event::{Event, EventList, Software};
@@ -17,17 +17,20 @@ use crate::perf_data::EventDesc;
 use crate::perf_data::tracing::tracing_data;
 use crate::profile::formats::{Field, FieldValue, Formats};
 use crate::session::Session;
-use crate::target::Target;
+use crate::target::{Inherit, Target};
 use pmux_abi::attr::EventType;
 use pmux_abi::record::{
-    CommCause, Record, RecordHeader, RecordKind, SampleLayout, SwitchDirection, TaskId, decode_record,
+    CommCause, Record, RecordHeader, RecordKind, SampleLayout, SwitchDirection, TaskId, callchain, decode_record,
 };
+use pmux_linux::off_cpu::wait_for_programs;
 use pmux_linux::procfs::Proc;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 /// The ids of the events in the file: no event of the kernel has such numbers, nor have regions.
 const IDS: [u64; EVENTS.len()] = [(1 << 62) + 1, (1 << 62) + 2, (1 << 62) + 3];
+/// Where a thread was that was not seen to leave: a wait without any place is a sum of many.
+const NOWHERE: [u64; 2] = [callchain::USER, 1];
 /// The events of the recorder.
 const LEAVES: usize = 0;
 const WAKES: usize = 1;
@@ -37,6 +40,7 @@ pub(super) struct SwitchWaits {
     recorder: Recorder,
     /// By the id of an event: which one, and its layout.
     by_id: HashMap<u64, (usize, SampleLayout)>,
+    leaves: SampleLayout,
     tracking: SampleLayout,
     /// Where in a sample of a wake-up the thread's number stands.
     wakes: Option<(Formats, u64)>,
@@ -50,9 +54,6 @@ pub(super) struct SwitchWaits {
     until_ns: Option<u64>,
     /// The process with whose exec recording begins.
     awaited: Option<u32>,
-    /// Threads that are recorded by name; empty for all.
-    named: Vec<TaskId>,
-    lost: u64,
     /// What was found, until it is taken.
     told: Taken,
     layout: SampleLayout,
@@ -102,18 +103,21 @@ impl SwitchWaits {
             _ => None,
         };
         let named = recorder.tids.iter().map(|&tid| TaskId { pid: process_of(tid), tid: tid.cast_unsigned() });
+        let threads = match target {
+            Target::Cpus(_) => SwitchTarget::All,
+            _ => SwitchTarget::Threads(named.collect(), options.inherit == Inherit::Children),
+        };
         let mut waits = Self {
             by_id: HashMap::new(),
+            leaves: recorder.descs.first().map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default(),
             tracking: recorder.descs.last().map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default(),
             wakes,
-            found: SwitchMatch::new(least_ns, is_of_program),
+            found: SwitchMatch::new(threads, least_ns, is_of_program),
             waiting: Vec::new(),
             looked_ns: 0,
             since_ns: None,
             until_ns: None,
             awaited: None,
-            named: named.collect(),
-            lost: 0,
             told: Taken::default(),
             layout: SampleLayout::new(&file.attr),
             first_index,
@@ -140,18 +144,17 @@ impl SwitchWaits {
 
     /// Takes out what the kernel has told, and finds waits in what was before `until_ns`.
     fn drain(&mut self, until_ns: u64) {
-        let (by_id, tracking) = (&self.by_id, &self.tracking);
+        let (by_id, tracking, leaves) = (&self.by_id, &self.tracking, self.leaves);
         let wakes = self.wakes.as_ref().and_then(|(formats, id)| formats.get(*id)?.field("pid"));
         for (cpu, ring) in self.recorder.rings.each_with_cpu() {
             let waiting = &mut self.waiting;
-            let lost = &mut self.lost;
             let drained = ring.drain(&mut |record| {
                 let Ok(header) = RecordHeader::decode(record) else { return };
                 let (which, layout) = match header.kind {
                     RecordKind::SAMPLE => {
-                        let id = tracking.event_id(record);
-                        let Some(&(which, layout)) = id.and_then(|id| by_id.get(&id)) else { return };
-                        (which, layout)
+                        // Where others count switches, too, Linux 6.18 writes their id.
+                        let known = tracking.event_id(record).and_then(|id| by_id.get(&id));
+                        known.copied().unwrap_or((LEAVES, leaves))
                     }
                     _ => (usize::MAX, *tracking),
                 };
@@ -160,11 +163,9 @@ impl SwitchWaits {
                 };
                 let task = id.and_then(|id| id.task);
                 let Some(what) = what(decoded, which, task, wakes) else { return };
-                *lost += u64::from(what == SwitchWhat::Lost);
                 waiting.push(SwitchItem { at_ns, cpu: cpu.0, what });
             });
             if drained.is_err() {
-                self.lost += 1;
                 waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: cpu.0, what: SwitchWhat::Lost });
             }
         }
@@ -177,11 +178,17 @@ impl SwitchWaits {
     }
 
     fn find(&mut self, item: SwitchItem) {
-        if let (SwitchWhat::Executed(pid), awaited) = (&item.what, self.awaited) {
-            if Some(*pid) == awaited {
-                (self.awaited, self.since_ns) = (None, Some(item.at_ns));
-                self.found.begin(item.at_ns);
-            }
+        if let (SwitchWhat::Executed(pid), Some(awaited)) = (&item.what, self.awaited)
+            && *pid == awaited
+            // An exec behind the end begins nothing.
+            && self.until_ns.is_none_or(|until_ns| item.at_ns <= until_ns)
+        {
+            (self.awaited, self.since_ns) = (None, Some(item.at_ns));
+            self.found.begin(item.at_ns);
+        }
+        if let (SwitchWhat::Born(task), None) = (&item.what, self.since_ns) {
+            // It may still be there when recording begins.
+            self.found.know(*task);
             return;
         }
         if self.since_ns.is_none_or(|since_ns| item.at_ns < since_ns)
@@ -195,15 +202,13 @@ impl SwitchWaits {
 
     /// Waits that go on at that time, as if they ended then.
     fn under_way_at(&mut self, at_ns: u64) -> Taken {
-        // Of threads that were not met it is looked what they do.
-        let sleeps = |task: &&TaskId| {
-            let stat = Proc::system().thread_stat(task.tid.cast_signed());
-            stat.is_ok_and(|stat| matches!(stat.state, 'S' | 'D'))
+        let sleeps = |tid: u32| {
+            let stat = Proc::system().thread_stat(tid.cast_signed());
+            stat.is_ok_and(|stat| matches!(stat.state, 'S' | 'D' | 'T' | 't'))
         };
-        let not_met: Vec<TaskId> = self.named.iter().filter(sleeps).copied().collect();
         let mut taken = Taken::default();
         let (layout, scratch) = (&self.layout, &mut self.scratch);
-        self.found.under_way(at_ns, not_met, &mut |wait| encode(wait, layout, scratch, &mut taken));
+        self.found.under_way(at_ns, sleeps, &mut |wait| encode(wait, layout, scratch, &mut taken));
         taken
     }
 }
@@ -218,12 +223,21 @@ impl SeesWaits for SwitchWaits {
             fresh.extend(IDS.iter().enumerate().map(|(which, &id)| (self.first_index + which, id)));
             return Ok(());
         }
+        let known = self.by_id.len();
         let followed = self.recorder.follow_cpus();
         self.learn_ids();
+        if self.by_id.len() > known {
+            self.waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: 0, what: SwitchWhat::CpuCame });
+        }
         followed
     }
 
     fn enable(&mut self) -> Result<(), Error> {
+        if self.since_ns.is_some() && self.until_ns.is_none() {
+            return Ok(());
+        }
+        // Records of before, which nothing has taken out, leave no room for those that come.
+        self.drain(0);
         self.recorder.enable()?;
         let now_ns = pmux_linux::now_ns();
         (self.since_ns, self.until_ns, self.awaited) = (Some(now_ns), None, None);
@@ -248,7 +262,10 @@ impl SeesWaits for SwitchWaits {
 
     fn end_waits(&mut self) {
         let Some(until_ns) = self.until_ns else { return };
+        // What is being written is to be there.
+        wait_for_programs();
         self.drain(u64::MAX);
+        self.awaited = None;
         if self.since_ns.take().is_some() {
             let taken = self.under_way_at(until_ns);
             self.told.append(taken);
@@ -257,15 +274,17 @@ impl SeesWaits for SwitchWaits {
 
     fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
         let now_ns = pmux_linux::now_ns();
+        wait_for_programs();
         self.drain(now_ns);
         Ok(self.since_ns.is_some().then(|| (now_ns, self.under_way_at(now_ns))))
     }
 
     /// What came last is told with the next call.
-    fn take(&mut self, _enough_bytes: u64) -> Taken {
+    fn take(&mut self, enough_bytes: u64) -> Taken {
         let until_ns = std::mem::replace(&mut self.looked_ns, pmux_linux::now_ns());
         self.drain(until_ns);
-        std::mem::take(&mut self.told)
+        // Where there is no room for it, it comes with the next file, if there is one.
+        if self.told.records.len() as u64 > enough_bytes { Taken::default() } else { std::mem::take(&mut self.told) }
     }
 
     fn sums_at(&mut self, at_ns: u64) -> Taken {
@@ -277,20 +296,31 @@ impl SeesWaits for SwitchWaits {
         taken
     }
 
+    fn settle(&mut self) {
+        let now_ns = pmux_linux::now_ns();
+        wait_for_programs();
+        self.drain(now_ns);
+    }
+
+    fn since_ns(&self) -> Option<u64> {
+        self.since_ns
+    }
+
     fn ended_ns(&self) -> Option<u64> {
         self.until_ns
     }
 
     fn unseen(&self) -> u64 {
-        self.found.missed
+        self.found.missed + self.found.lost
     }
 
-    fn notes(&self) -> Vec<String> {
-        let of = [
-            (self.lost, "times records of switches were lost: waits of that time are missing (a larger ring: -m)"),
-            (self.found.missed, "times a thread was not seen to leave its CPU or to come back: such a wait is missing"),
-        ];
-        of.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+    fn losses(&self) -> Vec<String> {
+        let what = "times records of switches were lost: waits of that time are missing (a larger ring: -m)";
+        (self.found.lost > 0).then(|| format!("{} {what}", self.found.lost)).into_iter().collect()
+    }
+
+    fn misses(&self) -> Option<String> {
+        (self.found.missed > 0).then(|| format!("{} {MISSED}", self.found.missed))
     }
 }
 
@@ -300,7 +330,7 @@ fn what(record: Record<'_>, which: usize, task: Option<TaskId>, wakes: Option<&F
         Record::Sample(sample) => {
             let chain = sample.callchain.map(|chain| chain.iter().collect()).unwrap_or_default();
             match which {
-                LEAVES => SwitchWhat::Where(sample.task.filter(|task| task.tid != 0)?, chain),
+                LEAVES => SwitchWhat::Where(sample.task.filter(is_thread)?, chain),
                 WAKES => {
                     let tid = match wakes?.value(sample.raw?)? {
                         FieldValue::Signed(tid) => u32::try_from(tid).ok()?,
@@ -323,12 +353,16 @@ fn what(record: Record<'_>, which: usize, task: Option<TaskId>, wakes: Option<&F
 }
 
 fn switched(direction: SwitchDirection, task: TaskId) -> Option<SwitchWhat> {
-    // What idles is no thread.
-    (task.tid != 0).then_some(match direction {
+    is_thread(&task).then_some(match direction {
         SwitchDirection::In => SwitchWhat::Came(task),
         SwitchDirection::Out => SwitchWhat::Left { task, is_preempted: false },
         SwitchDirection::OutPreempted => SwitchWhat::Left { task, is_preempted: true },
     })
+}
+
+/// What idles is none, and what has ended has no number any more.
+fn is_thread(task: &TaskId) -> bool {
+    task.tid != 0 && task.tid != u32::MAX
 }
 
 fn encode(told: SwitchTold, layout: &SampleLayout, scratch: &mut [u8], taken: &mut Taken) {
@@ -336,7 +370,8 @@ fn encode(told: SwitchTold, layout: &SampleLayout, scratch: &mut [u8], taken: &m
     match told {
         SwitchTold::Wait { task, cpu, left_ns, runnable_ns, came_ns, chain } => {
             encoder.cpu = cpu;
-            encoder.wait(task, (left_ns, runnable_ns, came_ns), 0, &chain, taken);
+            let chain = if chain.is_empty() { &NOWHERE[..] } else { &chain };
+            encoder.wait(task, (left_ns, runnable_ns, came_ns), 0, chain, taken);
         }
         SwitchTold::Wake { task, cpu, woken_tid, left_ns, woken_ns, chain } => {
             encoder.cpu = cpu;
