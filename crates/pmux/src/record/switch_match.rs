@@ -101,12 +101,14 @@ pub(super) struct SwitchSum {
 }
 
 /// Whose switches are told.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SwitchTarget {
     /// Of all threads.
     All,
-    /// Of these, and of those that are met; whether of those that are born of them.
-    Threads(Vec<TaskId>, bool),
+    /// Of some, and of those that are born of them.
+    WithChildren,
+    /// Of some only.
+    WithoutChildren,
 }
 
 /// What is known of all threads.
@@ -136,18 +138,21 @@ impl SwitchMatch {
     pub(super) fn begin(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
         self.forget_positions();
-        if let SwitchTarget::Threads(named, _) = &self.target {
-            for &task in named {
-                self.threads.entry(task.tid).or_insert_with(|| Thread { task, ..Thread::default() });
-            }
-        }
     }
 
     /// There is such a thread.
     pub(super) fn know(&mut self, task: TaskId) {
-        if !matches!(self.target, SwitchTarget::Threads(_, false)) {
-            self.threads.insert(task.tid, Thread { task, ..Thread::default() });
-        }
+        self.threads.insert(task.tid, Thread { task, ..Thread::default() });
+    }
+
+    /// There is no such thread any more.
+    pub(super) fn forget(&mut self, task: TaskId) {
+        self.threads.remove(&task.tid);
+    }
+
+    /// Whether it is told of what is born.
+    pub(super) fn follows_children(&self) -> bool {
+        self.target != SwitchTarget::WithoutChildren
     }
 
     fn forget_positions(&mut self) {
@@ -213,7 +218,7 @@ impl SwitchMatch {
             SwitchWhat::Came(task) => self.come(task, cpu, at_ns, tell),
             // It waits for its first CPU.
             SwitchWhat::Born(task) => {
-                if !matches!(self.target, SwitchTarget::Threads(_, false)) {
+                if self.follows_children() {
                     let position = Position::Away { since_ns: at_ns, is_preempted: true };
                     self.threads.insert(task.tid, Thread { task, position, ..Thread::default() });
                 }
@@ -464,14 +469,15 @@ mod tests {
         ];
         assert_eq!(told(&mut waits, &items), [(7, 1103, 1200, 1200, true), (4, 1251, 1300, 1300, true)]);
         // Children that are not recorded wait for nothing.
-        let mut waits = begun_of(SwitchTarget::Threads(vec![task(1)], false));
+        let mut waits = begun_of(SwitchTarget::WithoutChildren);
         assert_eq!(told(&mut waits, &[(1100, Born(task(5)))]), []);
         waits.under_way(1200, |_| false, &mut |told| panic!("{told:?}"));
     }
 
     #[test]
     fn what_goes_on_is_told_until_then() {
-        let mut waits = begun_of(SwitchTarget::Threads([5, 6, 8].map(task).to_vec(), true));
+        let mut waits = begun_of(SwitchTarget::WithChildren);
+        [5, 6, 8].map(task).into_iter().for_each(|task| waits.know(task));
         let items = [
             (1100, at(1)),
             (1101, left(1, false)),
@@ -506,9 +512,17 @@ mod tests {
         // Where threads are is not known then, and who comes back has slept since.
         assert_eq!(told(&mut waits, &items), [(1, 1150, 1400, 1400, false), (3, 1150, 1500, 1500, false)]);
         assert_eq!((waits.missed, waits.lost), (0, 1));
-        // What was begun anew knows nothing of before.
+        // What was begun anew does not know where threads were before, but which there are.
         waits.begin(2000);
         assert_eq!(told(&mut waits, &[(2100, Came(task(1)))]), [(1, 2000, 2100, 2100, false)]);
+        for tid in [8, 9] {
+            waits.know(task(tid));
+        }
+        waits.forget(task(9));
+        let mut all = Vec::new();
+        waits.under_way(2200, |_| true, &mut |told| all.push(row(told)));
+        all.sort_unstable();
+        assert_eq!(all, [(3, 2000, 2200, 2200, false), (8, 2000, 2200, 2200, false)]);
     }
 
     #[test]

@@ -103,16 +103,19 @@ impl SwitchWaits {
             _ => None,
         };
         let named = recorder.tids.iter().map(|&tid| TaskId { pid: process_of(tid), tid: tid.cast_unsigned() });
-        let threads = match target {
-            Target::Cpus(_) => SwitchTarget::All,
-            _ => SwitchTarget::Threads(named.collect(), options.inherit == Inherit::Children),
+        let threads = match (target, options.inherit) {
+            (Target::Cpus(_), _) => SwitchTarget::All,
+            (_, Inherit::Children) => SwitchTarget::WithChildren,
+            (_, Inherit::None) => SwitchTarget::WithoutChildren,
         };
+        let mut found = SwitchMatch::new(threads, least_ns, is_of_program);
+        named.for_each(|task| found.know(task));
         let mut waits = Self {
             by_id: HashMap::new(),
             leaves: recorder.descs.first().map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default(),
             tracking: recorder.descs.last().map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default(),
             wakes,
-            found: SwitchMatch::new(threads, least_ns, is_of_program),
+            found,
             waiting: Vec::new(),
             looked_ns: 0,
             since_ns: None,
@@ -186,18 +189,16 @@ impl SwitchWaits {
             (self.awaited, self.since_ns) = (None, Some(item.at_ns));
             self.found.begin(item.at_ns);
         }
-        if let (SwitchWhat::Born(task), None) = (&item.what, self.since_ns) {
-            // It may still be there when recording begins.
-            self.found.know(*task);
-            return;
-        }
-        if self.since_ns.is_none_or(|since_ns| item.at_ns < since_ns)
-            || self.until_ns.is_some_and(|until_ns| item.at_ns > until_ns)
-        {
-            return;
-        }
+        let is_recorded = self.since_ns.is_some_and(|since_ns| item.at_ns >= since_ns)
+            && self.until_ns.is_none_or(|until_ns| item.at_ns <= until_ns);
         let Self { found, told, layout, scratch, .. } = self;
-        found.take(item, &mut |wait| encode(wait, layout, scratch, told));
+        match item.what {
+            _ if is_recorded => found.take(item, &mut |wait| encode(wait, layout, scratch, told)),
+            // It may still be there when recording begins, or goes on.
+            SwitchWhat::Born(task) if found.follows_children() => found.know(task),
+            SwitchWhat::Ended(task) => found.forget(task),
+            _ => {}
+        }
     }
 
     /// Waits that go on at that time, as if they ended then.
