@@ -572,5 +572,8 @@ fn waits_have_no_more_memory_than_rings() {
         assert!(!is_shorter || manifest["window"]["covers_from_ns"] == since_ns, "{manifest}");
         is_shorter.then_some(())
     });
-    pmux(["flight", "--off-cpu", "-C", "0"]).run().bad(125, &["waits are of threads", "--off-cpu goes with"]);
+    flight(recorder.folder.path())
+        .args(["--off-cpu", "-C", "0"])
+        .run()
+        .bad(125, &["waits are of threads", "--off-cpu goes with"]);
 }
