@@ -7,7 +7,7 @@ use crate::options::sampling::{Frequency, Sampling};
 use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
-use pmux::record::{Keep, Rate, RecordOptions, Recorder};
+use pmux::record::{CallChain, Keep, Rate, RecordOptions, Recorder};
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, SharedChoice, Start, Target};
 
@@ -104,6 +104,14 @@ pub(crate) fn record_options(typed: &Sampling, target_spec: &TargetSpec) -> Resu
         start: if matches!(target_spec, TargetSpec::Command) { Start::OnExec } else { Start::Later },
         ..RecordOptions::default()
     })
+}
+
+/// How call chains are found where they are needed: what was asked for, or by frame pointers.
+pub(crate) fn needed_chain(asked: CallChain, is_needed: bool) -> CallChain {
+    match asked {
+        CallChain::None if is_needed => CallChain::FramePointers,
+        asked => asked,
+    }
 }
 
 fn rate(typed: &Sampling) -> Result<Rate, Failure> {

@@ -23,6 +23,12 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 pub const TIME_UNITS: [(&str, f64); 7] =
     [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("m", 60.0), ("s", 1.0), ("h", 3600.0)];
 
+/// A time in ns, or as many as there can be.
+#[must_use]
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// What is said of more than ten years.
 const TOO_LONG: &str = "it is too large";
 

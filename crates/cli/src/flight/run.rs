@@ -13,7 +13,7 @@ use crate::options::target::TargetSpec;
 use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::flight::{FlightOptions, Limits};
-use pmux::record::{CallChain, Rate, RecordOptions};
+use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{Rule, SignalName, TermSource};
 use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
@@ -127,12 +127,9 @@ impl<'a> FlightRun<'a> {
             Rate::Frequency(per_second) => Rate::ButEachHit(per_second),
             other => other,
         };
-        let call_chain = match how.call_chain {
-            // A wait without its place says little.
-            CallChain::None if options.off_cpu.is_some() => CallChain::FramePointers,
-            call_chain => call_chain,
-        };
-        let off_cpu = options.off_cpu.map(crate::stat::nanos);
+        // A wait without its place says little.
+        let call_chain = sampling::needed_chain(how.call_chain, options.off_cpu.is_some());
+        let off_cpu = options.off_cpu.map(pmux::units::nanos);
         let mut rules = options.rules().map_err(failed)?;
         let signal = Rule::parse("signal:USR2", None).map_err(|error| failed(error.to_string()))?;
         let is_signal =

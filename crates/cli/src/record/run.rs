@@ -16,7 +16,7 @@ use crate::options::target::TargetSpec;
 use crate::sampling::{self, EventEndWatch};
 use crate::stderr::write_stderr;
 use pmux::perf_data::Writer;
-use pmux::record::{CallChain, Form, Keep, RecordOptions, Recorder, RecorderInfo};
+use pmux::record::{Form, Keep, RecordOptions, Recorder, RecorderInfo};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, EventList, RegionTable, Running, Session, SharedChoice, Start, Target};
 use std::io::{IsTerminal, Write};
@@ -203,15 +203,12 @@ impl<'a> RecordRun<'a> {
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
         let how = sampling::record_options(&options.sampling, &self.target_spec)?;
-        let call_chain = match how.call_chain {
-            // A wait without its place says little, and samples are to be seen beside waits; and perf takes the chain of a region for that
-            // of the next sample where that has none.
-            CallChain::None if options.off_cpu.is_some() || options.regions => CallChain::FramePointers,
-            call_chain => call_chain,
-        };
+        // A wait without its place says little, and samples are to be seen beside waits; and perf takes the chain of a region for that
+        // of the next sample where that has none.
+        let call_chain = sampling::needed_chain(how.call_chain, options.off_cpu.is_some() || options.regions);
         Ok(RecordOptions {
             call_chain,
-            off_cpu: options.off_cpu.map(crate::stat::nanos),
+            off_cpu: options.off_cpu.map(pmux::units::nanos),
             regions: Keep::when(options.regions),
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),

@@ -16,6 +16,7 @@ use super::windows;
 use crate::failure::{Failure, failure};
 use crate::options::control::Delay;
 use crate::options::stat_rules::StatTarget;
+use pmux::units::nanos;
 use pmux::wait::Waiter;
 use pmux::{Counters, EventEnds, ExitedChild, RegionTable, Running, Snapshot};
 use std::os::unix::process::ExitStatusExt;
@@ -320,9 +321,4 @@ impl Live {
         notes.extend(remarks::service_gap(run.session, run.session.service_gap().saturating_sub(self.gaps.0)));
         notes
     }
-}
-
-/// Nanoseconds, as far as they go.
-pub(crate) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -29,7 +29,6 @@ use crate::options::exit_status;
 use crate::options::stat::StatOptions;
 use crate::options::timec::TimecOptions;
 use crate::stderr::{report_error, write_stderr};
-pub(crate) use live::nanos;
 use mean::Mean;
 use output::{StatOutput, State};
 use plan::{Plan, error_text};

@@ -69,7 +69,7 @@ impl Feed {
         }
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
-        let off_cpu = options.off_cpu.map(crate::stat::nanos);
+        let off_cpu = options.off_cpu.map(pmux::units::nanos);
         let how = RecordOptions { cpus: Keep::Record, off_cpu, ..sampling::record_options(&typed, &target_spec)? };
         let shared = options.shared.shared_when().map(SharedChoice::from);
         let shared = shared.map_or_else(SharedChoice::of_environment, Ok).map_err(|error| failure(&error))?;

@@ -208,7 +208,7 @@ impl RecorderTask {
                 record: RecordOptions {
                     rate,
                     call_chain: config.call_chain.into(),
-                    off_cpu: config.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
+                    off_cpu: config.off_cpu.map(pmux::units::nanos),
                     start: Start::Later,
                     ..RecordOptions::default()
                 },

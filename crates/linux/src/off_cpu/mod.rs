@@ -16,6 +16,7 @@ use crate::bpf::{Attached, Bytecode, Map, MapKind, Program, ProgramKind, Update}
 use crate::btf::Btf;
 use crate::procfs::Proc;
 use crate::sys::Errno;
+pub use crate::sys::bpf::wait_for_programs;
 use program::{Layout, Programs};
 pub use under_way::UnderWay;
 
@@ -83,8 +84,6 @@ pub enum OffCpuChildren {
     /// They are not.
     Leave,
 }
-
-pub use crate::sys::bpf::wait_for_programs;
 
 /// A wait of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -367,8 +366,8 @@ impl OffCpuProbe {
         self.switch(crate::now_ns())
     }
 
-    /// Looks at what has a CPU, of which nothing may be seen until recording ends, and at what sleeps. Behind [`OffCpuProbe::enable`], and when everything
-    /// else is switched on: it takes some ms. Where it can't be done, what runs all the time is taken to wait.
+    /// Looks at what has a CPU, of which nothing may be seen until recording ends, and at what sleeps. Behind [`OffCpuProbe::enable`], and
+    /// when everything else is switched on: it takes some ms. Where it can't be done, what runs all the time is taken to wait.
     pub fn mark_running(&self) {
         if let Some(EachTask { mark, .. }) = &self.each_task {
             // What leaves its CPU just now is there a little longer.

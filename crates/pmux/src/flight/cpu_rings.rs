@@ -12,6 +12,7 @@ use super::{Keeping, Lasted, RingSpan};
 use crate::error::Error;
 use crate::ring_owner::{RingOwner, is_too_large, pages};
 use crate::session::Session;
+use crate::units::nanos;
 use pmux_engine::{CpuId, EventId};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use pmux_linux::ring::{BackwardRing, Writers};
@@ -282,10 +283,6 @@ fn since(cpu_ring: &CpuRing) -> u64 {
         }
     }
     since_ns
-}
-
-pub(super) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! What it is: [`Flight`] opens events as a [`crate::record::Recorder`] does, but lets what samples overwrite itself, in rings of
 //! the kernel (`cpu_rings`, `marks`). What explains samples is taken out of rings of its own all the time and kept as far back as the
-//! oldest sample (`record/past.rs`), and so are waits (`waits`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
-//! (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
+//! oldest sample (`record/past.rs`), and so are waits (`waits`). A snapshot copies the rings while everything goes on (`copy`), and is
+//! written by a thread of its own (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
 //!
 //! **Invariant:** a task that is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
 //! why, is a number in its manifest.
@@ -32,7 +32,7 @@ use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::Target;
 use crate::trigger::EventSets;
-use cpu_rings::nanos;
+use crate::units::nanos;
 use pending::Pending;
 use pmux_abi::record::SampleLayout;
 use pmux_engine::Nanos;

@@ -291,7 +291,7 @@ impl Job {
     fn run(self, store: &Store, began: Instant) -> Result<FlightSnapshot, String> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock_ns = pmux_linux::now_ns();
-        let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        let since_1970_ns = crate::units::nanos(since_1970);
         // The name says when its cause was.
         let ago_ns = clock_ns.saturating_sub(self.causes.first().map_or(clock_ns, |cause| cause.at.0));
         let draft = store.draft(since_1970_ns.saturating_sub(ago_ns) / 1_000_000);

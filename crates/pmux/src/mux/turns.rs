@@ -7,6 +7,7 @@
 use super::Slice;
 use crate::error::Error;
 use crate::session::{Inner, Session};
+use crate::units::nanos;
 use pmux_engine::LockCell as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -107,10 +108,6 @@ fn take_turns(session: &Weak<Inner>, beat: &Beat) {
         inner.mux.turn.with(|()| inner.engine.rotate());
         took = began.elapsed();
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Session {

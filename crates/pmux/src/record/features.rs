@@ -133,7 +133,7 @@ impl Recorder {
         }
         let clock_ns = pmux_linux::now_ns();
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        let since_1970_ns = crate::units::nanos(since_1970);
         features.extend(feature::clock(CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
         if about.compress == Keep::Record {
             features.push(feature::compressed(1, pack::ROOM_BYTES));

@@ -11,7 +11,7 @@
 use super::RecordOptions;
 use super::existing::is_alive;
 use super::open::EventRole;
-use super::ours::{OurSample, Taken};
+use super::ours::{OTHERS, OurSample, Taken};
 use super::rings::Rings;
 use super::switches::SwitchWaits;
 use crate::error::Error;
@@ -372,7 +372,7 @@ impl SeesWaits for OffCpu {
         let mut encoder = Encoder { layout: &self.layout, ids, cpu: cpu.0, scratch: &mut self.scratch };
         for sum in &sums {
             let task = match sum.pid {
-                0 => TaskId { pid: u32::MAX, tid: u32::MAX },
+                0 => OTHERS,
                 pid => TaskId { pid, tid: sum.tid },
             };
             let reported = self.reported.insert((sum.pid, sum.tid), *sum);

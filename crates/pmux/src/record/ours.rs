@@ -4,6 +4,9 @@ use pmux_abi::Array;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{Misc, Record, Sample, SampleId, SampleLayout, TaskId, callchain, encode_record};
 
+/// All threads that have no sums of their own.
+pub(super) const OTHERS: TaskId = TaskId { pid: u32::MAX, tid: u32::MAX };
+
 /// What came of one look.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {

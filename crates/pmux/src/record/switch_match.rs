@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** pure, but for a look at threads that are met for the first time. No time is in two waits.
 
+use super::ours::OTHERS;
 use pmux_abi::record::{TaskId, callchain};
 use std::collections::HashMap;
 
@@ -12,8 +13,6 @@ use std::collections::HashMap;
 const MOST_SUMS: usize = 16 << 10;
 /// So many threads that have ended are remembered: what they still do is no wait.
 const MOST_ENDED: usize = 4096;
-/// Of more threads than there can be.
-const ALL_OTHERS: TaskId = TaskId { pid: u32::MAX, tid: u32::MAX };
 
 /// What the kernel told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +82,11 @@ struct Thread {
 }
 
 impl Thread {
+    /// Whether its waits are of interest.
+    fn waits(&self) -> bool {
+        !matches!(self.position, Position::OfKernel | Position::Ended)
+    }
+
     /// Whether it was away, as far as it was seen.
     fn is_away(&self) -> bool {
         match self.position {
@@ -137,7 +141,9 @@ impl SwitchMatch {
     /// Recording begins, or goes on: where threads are is not known.
     pub(super) fn begin(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
-        self.forget_positions();
+        for thread in self.threads.values_mut().filter(|thread| thread.waits()) {
+            *thread = Thread { task: thread.task, ..Thread::default() };
+        }
     }
 
     /// There is such a thread.
@@ -153,14 +159,6 @@ impl SwitchMatch {
     /// Whether it is told of what is born.
     pub(super) fn follows_children(&self) -> bool {
         self.target != SwitchTarget::WithoutChildren
-    }
-
-    fn forget_positions(&mut self) {
-        for thread in self.threads.values_mut() {
-            if !matches!(thread.position, Position::OfKernel | Position::Ended) {
-                *thread = Thread { task: thread.task, ..Thread::default() };
-            }
-        }
     }
 
     /// The thread, which is looked at where it is new.
@@ -192,7 +190,7 @@ impl SwitchMatch {
                     self.come_unseen(task, cpu, Vec::new(), tell);
                 }
                 let thread = self.thread(task.tid);
-                if !matches!(thread.position, Position::OfKernel | Position::Ended) {
+                if thread.waits() {
                     thread.task = task;
                     (thread.position, thread.woken_ns) = (Position::Away { since_ns: at_ns, is_preempted }, 0);
                 }
@@ -227,7 +225,7 @@ impl SwitchMatch {
                 self.ended += 1;
                 if self.ended > MOST_ENDED {
                     // Those of the kernel are met again.
-                    self.threads.retain(|_, thread| !matches!(thread.position, Position::OfKernel | Position::Ended));
+                    self.threads.retain(|_, thread| thread.waits());
                     self.ended = 0;
                 }
                 self.threads.insert(task.tid, Thread { position: Position::Ended, ..Thread::default() });
@@ -240,8 +238,7 @@ impl SwitchMatch {
             SwitchWhat::Lost | SwitchWhat::CpuCame => {
                 self.lost += u64::from(what == SwitchWhat::Lost);
                 // Where threads are is not known any more, as when recording began.
-                self.forget_positions();
-                self.since_ns = at_ns;
+                self.begin(at_ns);
             }
         }
     }
@@ -280,7 +277,7 @@ impl SwitchMatch {
             return;
         }
         let is_known = self.sums.len() < MOST_SUMS || self.sums.contains_key(&task);
-        let sum = self.sums.entry(if is_known { task } else { ALL_OTHERS }).or_default();
+        let sum = self.sums.entry(if is_known { task } else { OTHERS }).or_default();
         sum.blocked_ns += runnable_ns - left_ns;
         sum.runnable_ns += at_ns.saturating_sub(runnable_ns);
     }

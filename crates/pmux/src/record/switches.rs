@@ -102,7 +102,10 @@ impl SwitchWaits {
             }
             _ => None,
         };
-        let named = recorder.tids.iter().map(|&tid| TaskId { pid: process_of(tid), tid: tid.cast_unsigned() });
+        let named = recorder.tids.iter().map(|&tid| TaskId {
+            pid: Proc::system().process_of(tid).unwrap_or(tid).cast_unsigned(),
+            tid: tid.cast_unsigned(),
+        });
         let threads = match (target, options.inherit) {
             (Target::Cpus(_), _) => SwitchTarget::All,
             (_, Inherit::Children) => SwitchTarget::WithChildren,
@@ -180,6 +183,15 @@ impl SwitchWaits {
         }
     }
 
+    /// As [`SwitchWaits::drain`], of all that has happened by now; answers when that is.
+    fn drain_now(&mut self) -> u64 {
+        let now_ns = pmux_linux::now_ns();
+        // What is being written is to be there.
+        wait_for_programs();
+        self.drain(now_ns);
+        now_ns
+    }
+
     fn find(&mut self, item: SwitchItem) {
         if let (SwitchWhat::Executed(pid), Some(awaited)) = (&item.what, self.awaited)
             && *pid == awaited
@@ -224,10 +236,9 @@ impl SeesWaits for SwitchWaits {
             fresh.extend(IDS.iter().enumerate().map(|(which, &id)| (self.first_index + which, id)));
             return Ok(());
         }
-        let known = self.by_id.len();
         let followed = self.recorder.follow_cpus();
-        self.learn_ids();
-        if self.by_id.len() > known {
+        if !self.recorder.fresh.is_empty() {
+            self.learn_ids();
             self.waiting.push(SwitchItem { at_ns: pmux_linux::now_ns(), cpu: 0, what: SwitchWhat::CpuCame });
         }
         followed
@@ -274,9 +285,7 @@ impl SeesWaits for SwitchWaits {
     }
 
     fn waits_under_way(&mut self) -> Result<Option<(u64, Taken)>, Error> {
-        let now_ns = pmux_linux::now_ns();
-        wait_for_programs();
-        self.drain(now_ns);
+        let now_ns = self.drain_now();
         Ok(self.since_ns.is_some().then(|| (now_ns, self.under_way_at(now_ns))))
     }
 
@@ -298,9 +307,7 @@ impl SeesWaits for SwitchWaits {
     }
 
     fn settle(&mut self) {
-        let now_ns = pmux_linux::now_ns();
-        wait_for_programs();
-        self.drain(now_ns);
+        self.drain_now();
     }
 
     fn since_ns(&self) -> Option<u64> {
@@ -385,8 +392,4 @@ fn is_of_program(tid: u32) -> bool {
     let stat = Proc::system().thread_stat(tid.cast_signed());
     // Who has ended meanwhile was one: those of the kernel seldom do.
     stat.map_or(true, |stat| !stat.is_of_kernel())
-}
-
-fn process_of(tid: i32) -> u32 {
-    Proc::system().status(tid).map_or(tid, |status| status.process).cast_unsigned()
 }

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** pure. No part of a wait is told twice, and no thread waits for longer than the time is.
 
+use super::ours::OTHERS;
 use super::wait_samples::{WaitSample, WaitSamples};
 use crate::profile::TimeKind;
 use pmux_abi::record::RecordKind;
@@ -78,7 +79,7 @@ impl<'s> WaitCut<'s> {
                 None if wait.time_ns > self.end_ns || wait.time_ns < self.begin_ns => 0,
                 None if wait.kind == TimeKind::Woke => wait.period_ns.min(wait.time_ns - self.begin_ns),
                 // Of many threads.
-                None if wait.tid == u32::MAX => wait.period_ns,
+                None if wait.tid == OTHERS.tid => wait.period_ns,
                 None => {
                     let left_ns = left_ns.entry(wait.tid).or_insert(all_ns);
                     let ns = wait.period_ns.min(wait.time_ns - self.begin_ns).min(*left_ns);

@@ -58,7 +58,7 @@ pub(super) struct TriggerEngine {
 }
 
 fn nanos(span: Duration) -> Nanos {
-    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    Nanos(crate::units::nanos(span))
 }
 
 /// What the engine is to wait for.

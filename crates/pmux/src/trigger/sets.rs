@@ -154,5 +154,5 @@ impl Drop for EventSets {
 }
 
 fn nanos(span: Duration) -> Nanos {
-    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    Nanos(crate::units::nanos(span))
 }

@@ -201,7 +201,7 @@ impl Triggers {
     /// only counted meanwhile ([`TriggerEvent::HeldBack`] at the end), which slows down the tasks that are hit much less. All else is
     /// told as ever.
     pub fn hold_back(&mut self, rule: usize, span: Duration) {
-        let span = Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        let span = Nanos(crate::units::nanos(span));
         self.engine.hold_back_until(rule, self.session.engine().host().now() + span);
     }
 

@@ -122,7 +122,7 @@ impl Levels {
             }
         }
         let last = counters.read();
-        let interval = Nanos(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        let interval = Nanos(crate::units::nanos(interval));
         let (next, online) = (last.at + interval, session.online().iter().collect());
         Ok(Self { counters, asked, last, interval, next, online, cgroups: CgroupPaths::of(target) })
     }
