@@ -7,32 +7,27 @@
 //! An opener runs as its client's user, so its client may stop it, slow it down or kill it. What a request asks of an opener is
 //! therefore not waited for. The request fails with [`ActError::Late`] when it asks for what is not known yet, is tried again when the
 //! opener has answered, and finds the answers of earlier tries: the kernel is asked once for each thing. Requests of a user are
-//! answered one after another, each within a deadline. Only what is opened outside of a request is waited for (a CPU that comes, a
-//! turn), within a bound, and for a limited part of the time.
+//! answered one after another, each within a deadline. What is opened without one, on a CPU that comes, is a request of its own for each
+//! user: [`Openers::without_request`].
 //!
 //! **Invariant:** an opener never has more capabilities than this process, and its credentials never change once it has taken them.
 
 use crate::host::FileCount;
 use crate::sys::opener::{CGROUP_FILE, GROUP_FILE, OpenerOp, OpenerOrder};
-use crate::sys::{self, Errno, Poll, PollEntry};
+use crate::sys::{self, Errno, Poll};
 use pmux_engine::Cred;
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod request;
 mod state;
 
 pub use request::RequestId;
 use request::{OpenRequest, OrderKey, OrderResult, Todo};
-use state::{OpenerState, ReplyTo};
-
-/// What is opened outside of a request is waited for so long; in tests longer, which run beside others.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 200 });
-/// How often it is looked whether another thread has taken the answer.
-const LOOK: Duration = Duration::from_millis(20);
+use state::OpenerState;
 
 /// What the kernel asks about a task that calls `perf_event_open(2)`. Its supplementary groups are not among it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -200,6 +195,29 @@ impl Openers {
         self.state().tried().is_some_and(|request| request.waits)
     }
 
+    /// Runs `f`, which opens what no request has asked for: on CPUs that came. What has no answer yet is [`ActError::Late`] there, too:
+    /// `f` is to be run again, for the user alone (or for all, where it is `None`), when [`Openers::go_on`] tells the user's
+    /// [`RequestId::without_request`]. A request that this thread tries does not wait for it.
+    pub fn without_request<R>(&self, user: Option<u32>, f: impl FnOnce() -> R) -> R {
+        let thread = std::thread::current().id();
+        let mut state = self.state();
+        let tried = state.current.take_if(|&mut (of, _)| of == thread);
+        state.without_request(user).for_each(OpenRequest::begin);
+        drop(state);
+        let done = f();
+        let mut state = self.state();
+        state.current = tried.or(state.current);
+        let tried: Vec<_> = state.without_request(user).map(|request| (request.user, request.waits)).collect();
+        for (user, waits) in tried {
+            match waits {
+                true => state.stalled.push(user),
+                false => state.end(self.poll.get(), RequestId::without_request(user)),
+            }
+        }
+        self.work(&mut state);
+        done
+    }
+
     /// The end of a try: whether another one is needed, which [`Openers::go_on`] announces. Otherwise the request is over.
     #[must_use]
     pub fn pause(&self) -> bool {
@@ -271,17 +289,14 @@ impl Openers {
         self.ask(cred, &order, (Some(event), None)).map(drop)
     }
 
-    /// Gives an order, with an event and a cgroup beside it. In a request that is tried it is [`ActError::Late`] until its answer has come.
+    /// Gives an order, with an event and a cgroup beside it. It is [`ActError::Late`] until its answer has come.
     fn ask(&self, cred: Cred, order: &OpenerOrder, files: OrderFiles<'_>) -> OrderResult {
         let key = OrderKey::new(cred, order, files)?;
         let mut state = self.state();
         let user = state.credentials(cred)?.user;
-        let Some(id) = state.tries() else {
-            drop(state);
-            return self.ask_and_wait(user, || Todo::new(&key, files));
-        };
+        let id = state.tries().unwrap_or(RequestId::without_request(user));
         let OpenerState { requests, lines, .. } = &mut *state;
-        let Some(request) = requests.get_mut(&id) else { return Err(ActError::Late) };
+        let request = requests.entry(id).or_insert_with(|| OpenRequest::new(user));
         if let Some(known) = request.answer(&key) {
             return known;
         }
@@ -295,52 +310,6 @@ impl Openers {
         }
         request.waits = true;
         Err(ActError::Late)
-    }
-
-    /// The same outside of a request. An opener that was killed while it had nothing to do is replaced.
-    fn ask_and_wait(&self, user: u32, todo: impl Fn() -> Result<Todo, ActError>) -> OrderResult {
-        if !self.state().is_waited_for(user) {
-            return Err(ActError::Late);
-        }
-        let started = Instant::now();
-        let mut answer = None;
-        for _ in 0..2 {
-            let todo = todo()?;
-            let (cred, poll) = (todo.key.cred, self.poll.get());
-            let mut state = self.state();
-            state.orders += 1;
-            let ticket = state.orders;
-            state.give(poll, ReplyTo::Thread(ticket), todo)?;
-            let mut file = state.socket_of(cred);
-            drop(state);
-            // The opener has gone when it has no socket.
-            while let (None, Some(socket)) = (&answer, &file) {
-                let left = PATIENCE.saturating_sub(started.elapsed());
-                let mut entries = [PollEntry::new(socket.as_raw_fd())];
-                let polled = sys::ppoll(&mut entries, Some(left.min(LOOK)));
-                let mut state = self.state();
-                if polled != Ok(0) {
-                    state.receive(poll, cred);
-                }
-                answer = state.waited.remove(&ticket);
-                if answer.is_none() && left.is_zero() {
-                    state.lose(poll, cred, ActError::Late);
-                    answer = Some(Err(ActError::Late));
-                }
-                if state.socket_of(cred).is_none() {
-                    file = None;
-                }
-                drop(state);
-            }
-            if answer.is_some() {
-                break;
-            }
-        }
-        let answer = answer.unwrap_or(Err(ActError::Late));
-        let mut state = self.state();
-        state.charge(user, started.elapsed(), matches!(answer, Err(ActError::Late)));
-        self.work(&mut state);
-        answer
     }
 
     /// Goes on with the requests of users about whose openers something has changed, and closes what has no use.

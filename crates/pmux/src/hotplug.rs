@@ -99,18 +99,38 @@ enum CpuListRead {
 impl Hotplug {
     fn follow(&mut self, engine: &LinuxEngine, look: CpuListRead) {
         let mut rescan = self.socket.is_none() || look != CpuListRead::IfNeeded;
+        let mut news = Vec::new();
         if let Some(socket) = self.socket.as_mut().filter(|_| look != CpuListRead::AtTheListOnly) {
             let drained = socket.drain(&mut |event| match event {
-                CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
-                CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),
                 CpuUevent::Rescan => rescan = true,
+                event => news.push(event),
             });
             rescan |= drained.is_err();
         }
+        apply(engine, &news);
         if rescan && let Ok(online) = self.cpus.online() {
             let known = engine.online();
-            known.iter().filter(|cpu| !online.contains(cpu.0)).for_each(|cpu| engine.cpu_offline(cpu));
-            online.iter().filter(|&cpu| !known.contains(CpuId(cpu))).for_each(|cpu| engine.cpu_online(CpuId(cpu)));
+            let gone = known.iter().filter(|cpu| !online.contains(cpu.0)).map(|cpu| CpuUevent::Offline(cpu.0));
+            let came = online.iter().filter(|&cpu| !known.contains(CpuId(cpu))).map(CpuUevent::Online);
+            apply(engine, &gone.chain(came).collect::<Vec<_>>());
         }
+    }
+}
+
+/// What is opened on a CPU that came is no request's: a client that asks for something meanwhile does not wait for it.
+fn apply(engine: &LinuxEngine, news: &[CpuUevent]) {
+    let step = |event: &CpuUevent| match *event {
+        CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
+        CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),
+        CpuUevent::Rescan => {}
+    };
+    if news.iter().any(|event| matches!(event, CpuUevent::Online(_))) {
+        engine.host().openers().without_request(None, || {
+            // Each thing is asked for once in a run.
+            engine.retry_late(|_| true);
+            news.iter().for_each(step);
+        });
+    } else {
+        news.iter().for_each(step);
     }
 }

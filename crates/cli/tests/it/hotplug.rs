@@ -4,6 +4,7 @@
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 
 use crate::common;
+use crate::common::hostile::{as_user, open_door, said_by};
 use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
 use crate::common::{eventually, stat};
@@ -162,6 +163,33 @@ fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
         common::signal(&format!("-{}", busy.pid()), "KILL");
         busy.child.wait().unwrap();
     }
+}
+
+/// What is opened on a CPU that comes waits for its own client's opener; nothing else does, and it is opened when that has answered.
+#[test]
+fn a_cpu_that_comes_back_is_recorded_for_a_user_who_stopped_an_opener() {
+    // No other test has openers of this one.
+    const STOPS: u32 = 65_518;
+    let Some(switch) = CpuSwitch::take() else { return };
+    let Some(service) = Service::of_root("") else { return };
+    let sync_dir = open_door();
+    switch.turn("0");
+    let arguments = format!("{},{}", service.socket().display(), sync_dir.text(""));
+    let role = as_user(STOPS, &format!("stops-its-opener-when-a-cpu-comes:{arguments}"));
+    sync_dir.read("stopped");
+    switch.turn("1");
+    // The service may see the CPU when this one asks: whose request waits then is not its.
+    let said = said_by(as_user(STOPS - 1, &format!("counts:{}", service.socket().display())), &service);
+    assert!(said.contains("counted"), "{said}");
+    let mut good = service.client();
+    for _ in 0..100 {
+        assert_eq!(good.ask(&Request::Ping).reply, Reply::Done);
+    }
+    sync_dir.post("go");
+    let said = said_by(role, &service);
+    assert!(said.contains("recorded on CPU 1"), "{said}");
+    drop(good);
+    service.is_empty();
 }
 
 /// The numbers of events on CPU 1.

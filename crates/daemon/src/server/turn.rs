@@ -163,8 +163,14 @@ impl Server {
     pub(super) fn go_on_with_parked(&mut self) {
         let mut ready = Vec::new();
         self.counters.session().openers().go_on(&mut ready);
-        for RequestId(number) in ready {
-            self.wake(ClientId(number));
+        for request in ready {
+            match request.user() {
+                None => self.wake(ClientId(request.0)),
+                Some(user) => {
+                    self.counters.session().retry_late(user);
+                    self.counters.cpus_changed();
+                }
+            }
         }
     }
 

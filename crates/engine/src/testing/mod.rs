@@ -35,6 +35,8 @@ pub(crate) const KERNEL: PmuId = PmuId(2);
 /// Sixty-four registers of 48 bits.
 #[allow(dead_code)] // for the benchmarks
 pub(crate) const WIDE: PmuId = PmuId(3);
+/// `EAGAIN`.
+const LATE: i32 = 11;
 /// `config1` of an event that the bank refuses to program.
 pub(crate) const REFUSED: u64 = 1;
 /// `config1` of an event for which the bank has no register, whichever caller asks.
@@ -69,6 +71,7 @@ impl Registers {
 #[derive(Default)]
 struct Faults {
     programs: AtomicU32,
+    late: AtomicU32,
     starts: AtomicU32,
     /// Readings, and the errno that they give.
     reads: AtomicU32,
@@ -271,6 +274,11 @@ impl<K: LockKind> Machine<K> {
         self.world.faults.programs.store(count, SeqCst);
     }
 
+    /// Has the next so many that are programmed wait.
+    pub(crate) fn late_programs(&self, count: u32) {
+        self.world.faults.late.store(count, SeqCst);
+    }
+
     /// Refuses the next so many starts.
     pub(crate) fn refuse_starts(&self, count: u32) {
         self.world.faults.starts.store(count, SeqCst);
@@ -355,6 +363,9 @@ impl CounterBank for Bank {
         }
         if program.spec.attr.config1 == REFUSED || strikes(&self.world.faults.programs) {
             return Err(BankError::Busy);
+        }
+        if strikes(&self.world.faults.late) {
+            return Err(BankError::Other(LATE));
         }
         if matches!(program.filter, Filter::Cgroup(_)) && lease.pmu != KERNEL {
             return Err(BankError::NotSupported);

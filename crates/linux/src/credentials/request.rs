@@ -10,9 +10,25 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
-/// A request, by a number that its owner gives; never two at once with one number.
+/// A request, by a number below 2^63 that its owner gives; never two at once with one number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId(pub u64);
+
+impl RequestId {
+    const WITHOUT_REQUEST: u64 = 1 << 63;
+
+    /// What is opened for a user although no request asks for it.
+    #[must_use]
+    pub const fn without_request(user: u32) -> Self {
+        Self(Self::WITHOUT_REQUEST | user as u64)
+    }
+
+    /// Whose it is, if no request asks for it.
+    #[must_use]
+    pub const fn user(self) -> Option<u32> {
+        if self.0 & Self::WITHOUT_REQUEST == 0 { None } else { Some(self.0 as u32) }
+    }
+}
 
 /// A file, where the order brings one.
 pub(super) type OrderResult = Result<Option<OwnedFd>, ActError>;

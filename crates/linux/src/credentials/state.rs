@@ -21,12 +21,6 @@ const NURSERY_PATIENCE: Duration = Duration::from_secs(2);
 /// Openers at once, of one user and in all. One more takes the place of the one that was idle longest.
 pub(super) const OPENERS_PER_USER: usize = 8;
 const OPENERS: usize = 64;
-/// What is waited for outside of requests may take this part of the time for each user...
-const SHARE: u64 = 10;
-/// ... and so much ahead of that.
-const BURST_NS: u64 = 500_000_000;
-/// What an answer that did not come costs, beside the time that was waited: nothing is waited for then for [`SHARE`] times as long.
-const LATE_NS: u64 = 300_000_000;
 /// What a killed opener that has exited is reported as; no credentials have the number.
 const ENDED: Token = Token(0);
 /// Room for the longest answer, and one byte more.
@@ -49,13 +43,10 @@ pub(super) struct OpenerState {
     pub(super) stalled: Vec<u32>,
     /// Requests that can be tried again.
     pub(super) ready: VecDeque<RequestId>,
-    /// Answers to threads that wait.
-    pub(super) waited: HashMap<u64, OrderResult>,
     /// Openers that were killed, with their users, until they have exited: the kernel may keep them in a system call.
     pub(super) ended: Vec<(u32, OwnedFd)>,
     /// Files that have no use: answers to requests that are over.
     pub(super) useless: Vec<OwnedFd>,
-    pub(super) budgets: HashMap<u32, Budget>,
 }
 
 pub(super) struct Registered {
@@ -67,18 +58,10 @@ pub(super) struct Registered {
     pub(super) used: u64,
 }
 
-/// What gets an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ReplyTo {
-    Request(RequestId),
-    /// A thread that waits, by the number of what it waits for.
-    Thread(u64),
-}
-
 /// What an opener has been given to do, and has not answered.
 pub(super) enum Work {
     Become,
-    Ordered(ReplyTo, Todo),
+    Ordered(RequestId, Todo),
 }
 
 impl OpenerState {
@@ -95,6 +78,12 @@ impl OpenerState {
     /// The same itself.
     pub(super) fn tried(&mut self) -> Option<&mut OpenRequest> {
         self.requests.get_mut(&self.tries()?)
+    }
+
+    /// What this user, or all where that is `None`, have asked for without a request.
+    pub(super) fn without_request(&mut self, user: Option<u32>) -> impl Iterator<Item = &mut OpenRequest> {
+        let is_meant = move |id: RequestId| id.user().is_some_and(|of| user.is_none_or(|user| user == of));
+        self.requests.iter_mut().filter(move |&(&id, _)| is_meant(id)).map(|(_, request)| request)
     }
 
     /// One more keeps the credentials of a process registered.
@@ -142,14 +131,14 @@ impl OpenerState {
             };
             request.in_flight += 1;
             let key = todo.key.clone();
-            if let Err(error) = self.give(poll, ReplyTo::Request(id), todo) {
-                self.answer(ReplyTo::Request(id), key, Err(error));
+            if let Err(error) = self.give(poll, id, todo) {
+                self.answer(id, key, Err(error));
             }
         }
     }
 
     /// Gives an opener an order, which is made where there is none.
-    pub(super) fn give(&mut self, poll: Option<&Poll>, reply_to: ReplyTo, todo: Todo) -> Result<(), ActError> {
+    fn give(&mut self, poll: Option<&Poll>, id: RequestId, todo: Todo) -> Result<(), ActError> {
         let cred = todo.key.cred;
         self.orders += 1;
         let orders = self.orders;
@@ -161,7 +150,7 @@ impl OpenerState {
             let Some(opener) = &mut registered.opener else { break };
             registered.used = orders;
             if todo.send_to(&opener.socket).is_ok() {
-                opener.work.push_back(Work::Ordered(reply_to, todo));
+                opener.work.push_back(Work::Ordered(id, todo));
                 return Ok(());
             }
             // It was killed while it had nothing to do.
@@ -186,7 +175,7 @@ impl OpenerState {
             Some((ReceivedReply { errno, .. }, Work::Become)) => {
                 self.lose(poll, cred, ActError::NotTaken(Errno::from_raw(errno)));
             }
-            Some((ReceivedReply { errno, mut files, is_cut, .. }, Work::Ordered(reply_to, todo))) => {
+            Some((ReceivedReply { errno, mut files, is_cut, .. }, Work::Ordered(id, todo))) => {
                 let answer = match Errno::from_raw(errno) {
                     _ if is_cut => Err(ActError::Refused(Errno::EMFILE)),
                     _ if errno == 0 => Ok(files.pop()),
@@ -194,24 +183,19 @@ impl OpenerState {
                     Errno::EMFILE => Err(ActError::Late),
                     errno => Err(ActError::Refused(errno)),
                 };
-                self.answer(reply_to, todo.key, answer);
+                self.answer(id, todo.key, answer);
             }
         }
         true
     }
 
-    fn answer(&mut self, reply_to: ReplyTo, key: OrderKey, answer: OrderResult) {
-        match reply_to {
-            ReplyTo::Thread(ticket) => {
-                self.waited.insert(ticket, answer);
+    fn answer(&mut self, id: RequestId, key: OrderKey, answer: OrderResult) {
+        match self.requests.get_mut(&id) {
+            Some(request) => {
+                request.answered(key, answer);
+                self.stalled.push(request.user);
             }
-            ReplyTo::Request(id) => match self.requests.get_mut(&id) {
-                Some(request) => {
-                    request.answered(key, answer);
-                    self.stalled.push(request.user);
-                }
-                None => self.useless.extend(answer.ok().flatten()),
-            },
+            None => self.useless.extend(answer.ok().flatten()),
         }
     }
 
@@ -232,16 +216,13 @@ impl OpenerState {
         for work in work.into_iter().rev() {
             match work {
                 Work::Become => {}
-                // The thread sees that it has gone.
-                Work::Ordered(ReplyTo::Thread(_), _) if why == ActError::Late => {}
-                Work::Ordered(ReplyTo::Request(id), todo) => match self.requests.get_mut(&id) {
+                Work::Ordered(id, todo) => match self.requests.get_mut(&id) {
                     Some(request) if why == ActError::Late && request.is_tried_again(&todo) => {
                         request.ask_again(todo);
                         self.stalled.push(request.user);
                     }
-                    _ => self.answer(ReplyTo::Request(id), todo.key, Err(why)),
+                    _ => self.answer(id, todo.key, Err(why)),
                 },
-                Work::Ordered(reply_to, todo) => self.answer(reply_to, todo.key, Err(why)),
             }
         }
     }
@@ -274,18 +255,13 @@ impl OpenerState {
             let Some(request) = self.requests.get_mut(&id) else { continue };
             request.give_up();
             self.stalled.push(request.user);
-            let is_for = |work: &Work| matches!(work, Work::Ordered(ReplyTo::Request(of), _) if *of == id);
+            let is_for = |work: &Work| matches!(work, Work::Ordered(of, _) if *of == id);
             let works = |one: &Registered| one.opener.as_ref().is_some_and(|opener| opener.work.iter().any(is_for));
             let busy: Vec<_> = self.registered.iter().filter(|(_, one)| works(one)).map(|(&cred, _)| cred).collect();
             for cred in busy {
                 self.lose(poll, cred, ActError::Late);
             }
         }
-    }
-
-    /// The socket of an opener, once more.
-    pub(super) fn socket_of(&self, cred: Cred) -> Option<OwnedFd> {
-        self.registered.get(&cred)?.opener.as_ref()?.socket.try_clone().ok()
     }
 
     fn make_opener(&mut self, poll: Option<&Poll>, cred: Cred) -> Result<(), ActError> {
@@ -356,34 +332,6 @@ impl OpenerState {
                 Ok(nursery.insert(Nursery { pid, socket }))
             }
         }
-    }
-
-    /// Whether a user's openers are waited for now.
-    pub(super) fn is_waited_for(&self, user: u32) -> bool {
-        let now_ns = sys::clock::monotonic_ns();
-        self.budgets.get(&user).is_none_or(|budget| budget.owed_ns(now_ns) <= BURST_NS)
-    }
-
-    /// A user's opener was waited for.
-    pub(super) fn charge(&mut self, user: u32, waited: Duration, is_late: bool) {
-        let now_ns = sys::clock::monotonic_ns();
-        self.budgets.retain(|_, budget| budget.owed_ns(now_ns) > 0);
-        let late_ns = if is_late { LATE_NS + BURST_NS } else { 0 };
-        let cost_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX).saturating_add(late_ns);
-        let owed_ns = self.budgets.get(&user).map_or(0, |budget| budget.owed_ns(now_ns));
-        self.budgets.insert(user, Budget { owed_ns: owed_ns.saturating_add(cost_ns), at_ns: now_ns });
-    }
-}
-
-/// How long a user's openers were waited for beyond their share.
-pub(super) struct Budget {
-    owed_ns: u64,
-    at_ns: u64,
-}
-
-impl Budget {
-    const fn owed_ns(&self, now_ns: u64) -> u64 {
-        self.owed_ns.saturating_sub(now_ns.saturating_sub(self.at_ns) / SHARE)
     }
 }
 

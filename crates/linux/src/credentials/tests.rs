@@ -4,7 +4,9 @@
 use super::state::OPENERS_PER_USER;
 use super::*;
 use crate::peer::user_namespace_of;
+use crate::sys::PollEntry;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
@@ -70,37 +72,41 @@ fn the_kernel_decides_by_the_credentials_that_were_taken() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
+    let openers = followed();
     let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
     let user = openers.on_behalf_of(0, of(USER));
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
-    assert_eq!(user.check(&in_user_mode(), task(&other)), Err(ActError::Refused(Errno::EACCES)));
+    assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
+    assert_eq!(user.answered(&in_user_mode(), task(&other)), Err(ActError::Refused(Errno::EACCES)));
     assert_eq!(
-        user.check(&in_user_mode(), EventTarget { task: Some(1), cpu: None }),
+        user.answered(&in_user_mode(), EventTarget { task: Some(1), cpu: None }),
         Err(ActError::Refused(Errno::EACCES))
     );
-    let file = openers.open(user.cred(), &in_user_mode(), task(&own), None, None).unwrap();
+    let open = |group: Option<&OwnedFd>| {
+        let group = group.map(AsFd::as_fd);
+        answered(&openers, USER, || openers.open(user.cred(), &in_user_mode(), task(&own), group, None)).unwrap()
+    };
+    let file = open(None);
     // It is an event, and a leader for another one.
-    let member = openers.open(user.cred(), &in_user_mode(), task(&own), Some(file.as_fd()), None).unwrap();
+    let member = open(Some(&file));
     sys::perf::enable(file.as_fd()).unwrap();
     assert_eq!(sys::perf::count(member.as_fd()), Ok(Some(0)));
     // The right to look into all tasks is a capability, and so is the one to count all that runs.
     let traces = openers.on_behalf_of(0, Credentials { permitted: 1 << 19, effective: 1 << 19, ..of(USER) });
-    assert_eq!(traces.check(&in_user_mode(), task(&other)), Ok(()));
+    assert_eq!(traces.answered(&in_user_mode(), task(&other)), Ok(()));
     let perfmon = openers.on_behalf_of(0, Credentials { permitted: 1 << 38, effective: 1 << 38, ..of(USER) });
     let cpu = EventTarget { task: None, cpu: Some(0) };
-    assert_eq!(perfmon.check(&attr(AttrFlags::DISABLED), cpu), Ok(()));
+    assert_eq!(perfmon.answered(&attr(AttrFlags::DISABLED), cpu), Ok(()));
     // Permitted is not effective.
     let idle = openers.on_behalf_of(0, Credentials { permitted: 1 << 38, ..of(USER) });
     let paranoid: i32 =
         std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap();
     let refused = Err(ActError::Refused(Errno::EACCES));
-    assert_eq!(idle.check(&attr(AttrFlags::DISABLED), cpu), if paranoid > 0 { refused } else { Ok(()) });
+    assert_eq!(idle.answered(&attr(AttrFlags::DISABLED), cpu), if paranoid > 0 { refused } else { Ok(()) });
 }
 
 #[test]
 fn equal_credentials_are_one_number_until_the_last_leaves() {
-    let openers = Arc::new(Openers::default());
+    let openers = followed();
     let one = openers.on_behalf_of(0, of(USER));
     let same = openers.on_behalf_of(0, of(USER));
     let other = openers.on_behalf_of(0, Credentials { permitted: 1, ..of(USER) });
@@ -122,43 +128,21 @@ fn an_opener_that_was_killed_is_replaced() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
+    let openers = followed();
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let pid = |openers: &Openers| openers.state().registered[&user.cred()].opener.as_ref().map(|opener| opener.pid);
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+    assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
     let first = pid(&openers).unwrap();
     let kill = Command::new("kill").args(["-KILL", &first.to_string()]).uid(USER).gid(USER).status().unwrap();
     assert!(kill.success(), "its user may kill it");
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+    assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
     assert_ne!(pid(&openers), Some(first));
     // Nothing of it can be read, though it is the user's.
     let second = pid(&openers).unwrap();
     let look =
         Command::new("cat").arg(format!("/proc/{second}/environ")).uid(USER).gid(USER).stderr(Stdio::null()).output();
     assert!(!look.unwrap().status.success());
-}
-
-/// An opener that is stopped delays no other user, and its user waits for the next.
-#[test]
-fn an_opener_that_does_not_answer_is_given_up() {
-    if !can() {
-        return;
-    }
-    let openers = Arc::new(Openers::default());
-    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
-    let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
-    let pid = pid_of(&openers, &user);
-    assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).uid(USER).gid(USER).status().unwrap().success());
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Err(ActError::Late));
-    assert!(openers.state().registered[&user.cred()].opener.is_none(), "it is killed");
-    // No opener is asked for that user now; others are served.
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Err(ActError::Late));
-    assert!(openers.state().registered[&user.cred()].opener.is_none());
-    assert_eq!(friend.check(&in_user_mode(), task(&other)), Ok(()));
-    openers.state().budgets.clear();
-    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
 }
 
 fn signal(pid: i32, name: &str) {
@@ -186,6 +170,24 @@ fn ready(openers: &Openers) -> Vec<RequestId> {
         openers.go_on(&mut ready);
     }
     ready
+}
+
+/// What is asked for a user without a request, when it has been answered.
+fn answered<T>(openers: &Openers, user: u32, ask: impl Fn() -> Result<T, ActError>) -> Result<T, ActError> {
+    loop {
+        let answer = openers.without_request(Some(user), &ask);
+        if openers.state().requests.is_empty() {
+            return answer;
+        }
+        assert_eq!(ready(openers), [RequestId::without_request(user)]);
+    }
+}
+
+impl OnBehalf {
+    /// As [`OnBehalf::check`], when it has been answered.
+    fn answered(&self, attr: &[u8], target: EventTarget) -> Result<(), ActError> {
+        answered(&self.openers, self.openers.user_of(self.cred).unwrap(), || self.check(attr, target))
+    }
 }
 
 /// Tries a request that asks one thing; whether it is to be tried again.
@@ -246,7 +248,7 @@ fn a_request_has_a_deadline_and_can_be_ended() {
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let check = || user.check(&in_user_mode(), task(&own));
-    assert_eq!(check(), Ok(()));
+    assert_eq!(answered(&openers, USER, check), Ok(()));
     let pid = pid_of(&openers, &user);
     signal(pid, "-STOP");
     assert_eq!(attempt(&openers, 1, USER, check), None);
@@ -266,6 +268,47 @@ fn a_request_has_a_deadline_and_can_be_ended() {
     assert_eq!(attempt(&openers, 3, USER, check), None);
     openers.end(RequestId(3));
     assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+}
+
+/// What is opened on a CPU that comes waits for its own user's opener only: no request does, that of the thread that opens it neither.
+#[test]
+fn what_no_request_asks_for_waits_alone() {
+    if !can() {
+        return;
+    }
+    let openers = followed();
+    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
+    let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
+    let open = || {
+        let opened = openers.open(user.cred(), &in_user_mode(), task(&own), None, None);
+        opened.map(|file| sys::perf::id(file.as_fd()).unwrap())
+    };
+    let both = || [open(), open()];
+    let check = || friend.check(&in_user_mode(), task(&other));
+    assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
+    let pid = pid_of(&openers, &user);
+    signal(pid, "-STOP");
+    let id = RequestId::without_request(USER);
+    assert!(openers.begin(RequestId(1), OTHER));
+    assert_eq!(openers.without_request(None, both), [Err(ActError::Late); 2]);
+    assert!(!openers.is_waiting(), "the request of another user");
+    assert!(!openers.pause());
+    assert_eq!(attempt(&openers, 2, OTHER, check), None);
+    assert_eq!(ready(&openers), [RequestId(2)]);
+    assert_eq!(attempt(&openers, 2, OTHER, check), Some(Ok(())));
+    signal(pid, "-CONT");
+    assert_eq!(ready(&openers), [id]);
+    let [Ok(one), Ok(two)] = openers.without_request(Some(USER), both) else { panic!("both are open") };
+    assert_ne!(one, two);
+    assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+    // One that never answers is killed when its time is over; then it is the answer that there is none.
+    signal(pid, "-STOP");
+    assert_eq!(openers.without_request(None, open), Err(ActError::Late));
+    openers.state().requests.get_mut(&id).unwrap().due_ns = Some(0);
+    assert_eq!(ready(&openers), [id]);
+    assert_eq!(openers.without_request(Some(USER), open), Err(ActError::Late));
+    assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+    assert!(openers.state().registered[&user.cred()].opener.is_none(), "it is killed");
 }
 
 #[test]
@@ -315,7 +358,7 @@ fn a_request_survives_its_opener() {
     let own = Sleeper::start(USER);
     let user = openers.on_behalf_of(0, of(USER));
     let check = || user.check(&in_user_mode(), task(&own));
-    assert_eq!(check(), Ok(()));
+    assert_eq!(answered(&openers, USER, check), Ok(()));
     let pid = || pid_of(&openers, &user);
     let first = pid();
     signal(first, "-STOP");
@@ -342,14 +385,14 @@ fn openers_are_bounded() {
     if !can() {
         return;
     }
-    let openers = Arc::new(Openers::default());
+    let openers = followed();
     let own = Sleeper::start(USER);
     let sets = 0..OPENERS_PER_USER as u64 + 3;
     let all: Vec<_> = sets.map(|bits| openers.on_behalf_of(0, Credentials { permitted: bits, ..of(USER) })).collect();
     let running = || openers.state().registered.values().filter(|one| one.opener.is_some()).count();
     for round in 0..2 {
         for user in &all {
-            assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()), "{round}");
+            assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()), "{round}");
             assert!(running() <= OPENERS_PER_USER);
         }
     }
@@ -375,7 +418,7 @@ fn another_user_namespace_is_entered() {
         .spawn();
     let Ok(mut inside) = inside.map(Sleeper) else { return println!("skipped: needs unshare(1)") };
     let pid = inside.0.id();
-    let openers = Arc::new(Openers::default());
+    let openers = followed();
     let own = user_namespace_of(std::process::id().cast_signed()).unwrap();
     let namespace = loop {
         match user_namespace_of(pid.cast_signed()) {
@@ -387,14 +430,14 @@ fn another_user_namespace_is_entered() {
     };
     let member = openers.on_behalf_of(pid.cast_signed(), Credentials { user_namespace: Some(namespace), ..of(USER) });
     let outside = Sleeper::start(USER);
-    assert_eq!(member.check(&in_user_mode(), task(&inside)), Ok(()));
-    assert_eq!(member.check(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
+    assert_eq!(member.answered(&in_user_mode(), task(&inside)), Ok(()));
+    assert_eq!(member.answered(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
     // All capabilities of a namespace are none outside of it.
     let all = Credentials { user_namespace: Some(namespace), permitted: !0 >> 23, effective: !0 >> 23, ..of(USER) };
     let able = openers.on_behalf_of(pid.cast_signed(), all);
-    assert_eq!(able.check(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
+    assert_eq!(able.answered(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
     // It has gone into another one since.
     let moved = Credentials { user_namespace: Some(namespace + 1), ..of(USER) };
     let moved = openers.on_behalf_of(pid.cast_signed(), moved);
-    assert_eq!(moved.check(&in_user_mode(), task(&inside)), Err(ActError::NotTaken(Errno::ESRCH)));
+    assert_eq!(moved.answered(&in_user_mode(), task(&inside)), Err(ActError::NotTaken(Errno::ESRCH)));
 }

@@ -105,7 +105,7 @@ impl KernelSlots {
         let inherits = attr.flags.contains(AttrFlags::INHERIT);
         let forks = if inherits { self.opener.fork_counter(program.filter) } else { None };
         let fd = self.opener.open(&attr, (program.filter, program.spec.cred), leader.as_ref().map(|fd| fd.as_fd()))?;
-        let anchor = clock.and_then(|(pmu, _)| self.anchor(pmu, &attr, program, &fd));
+        let anchor = clock.map_or(Ok(None), |(pmu, _)| self.anchor(pmu, &attr, program, &fd))?;
         let fd = Arc::new(fd);
         // Programs of the kernel may read what counts a whole CPU: see `LinuxHost::lend`.
         let output = has_output(&attr) || matches!(self.opener.key, ContextKey::Cpu(_));
@@ -160,10 +160,23 @@ impl KernelSlots {
 
     /// An event of a scarce PMU that is never on. With it in its group, a clock goes by the time of that PMU's events.
     /// Where there is none, or it is refused, the clock goes by itself.
-    fn anchor(&self, pmu: PmuId, clock: &Attr, program: &Program, leader: &EventFile) -> Option<EventFile> {
-        let mut anchor = kernel_attr(&self.opener.shared.scarce.get(pmu)?.anchor()?, false);
+    ///
+    /// # Errors
+    /// `EAGAIN` where an opener has not answered yet.
+    fn anchor(
+        &self,
+        pmu: PmuId,
+        clock: &Attr,
+        program: &Program,
+        leader: &EventFile,
+    ) -> Result<Option<EventFile>, BankError> {
+        let Some(anchor) = self.opener.shared.scarce.get(pmu).and_then(|pmu| pmu.anchor()) else { return Ok(None) };
+        let mut anchor = kernel_attr(&anchor, false);
         anchor.flags |= clock.flags & (AttrFlags::INHERIT | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV);
-        self.opener.open(&anchor, (program.filter, program.spec.cred), Some(leader.as_fd())).ok()
+        match self.opener.open(&anchor, (program.filter, program.spec.cred), Some(leader.as_fd())) {
+            Err(error @ BankError::Other(libc::EAGAIN)) => Err(error),
+            opened => Ok(opened.ok()),
+        }
     }
 
     fn slot_mut(&mut self, lease: Lease) -> Result<&mut KernelSlot, BankError> {

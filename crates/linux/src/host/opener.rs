@@ -74,7 +74,6 @@ impl EventOpener {
         let openers = &self.shared.openers;
         let opened = match (self.key, filter) {
             (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
-                // Not under the lock: an opener may be waited for.
                 let folder = lock(&self.shared.cgroups).get(&id).and_then(|known| known.cgroup.file().try_clone().ok());
                 let folder = folder.ok_or(Errno::EBADF)?;
                 openers.open(cred, attr, EventTarget { task: None, cpu: Some(cpu.0) }, group, Some(folder.as_fd()))

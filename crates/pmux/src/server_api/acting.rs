@@ -111,6 +111,14 @@ impl Session {
         Acting(Some((credentials, self.engine().host().openers().on_behalf_of(process, credentials))))
     }
 
+    /// Opens what openers had no answer for yet when a CPU came, for one user, when [`Openers::go_on`] tells
+    /// [`super::RequestId::without_request`] of the user.
+    pub fn retry_late(&self, user: u32) {
+        let openers = self.openers();
+        let engine = self.engine();
+        openers.without_request(Some(user), || engine.retry_late(|cred| openers.user_of(cred) == Some(user)));
+    }
+
     /// The processes that open events with the rights of clients.
     #[must_use]
     pub fn openers(&self) -> &Openers {

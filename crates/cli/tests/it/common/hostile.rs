@@ -2,12 +2,14 @@
 //!
 //! What it is: roles, each of which says on standard error what came of it; [`as_user`] starts one as another user.
 
+use super::records;
 use super::role::{self, copy};
 use super::service::{Service, ServiceClient, bytes_of, faults, on_task};
 use super::{SyncDir, eventually};
-use pmux::abi::{Attr, EventType};
+use pmux::abi::{Attr, AttrFlags, EventType};
 use pmux::server_api::shared::channel::Sent;
 use pmux::server_api::shared::wire::{Refusal, Reply, Request, Scope, Subscribe, encode_request};
+use pmux::{Session, Subscription};
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
@@ -166,6 +168,29 @@ pub fn stops_its_opener(arguments: &str) {
     let replies = conns.map(|mut conn| conn.receive().unwrap().reply);
     assert!(matches!(replies, [Reply::Subscribed(_), Reply::Opened(_)]), "{replies:?}");
     eprintln!("both were opened");
+}
+
+/// A role: asks for records of itself and stops its opener, before CPU 1 comes; lets it go on when it is told to.
+pub fn stops_its_opener_when_a_cpu_comes(arguments: &str) {
+    let (socket, sync_dir) = arguments.split_once(',').unwrap();
+    let said = |name: &str| Path::new(sync_dir).join(name);
+    let user_mode = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    let clock = Attr { flags: records::clock().flags | user_mode, ..records::clock() };
+    let session = Session::with_service_at(socket).unwrap();
+    let request = records::on_threads(vec![std::process::id().cast_signed()], clock);
+    let mut subscription = Subscription::open(&session, &request).unwrap();
+    subscription.enable().unwrap();
+    let is_there = || subscription.numbers().unwrap().iter().any(|number| number.cpu == 1);
+    assert!(!is_there(), "the CPU is offline");
+    let opener = opener_of(own_user());
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &opener]).status().unwrap().success());
+    signal("-STOP");
+    std::fs::write(said("stopped"), "it\n").unwrap();
+    eventually("it is told to go on", || said("go").exists().then_some(()));
+    assert!(!is_there(), "its opener is stopped");
+    signal("-CONT");
+    eventually("it is recorded on CPU 1, too", || is_there().then_some(()));
+    eprintln!("recorded on CPU 1");
 }
 
 /// The opener that runs as a user.

@@ -8,7 +8,7 @@
 //!
 //! Linux: `perf_event_init_cpu`, `perf_event_exit_cpu` (kernel/events/core.c).
 
-use super::SetError;
+use super::{EAGAIN, SetError};
 use crate::context::{Context, Gone};
 use crate::cpu_mask::CpuMask;
 use crate::engine::sharing::not_opened;
@@ -16,10 +16,10 @@ use crate::engine::{Engine, Gate, SetCell};
 use crate::error::{ModifyError, OpenError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::Host;
-use crate::id::{CpuId, SetId};
+use crate::id::{CpuId, Cred, SetId};
 use crate::lock::LockCell;
 use crate::pmu::BankError;
-use crate::system_wide::{SetScope, SetState, SystemWideSet};
+use crate::system_wide::{SetCpu, SetScope, SetState, SystemWideSet};
 use crate::target::Opened;
 use crate::target::{ContextKey, Presence};
 use alloc::sync::Arc;
@@ -61,6 +61,25 @@ impl<H: Host> Engine<H> {
             for (id, cell) in self.sets_meant_for(cpu) {
                 cell.turn.with(|set| self.occupy(id, set, cpu));
             }
+        });
+    }
+
+    /// Opens sets with such credentials where a host that would have had to wait (`EAGAIN`) refused them when a CPU came. What is refused
+    /// again stays so.
+    pub fn retry_late(&self, whose: impl Fn(Cred) -> bool) {
+        let retry = |id, state: &mut SystemWideSet| {
+            if !whose(state.domain.cred()) {
+                return;
+            }
+            let is_late = |cpu: &SetCpu| cpu.refused.is_some_and(|error| error.errno() == EAGAIN);
+            let late: Vec<_> = state.cpus.iter().filter(|(_, cpu)| is_late(cpu)).map(|(&cpu, _)| cpu).collect();
+            late.into_iter().filter(|&cpu| self.is_online(cpu)).for_each(|cpu| self.occupy(id, state, cpu));
+        };
+        self.hotplug.with(|()| {
+            let sets: Vec<_> = self
+                .registry
+                .with(|registry| registry.sets.iter().map(|(id, record)| (id, Arc::clone(&record.cell))).collect());
+            sets.into_iter().for_each(|(id, cell)| cell.turn.with(|set| retry(id, set)));
         });
     }
 

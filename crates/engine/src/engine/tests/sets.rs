@@ -7,7 +7,7 @@ use crate::pmu::BankError;
 use crate::system_wide::{Absent, SetScope};
 use crate::target::ContextKey;
 use crate::testing::{KERNEL, Machine, Near, PLENTY, REFUSED, SCARCE, event, flagged, group};
-use crate::{ControlError, Count, CpuId, Engine, Host as _, Nanos, ReadError, SetId, TaskId};
+use crate::{ControlError, Count, CpuId, Cred, Engine, Host as _, Nanos, ReadError, SetId, TaskId};
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
 
@@ -200,6 +200,41 @@ fn a_cpu_that_is_refused_when_it_comes_is_listed_as_missed() {
     assert_eq!(engine.read_set(set).unwrap().cpus.iter().filter(|cpu| cpu.refused.is_some()).count(), 0);
     assert_eq!(coverage_adds_up(&engine, set), [(0, 40, 0, true), (1, 10, 30, true), (2, 0, 40, false)]);
     engine.close_set(set);
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+}
+
+/// A host that would have to wait says so; it is asked about all groups, and for whom it is ready it is asked again.
+#[test]
+fn what_is_late_when_a_cpu_comes_is_tried_again() {
+    let (engine, set) = armed(1, 0..3);
+    let refused = || {
+        let cpus = engine.read_set(set).unwrap().cpus;
+        cpus.iter().filter_map(|cpu| Some((cpu.cpu.0, cpu.refused?.errno()))).collect::<Vec<_>>()
+    };
+    engine.host().late_programs(2);
+    engine.cpu_online(CpuId(1));
+    engine.host().refuse_programs(1);
+    engine.cpu_online(CpuId(2));
+    assert_eq!(refused(), [(1, 11), (2, 16)]);
+    run(&engine, &[0, 1, 2], 10);
+    engine.retry_late(|cred| cred != Cred::HOST);
+    assert_eq!(refused(), [(1, 11), (2, 16)], "another client's");
+    engine.host().late_programs(1);
+    engine.retry_late(|cred| cred == Cred::HOST);
+    assert_eq!(refused(), [(1, 11), (2, 16)], "it is late again");
+    engine.retry_late(|_| true);
+    assert_eq!(refused(), [(2, 16)], "what is refused is no more so than before");
+    run(&engine, &[0, 1, 2], 10);
+    assert_eq!(coverage_adds_up(&engine, set), [(0, 20, 0, true), (1, 10, 10, true), (2, 0, 20, false)]);
+    // A CPU that has gone is not asked.
+    engine.cpu_offline(CpuId(1));
+    engine.host().late_programs(1);
+    engine.cpu_online(CpuId(1));
+    engine.cpu_offline(CpuId(1));
+    engine.retry_late(|_| true);
+    assert_eq!(engine.read_set(set).unwrap().cpus.iter().filter(|cpu| cpu.refused.is_some()).count(), 1);
+    engine.close_set(set);
+    engine.retry_late(|_| true);
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
