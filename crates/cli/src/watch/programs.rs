@@ -3,14 +3,14 @@
 //! **Invariant:** an exec counts as looked into once for each stop that was taken at one.
 
 use pmux::watch::AcrossExec;
-use pmux::{Command, Exec, Execs, Inherit, Session, Stop};
+use pmux::{Exec, Execs, Inherit, Session, Stop};
 use std::collections::{BTreeMap, HashMap};
 
 /// Execs of what is watched.
 #[derive(Default)]
 pub(super) struct Programs {
-    /// What tells of those of a command and of what it starts.
-    execs: Option<Execs>,
+    /// What tells of those of a command or a process, and of what it starts.
+    execs: Vec<Execs>,
     /// By process: how many there were, and the name of the last program.
     executed: BTreeMap<i32, (u64, String)>,
     /// By process: how many of them were looked into.
@@ -19,12 +19,12 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// A command that is held.
-    pub(super) fn follow(&mut self, session: &Session, command: &Command, inherit: Inherit) {
-        match Execs::open(command.pid(), inherit == Inherit::Children, session.online().iter()) {
-            Ok(execs) => self.execs = Some(execs),
+    /// A command that is held, or the first thread of a process that runs.
+    pub(super) fn follow(&mut self, session: &Session, tid: i32, inherit: Inherit) {
+        match Execs::open(tid, inherit == Inherit::Children, session.online().iter()) {
+            Ok(execs) => self.execs.push(execs),
             Err(errno) => self.notes.push(format!(
-                "whether the command, or what it started, executed programs that were not watched is not known: {errno}"
+                "whether {tid}, or what it started, executed programs that were not watched is not known: {errno}"
             )),
         }
     }
@@ -57,7 +57,7 @@ impl Programs {
 
     /// Takes in what has happened.
     pub(super) fn take(&mut self) {
-        for Exec { pid, name } in self.execs.as_mut().map(Execs::take).unwrap_or_default() {
+        for Exec { pid, name } in self.execs.iter_mut().flat_map(Execs::take).collect::<Vec<_>>() {
             self.executed(pid, name);
         }
     }
@@ -71,7 +71,7 @@ impl Programs {
         let mut others = self.executed.iter().map(|one| (left(&one), one)).filter(|(left, _)| *left > 0);
         if let Some((times, (pid, (_, name)))) = others.next() {
             let more = times - 1 + others.map(|(left, _)| left).sum::<u64>();
-            let lost = self.execs.as_ref().is_some_and(|execs| execs.lost() > 0);
+            let lost = self.execs.iter().any(|execs| execs.lost() > 0);
             let at_least = if lost { "at least " } else { "" };
             let more = match more {
                 0 if !lost => String::new(),

@@ -160,11 +160,13 @@ impl<'a> WatchRun<'a> {
             TargetSpec::Command => self.begin_command()?,
             TargetSpec::Pids(pids) => {
                 for pid in pids {
+                    self.follow_execs(pid);
                     self.arm_process(pid, &Target::Processes(vec![pid]))?;
                 }
             }
             TargetSpec::Tids(tids) => {
                 for tid in tids {
+                    self.follow_execs(tid);
                     self.arm_process(tid, &Target::Threads(vec![tid]))?;
                 }
             }
@@ -179,6 +181,13 @@ impl<'a> WatchRun<'a> {
         }
         self.began = Instant::now();
         Ok(())
+    }
+
+    /// Of what goes on over an exec the watch's own events tell. In a process that ran already, programs are never looked for.
+    fn follow_execs(&mut self, tid: i32) {
+        if !self.options.across_exec {
+            self.programs.follow(self.session, tid, self.how().inherit);
+        }
     }
 
     fn arm_cpus(&mut self, cpus: CpuChoice) -> Result<(), Failure> {
@@ -252,7 +261,7 @@ impl<'a> WatchRun<'a> {
         let command = hold()?;
         let pid = command.pid();
         if !self.options.later {
-            self.programs.follow(self.session, &command, self.how().inherit);
+            self.programs.follow(self.session, command.pid(), self.how().inherit);
         }
         let mut followed = match command.follow() {
             Ok(followed) => followed,
@@ -273,7 +282,7 @@ impl<'a> WatchRun<'a> {
             return Err(failed(format!("{why}\n  what helps: start the program, and watch it with -p PID")));
         }
         let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
-        self.programs.follow(self.session, &command, self.how().inherit);
+        self.programs.follow(self.session, command.pid(), self.how().inherit);
         self.programs.looked_into(command.pid());
         let resolver = &mut self.hits.resolver;
         let places = targets::find(&mut self.args, |_| true, &mut resolver.symbolizer, Where::Kernel, Missing::Error);

@@ -352,6 +352,32 @@ fn a_process_that_runs_is_watched() {
 }
 
 #[test]
+fn a_process_that_executes_another_program_is_told() {
+    let Some(_alone) = registers() else { return };
+    let Some(Bank::Compiled(_)) = Bank::open() else { return };
+    let told = |options: &[&str]| {
+        let runs = Runs::start("becomes");
+        let file = runs.sync_dir.path("report");
+        let watching =
+            watch(["-o", file.to_str().unwrap(), "--trace"]).args(options).args(["vault", "-p", &runs.pid()]);
+        let watching = watching.spawn();
+        eventually("a hit", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("pay_in")));
+        let pid = runs.pid();
+        runs.sync_dir.post("end");
+        watching.wait().good();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let line = text.lines().find(|line| line.contains("executed another program")).map(str::to_owned);
+        line.inspect(|line| {
+            assert!(line.contains(&format!("process {pid} executed another program, bank: ")), "{line}")
+        })
+    };
+    for options in [&[][..], &["--later"]] {
+        assert!(told(options).unwrap().contains("from then on such a process is not watched"));
+    }
+    assert!(told(&["--across-exec"]).unwrap().contains("at the same addresses"));
+}
+
+#[test]
 fn counting_only_is_exact() {
     let Some(_alone) = registers() else { return };
     let ran = watch_bank(&["-j", "--count-only", "vault"], "tellers").run().good();

@@ -63,6 +63,12 @@ int main(int count, char **words)
         execl(words[0], words[0], "fails", (char *)NULL);
         return 1;
     }
+    if (!strcmp(role, "becomes")) {
+        for (; access(file, F_OK); usleep(1000))
+            pay_in(1);
+        execl(words[0], words[0], "counts", (char *)NULL);
+        return 1;
+    }
     if (!strcmp(role, "writes"))
         for (; access(file, F_OK); usleep(1000))
             pay_in(1);
