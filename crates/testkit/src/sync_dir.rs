@@ -59,12 +59,23 @@ impl SyncDir {
     /// The same of the first of several things.
     pub fn wait_for_any(&self, what: &[&str]) {
         let began = Instant::now();
-        while !what.iter().any(|what| self.folder.join(what).exists()) {
-            if !self.folder.exists() || began.elapsed() > 2 * PATIENCE {
+        while !self.look(what) {
+            if began.elapsed() > 2 * PATIENCE {
+                std::process::exit(3);
+            }
+        }
+    }
+
+    /// Looks once whether one of several things has happened, and sleeps if none has.
+    pub fn look(&self, what: &[&str]) -> bool {
+        let has_happened = what.iter().any(|what| self.folder.join(what).exists());
+        if !has_happened {
+            if !self.folder.exists() {
                 std::process::exit(3);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        has_happened
     }
 
     /// Waits until a line has been written to a file, and returns it.
