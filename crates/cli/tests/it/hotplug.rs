@@ -7,7 +7,8 @@ use crate::common;
 use crate::common::hostile::{as_user, open_door, said_by};
 use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
-use crate::common::{eventually, stat};
+use crate::common::{SyncDir, eventually, stat};
+use crate::off_cpu;
 use pmux::abi::{Attr, EventType, sw};
 use pmux::server_api::shared::wire::{EventOp, Notice, RefusalKind, Reply, Request};
 use pmux_testkit::hotplug::{CpuSwitch, SWITCH};
@@ -219,6 +220,26 @@ fn a_cpu_that_comes_back_is_recorded_again() {
     let (at, gap) = gaps.iter().enumerate().max_by_key(|(_, gap)| **gap).unwrap();
     assert!(*gap > 100_000_000, "it was away for some 0.2 s, not {gap} ns");
     assert!(at > 10 && gaps.len() - at > 10, "samples before and after: {at} of {}", gaps.len());
+}
+
+#[test]
+fn a_cpu_that_comes_back_sees_waits_again() {
+    let Some(_switch) = CpuSwitch::take() else { return };
+    let sync_dir = SyncDir::new();
+    let Some(example) = off_cpu::example(&sync_dir) else { return };
+    let file = sync_dir.path("all.data");
+    let line =
+        format!("({}) >/dev/null & {example} all; {example} all; wait", off_and_on(), example = example.display());
+    for whose in [&[][..], &["-a"]] {
+        let before = off_cpu::stolen_ns();
+        let words = ["record", "--off-cpu=0", "-m", "8M", "-o"];
+        let mut record = common::pmux(words).args([&file]).args(whose).args(["--", "sh", "-c", &line]);
+        record.command.current_dir(sync_dir.path(""));
+        let ran = record.run().good();
+        let unseen = off_cpu::stolen_ns() - before + off_cpu::unseen_ns(&ran);
+        // What runs beside it on all CPUs has other names.
+        off_cpu::are_as_long_as_they_were(&off_cpu::waits(&file), &off_cpu::truths(&ran.text()), unseen);
+    }
 }
 
 /// A recorder's snapshot, and what its manifest says of CPU 1.

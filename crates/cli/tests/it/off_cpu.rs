@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Truth {
     pub(crate) wall_ns: u64,
     pub(crate) cpu_ns: u64,
-    switches: u64,
+    pub(crate) switches: u64,
 }
 
 /// By the name of the thread and what it waited for, ns.

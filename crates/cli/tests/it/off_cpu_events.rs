@@ -42,6 +42,32 @@ fn waits_are_as_long_as_the_program_says() {
     assert!(sums["done"].values().sum::<u64>() >= waited / 2, "{sums:?} of {waited}");
 }
 
+/// Where there is no room for all waits, those that are not written are sums: no time is missing, and it is said.
+#[test]
+fn a_storm_of_switches_loses_no_time() {
+    let sync_dir = SyncDir::new();
+    let Some(example) = off_cpu::example(&sync_dir) else { return };
+    let file = sync_dir.path("storm.data");
+    // Nothing takes out of the ring what comes, for a while.
+    let line = format!("kill -STOP $PPID; {} all; kill -CONT $PPID", example.display());
+    let mut record = pmux(["record", "--off-cpu=0", "-m", "4K", "-o"]).args([&file]).args(["--", "sh", "-c", &line]);
+    record.command.current_dir(sync_dir.path(""));
+    let before = stolen_ns();
+    let ran = record.run().good();
+    let told = pmux(["report", "--wall", "-i"]).args([&file]).run().good();
+    assert!(told.err.contains("were lost while recording"), "{}", told.err);
+    let (truths, seen) = (off_cpu::truths(&ran.text()), waits(&file));
+    let waited = |of: &off_cpu::Truth| of.wall_ns - of.cpu_ns;
+    let (all, most): (u64, u64) = (
+        truths.values().map(waited).sum(),
+        truths.values().map(|of| of.wall_ns / 200 + 2_000_000 + 1_000 * of.switches).sum(),
+    );
+    // Threads of which sums are told have the names that they gave themselves last.
+    let sums: u64 = seen.iter().filter(|(name, _)| *name != "sh").flat_map(|(_, kinds)| kinds.values()).sum();
+    let allowed = most + stolen_ns() - before + unseen_ns(&ran);
+    assert!(sums + allowed >= all && sums < 2 * all, "{sums} of {all}, less {allowed}: {seen:?}");
+}
+
 #[test]
 fn what_hangs_and_what_begins_late_is_seen() {
     let sync_dir = SyncDir::new();
