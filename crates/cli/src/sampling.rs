@@ -3,13 +3,15 @@
 //! **Invariant:** nothing is opened here.
 
 use crate::failure::{Failure, failed};
-use crate::options::sampling::{Frequency, Sampling};
+use crate::options::sampling::{CallGraph, DWARF, Frequency, Sampling};
 use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
 use pmux::record::{CallChain, Keep, Rate, RecordOptions, Recorder};
+use pmux::symbol::CodeOf;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, SharedChoice, Start, Target};
+use std::path::PathBuf;
 
 /// The events; none where none were typed.
 pub(crate) fn events(typed: &Sampling, session: &Session) -> Result<EventList, Failure> {
@@ -94,16 +96,49 @@ pub(crate) fn awaited_target(target_spec: &TargetSpec) -> Option<Target<'static>
     }
 }
 
-/// How to record, with what both commands understand; a command is recorded from its first instruction on.
-pub(crate) fn record_options(typed: &Sampling, target_spec: &TargetSpec) -> Result<RecordOptions, Failure> {
-    Ok(RecordOptions {
+/// How to record, with what all commands understand, and what is to be said of it; a command is recorded from its first instruction on.
+pub(crate) fn record_options(
+    typed: &Sampling,
+    target_spec: &TargetSpec,
+) -> Result<(RecordOptions, Option<String>), Failure> {
+    let (call_chain, note) = match typed.call_graph() {
+        CallGraph::As(chain) => (chain, None),
+        CallGraph::Auto => chosen_chain(typed, target_spec),
+    };
+    let options = RecordOptions {
         rate: rate(typed)?,
-        call_chain: typed.call_chain(),
+        call_chain,
         addresses: Keep::when(typed.data),
         inherit: if typed.no_inherit { Inherit::None } else { Inherit::Children },
         start: if matches!(target_spec, TargetSpec::Command) { Start::OnExec } else { Start::Later },
         ..RecordOptions::default()
-    })
+    };
+    Ok((options, note))
+}
+
+/// How call chains are found in what is recorded, and why so.
+fn chosen_chain(typed: &Sampling, target_spec: &TargetSpec) -> (CallChain, Option<String>) {
+    // More of them are not named.
+    const NAMED: usize = 3;
+    let code = match (target_spec, &typed.command[..]) {
+        (TargetSpec::Pids(ids) | TargetSpec::Tids(ids), _) => CodeOf::Processes(ids),
+        (TargetSpec::Command, [word, ..]) => CodeOf::Command(word),
+        _ => CodeOf::Everything,
+    };
+    let found = pmux::symbol::without_frame_pointers(code, NAMED + 1);
+    let name = |path: &PathBuf| path.file_name().unwrap_or(path.as_os_str()).display().to_string();
+    let names: Vec<_> = found.iter().take(NAMED).map(name).collect();
+    let more = if found.len() > NAMED { " and others" } else { "" };
+    match &names[..] {
+        [] => {
+            (CallChain::FramePointers, Some("call chains by frame pointers (fp), which the programs keep".to_owned()))
+        }
+        [one] => (DWARF, Some(format!("call chains by copies of the stack (dwarf): {one} keeps no frame pointers"))),
+        _ => {
+            let names = names.join(", ");
+            (DWARF, Some(format!("call chains by copies of the stack (dwarf): {names}{more} keep no frame pointers")))
+        }
+    }
 }
 
 /// How call chains are found where they are needed: what was asked for, or by frame pointers.

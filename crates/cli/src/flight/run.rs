@@ -120,7 +120,10 @@ impl<'a> FlightRun<'a> {
 
     fn plan(&self) -> Result<RecorderPlan, Failure> {
         let options = self.options;
-        let how = sampling::record_options(&options.sampling, &self.target_spec)?;
+        let (how, note) = sampling::record_options(&options.sampling, &self.target_spec)?;
+        if let Some(note) = note.filter(|_| !options.quiet && !options.json) {
+            write_stderr(&format!("pmux: {note}"));
+        }
         // What is a hit by itself is worth a record, at whatever rate all else is sampled.
         let rate = match how.rate {
             Rate::Usual => Rate::ButEachHit(USUAL_FREQUENCY),

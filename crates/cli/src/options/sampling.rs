@@ -33,7 +33,7 @@ pub(crate) struct Sampling {
     #[arg(short = 'g', help_heading = "What to record")]
     pub(crate) frame_pointers: bool,
 
-    /// Record call chains: `fp`, `dwarf` with or without the bytes of stack (default 8192), or `lbr`
+    /// Record call chains: `fp`, `dwarf` with or without the bytes of stack (default 8192), `lbr`, or `auto`: as the programs need it
     #[arg(long, value_name = "HOW", value_parser = call_graph, help_heading = "What to record")]
     pub(crate) call_graph: Option<CallGraph>,
 
@@ -79,9 +79,17 @@ pub(crate) enum Frequency {
     Most,
 }
 
-/// `--call-graph`, as a value of its own.
+/// `--call-graph`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CallGraph(pub(crate) CallChain);
+pub(crate) enum CallGraph {
+    /// In this way.
+    As(CallChain),
+    /// By frame pointers, and where a program or library keeps none, by copies of the stack.
+    Auto,
+}
+
+/// By copies of the stack of the usual size.
+pub(crate) const DWARF: CallChain = CallChain::Dwarf { stack_bytes: 8192 };
 
 pub(super) fn frequency(text: &str) -> Result<Frequency, String> {
     match text {
@@ -94,20 +102,20 @@ pub(super) fn frequency(text: &str) -> Result<Frequency, String> {
 }
 
 pub(super) fn call_graph(text: &str) -> Result<CallGraph, String> {
-    const USUAL: u32 = 8192;
     const MOST: u32 = 65_528;
     let (how, bytes) = text.split_once(',').map_or((text, None), |(how, bytes)| (how, Some(bytes)));
     let chain = match (how, bytes) {
         ("fp", None) => CallChain::FramePointers,
         ("lbr", None) => CallChain::LastBranches,
-        ("dwarf", None) => CallChain::Dwarf { stack_bytes: USUAL },
+        ("dwarf", None) => DWARF,
+        ("auto", None) => return Ok(CallGraph::Auto),
         ("dwarf", Some(bytes)) => match bytes.parse::<u32>() {
             Ok(bytes @ 1..=MOST) => CallChain::Dwarf { stack_bytes: bytes.next_multiple_of(8) },
             _ => return Err(format!("the bytes of stack are a number up to {MOST}, such as dwarf,16384")),
         },
-        _ => return Err("expected fp, dwarf, dwarf,BYTES or lbr".to_owned()),
+        _ => return Err("expected fp, dwarf, dwarf,BYTES, lbr or auto".to_owned()),
     };
-    Ok(CallGraph(chain))
+    Ok(CallGraph::As(chain))
 }
 
 impl Sampling {
@@ -123,13 +131,10 @@ impl Sampling {
         target::target_spec((pid, tid), (everywhere, cpu.as_ref()), command, ("record", ""))
     }
 
-    /// How call chains are found.
-    pub(crate) fn call_chain(&self) -> CallChain {
-        match self.call_graph {
-            Some(CallGraph(chain)) => chain,
-            None if self.frame_pointers => CallChain::FramePointers,
-            None => CallChain::None,
-        }
+    /// How call chains are to be found.
+    pub(crate) fn call_graph(&self) -> CallGraph {
+        let usual = if self.frame_pointers { CallChain::FramePointers } else { CallChain::None };
+        self.call_graph.unwrap_or(CallGraph::As(usual))
     }
 
     /// Checks what clap cannot.
@@ -173,8 +178,14 @@ mod tests {
 
     #[test]
     fn call_graphs() {
-        assert_eq!(call_graph("dwarf,4093").unwrap().0, CallChain::Dwarf { stack_bytes: 4096 });
-        assert_eq!(call_graph("lbr").unwrap().0, CallChain::LastBranches);
-        assert!(call_graph("fp,1").is_err() && call_graph("dwarf,0").is_err() && call_graph("dwarf,70000").is_err());
+        assert_eq!(call_graph("dwarf,4093"), Ok(CallGraph::As(CallChain::Dwarf { stack_bytes: 4096 })));
+        assert_eq!(call_graph("lbr"), Ok(CallGraph::As(CallChain::LastBranches)));
+        assert_eq!(call_graph("auto"), Ok(CallGraph::Auto));
+        assert!(
+            call_graph("fp,1").is_err()
+                && call_graph("auto,4096").is_err()
+                && call_graph("dwarf,0").is_err()
+                && call_graph("dwarf,70000").is_err()
+        );
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct TopOptions {
     #[arg(short = 'c', long = "count", value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to watch")]
     pub(crate) period: Option<u64>,
 
-    /// Find callers by `fp` (usual), `dwarf` or `lbr`
+    /// Find callers by `fp` (usual), `dwarf` or `lbr`, or `auto`: as the programs need it
     #[arg(long, value_name = "HOW", value_parser = call_graph, help_heading = "What to watch")]
     pub(crate) call_graph: Option<CallGraph>,
 

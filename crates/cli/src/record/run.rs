@@ -202,7 +202,8 @@ impl<'a> RecordRun<'a> {
 
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
-        let how = sampling::record_options(&options.sampling, &self.target_spec)?;
+        let (how, note) = sampling::record_options(&options.sampling, &self.target_spec)?;
+        note.iter().for_each(|note| self.tell(note));
         // A wait without its place says little, and samples are to be seen beside waits; and perf takes the chain of a region for that
         // of the next sample where that has none.
         let call_chain = sampling::needed_chain(how.call_chain, options.off_cpu.is_some() || options.regions);

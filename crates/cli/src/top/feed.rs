@@ -70,7 +70,8 @@ impl Feed {
         let target = sampling::target(&typed, &target_spec, None)?;
         sampling::check_target_alive(&target, &target_spec)?;
         let off_cpu = options.off_cpu.map(pmux::units::nanos);
-        let how = RecordOptions { cpus: Keep::Record, off_cpu, ..sampling::record_options(&typed, &target_spec)? };
+        let (how, note) = sampling::record_options(&typed, &target_spec)?;
+        let how = RecordOptions { cpus: Keep::Record, off_cpu, ..how };
         let shared = options.shared.shared_when().map(SharedChoice::from);
         let shared = shared.map_or_else(SharedChoice::of_environment, Ok).map_err(|error| failure(&error))?;
         let opened = sampling::open_recorder(&session, shared, events, &target, how);
@@ -91,7 +92,7 @@ impl Feed {
         let (asked, asks) = io::pipe().map_err(|error| failed(no_pipe(&error)))?;
         let (live, stop) = (Arc::new(Mutex::new(Live::new())), Arc::new(AtomicBool::new(false)));
         let kept = Arc::new(Mutex::new(Kept::new(keeping)));
-        lock(&live).notes.extend(recorder.notes().iter().cloned());
+        lock(&live).notes.extend(note.into_iter().chain(recorder.notes().iter().cloned()));
         let ends = (recorder.session().clone(), target_spec.clone());
         let pump = Pump {
             recorder,

@@ -392,6 +392,19 @@ __attribute__((noinline)) void touch(void) {
 int main(void) { touch(); return 0; }
 "#;
 
+/// A program without any library.
+const BY_ITSELF: &str = r#"
+static char pages[400 << 12];
+__attribute__((noinline)) void touch(void) {
+    for (int page = 0; page < 400; page++)
+        ((volatile char *)pages)[page << 12] = 1;
+}
+void _start(void) {
+    touch();
+    __asm__ volatile("mov $60, %%eax; xor %%edi, %%edi; syscall" ::: "rax", "rdi");
+}
+"#;
+
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn call_chains_that_break_off_are_said() {
@@ -427,6 +440,24 @@ fn call_chains_that_break_off_are_said() {
     let file = recorded("unwound", &["-fomit-frame-pointer"], "dwarf");
     let said = read("report", &file, &["--stdio"]).err;
     assert!(!said.contains("break off"), "{said}");
+    // What needs which is found out.
+    let chosen = |name: &str, options: &[&str], source: &str| {
+        let (made, file, text) =
+            (sync_dir.path(name), sync_dir.path(&format!("{name}.data")), sync_dir.path("chosen.c"));
+        std::fs::write(&text, source).unwrap();
+        start("cc", options).args(["-O1", "-o"]).args([&made, &text]).run().good();
+        let words = ["record", "-e", "page-faults:u", "-c", "1", "--call-graph", "auto", "-o"];
+        let said = pmux(words).args([&file]).args(["--"]).args([&made]).run().good().err;
+        (said, file)
+    };
+    let (told, file) = chosen("chosen", &["-fomit-frame-pointer"], ALONE);
+    assert!(told.contains("by copies of the stack (dwarf): chosen") && told.contains("no frame pointers"), "{told}");
+    let said = read("report", &file, &["--stdio"]).err;
+    assert!(!said.contains("break off"), "{said}");
+    let (told, file) = chosen("keeps", &["-fno-omit-frame-pointer", "-nostdlib", "-static"], BY_ITSELF);
+    assert!(told.contains("call chains by frame pointers (fp), which the programs keep"), "{told}");
+    let chains = read("script", &file, &["-F", "ip,sym"]).text();
+    assert!(chains.contains(" touch\n") && chains.contains(" _start\n"), "{chains}");
     // Where there are frame pointers, main has called it.
     std::fs::write(&source, ALONE.replace("__asm__ volatile(\"mov $7, %%ebp\" ::: \"rbp\");", "")).unwrap();
     let file = recorded("with", &["-fno-omit-frame-pointer"], "fp");

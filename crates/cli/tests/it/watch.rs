@@ -368,7 +368,7 @@ fn a_process_that_executes_another_program_is_told() {
         let text = std::fs::read_to_string(&file).unwrap();
         let line = text.lines().find(|line| line.contains("executed another program")).map(str::to_owned);
         line.inspect(|line| {
-            assert!(line.contains(&format!("process {pid} executed another program, bank: ")), "{line}")
+            assert!(line.contains(&format!("process {pid} executed another program, bank: ")), "{line}");
         })
     };
     for options in [&[][..], &["--later"]] {

@@ -18,6 +18,7 @@ pub(crate) use tracee_exit::TraceeExit;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::limits;
@@ -81,6 +82,15 @@ pub struct HeldChild {
     waiting: Option<(Child, Gate)>,
     pid: i32,
     readable: bool,
+}
+
+/// The file of a command, by its first word, as [`HeldChild::spawn`] finds it.
+///
+/// # Errors
+/// What is wrong with the file, as there.
+pub fn program_file(name: &OsStr) -> Result<PathBuf, SpawnError> {
+    let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
+    Ok(OsString::from_vec(path.into_bytes()).into())
 }
 
 impl HeldChild {

@@ -203,7 +203,7 @@ fn a_cpu_that_is_refused_when_it_comes_is_listed_as_missed() {
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
-/// A host that would have to wait says so; it is asked about all groups, and for whom it is ready it is asked again.
+/// A host that would have to wait says so; it is asked about all groups, and again about those of clients for which it is ready.
 #[test]
 fn what_is_late_when_a_cpu_comes_is_tried_again() {
     let (engine, set) = armed(1, 0..3);

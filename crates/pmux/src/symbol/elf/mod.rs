@@ -265,6 +265,17 @@ where
     Some((with(elf::DT_NEEDED).collect(), with(elf::DT_SONAME).next()))
 }
 
+/// The libraries that a file is linked with; none where it is no program or library.
+pub(super) fn needed_by(file: File) -> Vec<String> {
+    let data = ReadCache::new(file);
+    let linked = match object::File::parse(&data) {
+        Ok(object::File::Elf32(file)) => linked_with(&file),
+        Ok(object::File::Elf64(file)) => linked_with(&file),
+        _ => None,
+    };
+    linked.map(|(needed, _)| needed).unwrap_or_default()
+}
+
 /// Named sections of a file, each of them unpacked and kept on its own.
 pub(super) struct Sections {
     data: ElfData,
