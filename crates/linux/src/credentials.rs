@@ -25,9 +25,9 @@ use std::time::Duration;
 mod request;
 mod state;
 
-pub use request::RequestId;
 use request::{OpenRequest, OrderKey, OrderResult, Todo};
-use state::OpenerState;
+pub use request::{RequestId, Retry};
+use state::{OpenerState, Tried};
 
 /// What the kernel asks about a task that calls `perf_event_open(2)`. Its supplementary groups are not among it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -174,8 +174,8 @@ impl Openers {
         Ok(self.poll.get().ok_or(Errno::EBADF)?.as_fd())
     }
 
-    /// A request of a user is tried, for the first time or again, by this thread: until [`Openers::pause`] nothing that is opened with
-    /// registered credentials is waited for. `false`: openers still work for it.
+    /// A request of a user is tried, for the first time or again, by this thread, until [`Openers::pause`]. `false`: openers still work
+    /// for it.
     #[must_use]
     pub fn begin(&self, id: RequestId, user: u32) -> bool {
         let mut state = self.state();
@@ -183,8 +183,8 @@ impl Openers {
         if request.is_at_work() {
             return false;
         }
-        request.begin();
-        state.current = Some((std::thread::current().id(), id));
+        state.begin(id);
+        state.tried.insert(std::thread::current().id(), Tried::Request(id));
         true
     }
 
@@ -192,44 +192,46 @@ impl Openers {
     /// to be tried again.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.state().tried().is_some_and(|request| request.waits)
+        self.state().tried_request().is_some_and(|request| request.waits)
     }
 
     /// Runs `f`, which opens what no request has asked for: on CPUs that came. What has no answer yet is [`ActError::Late`] there, too:
-    /// `f` is to be run again, for the user alone (or for all, where it is `None`), when [`Openers::go_on`] tells the user's
-    /// [`RequestId::without_request`]. A request that this thread tries does not wait for it.
+    /// `f` is to be run again, for the user alone (or for all, where it is `None`), when [`Openers::go_on`] tells [`Retry::OfUser`]. What
+    /// it opens is asked for in a request of its own for each user, and not in one that this thread tries.
     pub fn without_request<R>(&self, user: Option<u32>, f: impl FnOnce() -> R) -> R {
         let thread = std::thread::current().id();
         let mut state = self.state();
-        let tried = state.current.take_if(|&mut (of, _)| of == thread);
-        state.without_request(user).for_each(OpenRequest::begin);
+        let tried = state.tried.insert(thread, Tried::Unasked);
+        state.unasked_of(user).into_iter().for_each(|id| state.begin(id));
         drop(state);
         let done = f();
         let mut state = self.state();
-        state.current = tried.or(state.current);
-        let tried: Vec<_> = state.without_request(user).map(|request| (request.user, request.waits)).collect();
-        for (user, waits) in tried {
-            match waits {
-                true => state.stalled.push(user),
-                false => state.end(self.poll.get(), RequestId::without_request(user)),
-            }
+        state.tried.remove(&thread);
+        state.tried.extend(tried.map(|tried| (thread, tried)));
+        for id in state.unasked_of(user) {
+            state.pause(self.poll.get(), id);
         }
         self.work(&mut state);
         done
+    }
+
+    /// What was asked for without a request is of no use any more: a CPU has gone.
+    pub fn end_without_request(&self) {
+        let mut state = self.state();
+        for id in state.unasked_of(None) {
+            state.end(self.poll.get(), id);
+        }
+        self.work(&mut state);
     }
 
     /// The end of a try: whether another one is needed, which [`Openers::go_on`] announces. Otherwise the request is over.
     #[must_use]
     pub fn pause(&self) -> bool {
         let mut state = self.state();
-        let waits = state.tried().filter(|request| request.waits).map(|request| request.user);
-        let Some((_, id)) = state.current.take() else { return false };
-        match waits {
-            Some(user) => state.stalled.push(user),
-            None => state.end(self.poll.get(), id),
-        }
+        let Some(Tried::Request(id)) = state.tried.remove(&std::thread::current().id()) else { return false };
+        let waits = state.pause(self.poll.get(), id);
         self.work(&mut state);
-        waits.is_some()
+        waits
     }
 
     /// Nothing waits for a request any more. What was asked for it is closed.
@@ -250,8 +252,8 @@ impl Openers {
         first.filter_map(|id| state.requests.get(id)?.due_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Takes the answers of openers, ends those that have not answered in time, and adds the requests that can be tried again.
-    pub fn go_on(&self, out: &mut Vec<RequestId>) {
+    /// Takes the answers of openers, ends those that have not answered in time, and adds what can be tried again.
+    pub fn go_on(&self, out: &mut Vec<Retry>) {
         let mut state = self.state();
         let poll = self.poll.get();
         let mut answered = Vec::new();
@@ -263,7 +265,10 @@ impl Openers {
         state.forget_the_ended();
         state.expire(poll, sys::clock::monotonic_ns());
         self.work(&mut state);
-        out.extend(state.ready.drain(..));
+        while let Some(id) = state.ready.pop_front() {
+            let of_user = state.unasked.iter().find(|&(_, unasked)| *unasked == id);
+            out.push(of_user.map_or(Retry::Request(id), |(&user, _)| Retry::OfUser(user)));
+        }
     }
 
     pub(crate) fn open(
@@ -294,9 +299,14 @@ impl Openers {
         let key = OrderKey::new(cred, order, files)?;
         let mut state = self.state();
         let user = state.credentials(cred)?.user;
-        let id = state.tries().unwrap_or(RequestId::without_request(user));
+        let id = match state.tried.get(&std::thread::current().id()) {
+            Some(&Tried::Request(id)) => id,
+            Some(Tried::Unasked) => state.unasked(user),
+            // It would never be tried again.
+            None => return Err(ActError::Late),
+        };
         let OpenerState { requests, lines, .. } = &mut *state;
-        let request = requests.entry(id).or_insert_with(|| OpenRequest::new(user));
+        let Some(request) = requests.get_mut(&id) else { return Err(ActError::Late) };
         if let Some(known) = request.answer(&key) {
             return known;
         }
@@ -304,8 +314,8 @@ impl Openers {
         if !line.contains(&id) {
             line.push_back(id);
         }
-        // Until it is its turn nothing is asked for it, so that it holds nothing.
-        if line.front() == Some(&id) {
+        // Until it is its turn nothing is asked for it, so that it holds nothing; and while it is at work nothing more.
+        if line.front() == Some(&id) && !request.was_at_work {
             request.todo.push_back(Todo::new(&key, files)?);
         }
         request.waits = true;

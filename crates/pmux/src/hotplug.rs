@@ -119,18 +119,22 @@ impl Hotplug {
 
 /// What is opened on a CPU that came is no request's: a client that asks for something meanwhile does not wait for it.
 fn apply(engine: &LinuxEngine, news: &[CpuUevent]) {
+    if news.is_empty() {
+        return;
+    }
     let step = |event: &CpuUevent| match *event {
         CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
         CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),
         CpuUevent::Rescan => {}
     };
-    if news.iter().any(|event| matches!(event, CpuUevent::Online(_))) {
-        engine.host().openers().without_request(None, || {
-            // Each thing is asked for once in a run.
-            engine.retry_late(|_| true);
-            news.iter().for_each(step);
-        });
-    } else {
-        news.iter().for_each(step);
+    let openers = engine.host().openers();
+    // What was opened on a CPU that went is dead when it comes back.
+    if news.iter().any(|event| matches!(event, CpuUevent::Offline(_))) {
+        openers.end_without_request();
     }
+    openers.without_request(None, || {
+        // Each thing is asked for once in a run.
+        engine.retry_late(|_| true);
+        news.iter().for_each(step);
+    });
 }

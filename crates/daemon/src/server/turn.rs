@@ -7,10 +7,10 @@ use super::connection::{Connection, ConnectionState, WaitsFor};
 use super::{FIRST_CLIENT, MILLISECOND_NS, Server, log_for_user};
 use crate::config::Level;
 use crate::service::{ClientId, Effect, Note};
-use pmux::server_api::RequestId;
 use pmux::server_api::shared::channel::Received;
 use pmux::server_api::shared::poll::{Interest, Ready, Token};
 use pmux::server_api::shared::wire::{EventOp, Part, Reply, Request, decode_request};
+use pmux::server_api::{RequestId, Retry};
 use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
@@ -163,14 +163,18 @@ impl Server {
     pub(super) fn go_on_with_parked(&mut self) {
         let mut ready = Vec::new();
         self.counters.session().openers().go_on(&mut ready);
-        for request in ready {
-            match request.user() {
-                None => self.wake(ClientId(request.0)),
-                Some(user) => {
+        let mut opened = false;
+        for retry in ready {
+            match retry {
+                Retry::Request(RequestId(number)) => self.wake(ClientId(number)),
+                Retry::OfUser(user) => {
                     self.counters.session().retry_late(user);
-                    self.counters.cpus_changed();
+                    opened = true;
                 }
             }
+        }
+        if opened {
+            self.counters.cpus_changed();
         }
     }
 

@@ -15,19 +15,19 @@ use std::os::unix::fs::MetadataExt as _;
 pub struct RequestId(pub u64);
 
 impl RequestId {
-    const WITHOUT_REQUEST: u64 = 1 << 63;
-
-    /// What is opened for a user although no request asks for it.
-    #[must_use]
-    pub const fn without_request(user: u32) -> Self {
-        Self(Self::WITHOUT_REQUEST | user as u64)
+    /// One that no owner has given.
+    pub(super) const fn unasked(number: u64) -> Self {
+        Self(1 << 63 | number)
     }
+}
 
-    /// Whose it is, if no request asks for it.
-    #[must_use]
-    pub const fn user(self) -> Option<u32> {
-        if self.0 & Self::WITHOUT_REQUEST == 0 { None } else { Some(self.0 as u32) }
-    }
+/// What can be tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// A request.
+    Request(RequestId),
+    /// What was opened for a user in [`super::Openers::without_request`].
+    OfUser(u32),
 }
 
 /// A file, where the order brings one.
@@ -95,6 +95,8 @@ pub(super) struct OpenRequest {
     pub(super) in_flight: usize,
     /// Whether this try has asked for what is not known.
     pub(super) waits: bool,
+    /// Whether openers still worked for it when this try began.
+    pub(super) was_at_work: bool,
     /// When it has its answers at the latest, from when it is its turn.
     pub(super) due_ns: Option<u64>,
     is_late: bool,
@@ -103,7 +105,7 @@ pub(super) struct OpenRequest {
 impl OpenRequest {
     pub(super) fn new(user: u32) -> Self {
         let (known, kept, todo) = (HashMap::new(), Vec::new(), VecDeque::new());
-        Self { user, known, kept, todo, in_flight: 0, waits: false, due_ns: None, is_late: false }
+        Self { user, known, kept, todo, in_flight: 0, waits: false, was_at_work: false, due_ns: None, is_late: false }
     }
 
     /// Whether these credentials were not among those that it keeps; they are now.
@@ -126,12 +128,16 @@ impl OpenRequest {
 
     /// Another try begins.
     pub(super) fn begin(&mut self) {
-        self.waits = false;
+        (self.waits, self.was_at_work) = (false, self.is_at_work());
         self.known.values_mut().for_each(|known| known.used = 0);
     }
 
     /// The answer, as far as it is known, or will never be.
     pub(super) fn answer(&mut self, key: &OrderKey) -> Option<OrderResult> {
+        // It is tried again when all answers are there.
+        if self.was_at_work {
+            return None;
+        }
         let known = self.known.entry(key.clone()).or_default();
         let answer = match known.answers.get(known.used) {
             None if self.is_late => return Some(Err(ActError::Late)),

@@ -37,8 +37,12 @@ pub(super) struct OpenerState {
     pub(super) requests: HashMap<RequestId, OpenRequest>,
     /// The requests of each user that wait for openers, in the order in which they came: the first is worked on.
     pub(super) lines: HashMap<u32, VecDeque<RequestId>>,
-    /// The request that is tried now, by this thread.
-    pub(super) current: Option<(ThreadId, RequestId)>,
+    /// What each thread tries now.
+    pub(super) tried: HashMap<ThreadId, Tried>,
+    /// By user: what is opened although no request asks for it.
+    pub(super) unasked: HashMap<u32, RequestId>,
+    /// How many of these there were.
+    pub(super) last_unasked: u64,
     /// Users whose first request may be gone on with.
     pub(super) stalled: Vec<u32>,
     /// Requests that can be tried again.
@@ -58,6 +62,14 @@ pub(super) struct Registered {
     pub(super) used: u64,
 }
 
+/// What a thread tries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tried {
+    Request(RequestId),
+    /// What no request asks for, each thing for its user.
+    Unasked,
+}
+
 /// What an opener has been given to do, and has not answered.
 pub(super) enum Work {
     Become,
@@ -70,20 +82,49 @@ impl OpenerState {
         Ok(registered.credentials)
     }
 
-    /// The request that this thread tries, by its number.
-    pub(super) fn tries(&self) -> Option<RequestId> {
-        self.current.filter(|&(thread, _)| thread == std::thread::current().id()).map(|(_, id)| id)
+    /// The request that this thread tries.
+    pub(super) fn tried_request(&mut self) -> Option<&mut OpenRequest> {
+        match self.tried.get(&std::thread::current().id()) {
+            Some(Tried::Request(id)) => self.requests.get_mut(id),
+            _ => None,
+        }
     }
 
-    /// The same itself.
-    pub(super) fn tried(&mut self) -> Option<&mut OpenRequest> {
-        self.requests.get_mut(&self.tries()?)
+    /// What this user, or all where that is `None`, have open without having asked.
+    pub(super) fn unasked_of(&self, user: Option<u32>) -> Vec<RequestId> {
+        let meant = self.unasked.iter().filter(|(of, _)| user.is_none_or(|user| user == **of));
+        meant.map(|(_, &id)| id).collect()
     }
 
-    /// What this user, or all where that is `None`, have asked for without a request.
-    pub(super) fn without_request(&mut self, user: Option<u32>) -> impl Iterator<Item = &mut OpenRequest> {
-        let is_meant = move |id: RequestId| id.user().is_some_and(|of| user.is_none_or(|user| user == of));
-        self.requests.iter_mut().filter(move |&(&id, _)| is_meant(id)).map(|(_, request)| request)
+    /// The same of one user, which is made where there is none.
+    pub(super) fn unasked(&mut self, user: u32) -> RequestId {
+        *self.unasked.entry(user).or_insert_with(|| {
+            self.last_unasked += 1;
+            let id = RequestId::unasked(self.last_unasked);
+            self.requests.insert(id, OpenRequest::new(user));
+            id
+        })
+    }
+
+    /// Another try of a request begins.
+    pub(super) fn begin(&mut self, id: RequestId) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.begin();
+        }
+    }
+
+    /// A try of a request is over. Where it waits for nothing the request is over, too; whether it waits.
+    pub(super) fn pause(&mut self, poll: Option<&Poll>, id: RequestId) -> bool {
+        match self.requests.get(&id) {
+            Some(request) if request.waits => {
+                self.stalled.push(request.user);
+                true
+            }
+            _ => {
+                self.end(poll, id);
+                false
+            }
+        }
     }
 
     /// One more keeps the credentials of a process registered.
@@ -94,7 +135,7 @@ impl OpenerState {
             Cred(*last_number)
         });
         // Later tries of a request find the answers by the number.
-        let is_kept = self.tried().is_some_and(|request| request.keep(cred));
+        let is_kept = self.tried_request().is_some_and(|request| request.keep(cred));
         let fresh = || Registered { credentials, process, users: 0, opener: None, used: 0 };
         let registered = self.registered.entry(cred).or_insert_with(fresh);
         registered.users += 1 + usize::from(is_kept);
@@ -234,6 +275,7 @@ impl OpenerState {
             self.release(poll, cred);
         }
         self.ready.retain(|&ready| ready != id);
+        self.unasked.retain(|_, unasked| *unasked != id);
         let user = request.user;
         self.useless.extend(request.into_files());
         let Some(line) = self.lines.get_mut(&user) else { return };

@@ -160,8 +160,8 @@ fn pid_of(openers: &Openers, user: &OnBehalf) -> i32 {
     openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid
 }
 
-/// The requests that can be tried again, as soon as there are any.
-fn ready(openers: &Openers) -> Vec<RequestId> {
+/// What can be tried again, as soon as there is anything.
+fn ready(openers: &Openers) -> Vec<Retry> {
     let mut ready = Vec::new();
     while ready.is_empty() {
         let mut entries = [PollEntry::new(openers.readable().unwrap().as_raw_fd())];
@@ -179,7 +179,7 @@ fn answered<T>(openers: &Openers, user: u32, ask: impl Fn() -> Result<T, ActErro
         if openers.state().requests.is_empty() {
             return answer;
         }
-        assert_eq!(ready(openers), [RequestId::without_request(user)]);
+        assert_eq!(ready(openers), [Retry::OfUser(user)]);
     }
 }
 
@@ -214,7 +214,7 @@ fn a_request_waits_for_its_opener_and_nothing_else_does() {
     let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
     let check = || user.check(&in_user_mode(), task(&own));
     assert_eq!(attempt(&openers, 1, USER, check), None);
-    assert_eq!(ready(&openers), [RequestId(1)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(1))]);
     assert_eq!(attempt(&openers, 1, USER, check), Some(Ok(())));
     let pid = pid_of(&openers, &user);
     signal(pid, "-STOP");
@@ -227,14 +227,14 @@ fn a_request_waits_for_its_opener_and_nothing_else_does() {
     drop(friend);
     let ask = || openers.on_behalf_of(0, of(OTHER)).check(&in_user_mode(), task(&other));
     assert_eq!(attempt(&openers, 4, OTHER, ask), None);
-    assert_eq!(ready(&openers), [RequestId(4)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(4))]);
     assert_eq!(attempt(&openers, 4, OTHER, ask), Some(Ok(())));
     signal(pid, "-CONT");
-    assert_eq!(ready(&openers), [RequestId(2)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(2))]);
     assert_eq!(attempt(&openers, 2, USER, check), Some(Ok(())));
-    assert_eq!(ready(&openers), [RequestId(3)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(3))]);
     assert_eq!(attempt(&openers, 3, USER, check), None);
-    assert_eq!(ready(&openers), [RequestId(3)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(3))]);
     assert_eq!(attempt(&openers, 3, USER, check), Some(Ok(())));
     assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
 }
@@ -255,7 +255,7 @@ fn a_request_has_a_deadline_and_can_be_ended() {
     let due_ns = openers.next_ns();
     assert!(due_ns > sys::clock::monotonic_ns() && due_ns < u64::MAX);
     openers.state().requests.get_mut(&RequestId(1)).unwrap().due_ns = Some(0);
-    assert_eq!(ready(&openers), [RequestId(1)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(1))]);
     assert!(openers.begin(RequestId(1), USER));
     assert_eq!(check(), Err(ActError::Late));
     assert!(!openers.is_waiting() && !openers.pause(), "it is over");
@@ -264,7 +264,7 @@ fn a_request_has_a_deadline_and_can_be_ended() {
     assert_eq!(attempt(&openers, 2, USER, check), None);
     assert_eq!(attempt(&openers, 3, USER, check), None);
     openers.end(RequestId(2));
-    assert_eq!(ready(&openers), [RequestId(3)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(3))]);
     assert_eq!(attempt(&openers, 3, USER, check), None);
     openers.end(RequestId(3));
     assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
@@ -288,24 +288,43 @@ fn what_no_request_asks_for_waits_alone() {
     assert_eq!(user.answered(&in_user_mode(), task(&own)), Ok(()));
     let pid = pid_of(&openers, &user);
     signal(pid, "-STOP");
-    let id = RequestId::without_request(USER);
+    let again = Retry::OfUser(USER);
     assert!(openers.begin(RequestId(1), OTHER));
     assert_eq!(openers.without_request(None, both), [Err(ActError::Late); 2]);
     assert!(!openers.is_waiting(), "the request of another user");
     assert!(!openers.pause());
     assert_eq!(attempt(&openers, 2, OTHER, check), None);
-    assert_eq!(ready(&openers), [RequestId(2)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(2))]);
     assert_eq!(attempt(&openers, 2, OTHER, check), Some(Ok(())));
+    // While the opener is at work nothing is asked again, nor anything else.
+    let orders = openers.state().orders;
+    assert_eq!(openers.without_request(None, || [open(), open(), open()]), [Err(ActError::Late); 3]);
+    assert_eq!(openers.state().orders, orders);
     signal(pid, "-CONT");
-    assert_eq!(ready(&openers), [id]);
-    let [Ok(one), Ok(two)] = openers.without_request(Some(USER), both) else { panic!("both are open") };
-    assert_ne!(one, two);
+    assert_eq!(ready(&openers), [again]);
+    let three = || [open(), open(), open()];
+    let answers = loop {
+        match openers.without_request(Some(USER), three) {
+            [Ok(one), Ok(two), Ok(three)] => break [one, two, three],
+            _ => assert_eq!(ready(&openers), [again]),
+        }
+    };
+    assert!(answers[0] != answers[1] && answers[1] != answers[2] && answers[0] != answers[2], "{answers:?}");
     assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+    // What is not wanted any more is over at once, and its number is not another's.
+    signal(pid, "-STOP");
+    assert_eq!(openers.without_request(None, open), Err(ActError::Late));
+    openers.without_request(None, || ());
+    assert_eq!(openers.without_request(None, open), Err(ActError::Late));
+    openers.end_without_request();
+    assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
+    signal(pid, "-CONT");
+    assert!(answered(&openers, USER, open).is_ok());
     // One that never answers is killed when its time is over; then it is the answer that there is none.
     signal(pid, "-STOP");
     assert_eq!(openers.without_request(None, open), Err(ActError::Late));
-    openers.state().requests.get_mut(&id).unwrap().due_ns = Some(0);
-    assert_eq!(ready(&openers), [id]);
+    openers.state().requests.values_mut().next().unwrap().due_ns = Some(0);
+    assert_eq!(ready(&openers), [again]);
     assert_eq!(openers.without_request(Some(USER), open), Err(ActError::Late));
     assert!(openers.state().requests.is_empty() && openers.state().lines.is_empty());
     assert!(openers.state().registered[&user.cred()].opener.is_none(), "it is killed");
@@ -332,7 +351,7 @@ fn each_thing_is_asked_once_and_equal_ones_are_several() {
     let files = loop {
         match attempt(&openers, 1, USER, group) {
             Some(files) => break files.unwrap(),
-            None => assert_eq!(ready(&openers), [RequestId(1)]),
+            None => assert_eq!(ready(&openers), [Retry::Request(RequestId(1))]),
         }
         let state = openers.state();
         let answers = state.requests[&RequestId(1)].files();
@@ -364,7 +383,7 @@ fn a_request_survives_its_opener() {
     signal(first, "-STOP");
     assert_eq!(attempt(&openers, 1, USER, check), None);
     signal(first, "-KILL");
-    assert_eq!(ready(&openers), [RequestId(1)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(1))]);
     assert_ne!(pid(), first);
     assert_eq!(attempt(&openers, 1, USER, check), Some(Ok(())));
     let mut limit = Command::new("prlimit");
@@ -374,7 +393,7 @@ fn a_request_survives_its_opener() {
         Err(_) => return println!("skipped: needs prlimit(1)"),
     }
     assert_eq!(attempt(&openers, 2, USER, check), None);
-    assert_eq!(ready(&openers), [RequestId(2)]);
+    assert_eq!(ready(&openers), [Retry::Request(RequestId(2))]);
     assert!(openers.begin(RequestId(2), USER));
     assert_eq!(check(), Err(ActError::Late));
     assert!(!openers.is_waiting() && !openers.pause());

@@ -111,8 +111,7 @@ impl Session {
         Acting(Some((credentials, self.engine().host().openers().on_behalf_of(process, credentials))))
     }
 
-    /// Opens what openers had no answer for yet when a CPU came, for one user, when [`Openers::go_on`] tells
-    /// [`super::RequestId::without_request`] of the user.
+    /// Opens what openers had no answer for yet when a CPU came, for one user: when [`Openers::go_on`] tells [`super::Retry::OfUser`].
     pub fn retry_late(&self, user: u32) {
         let openers = self.openers();
         let engine = self.engine();

@@ -29,7 +29,7 @@ pub use pmux_engine::hw_breakpoint::Kind;
 pub use pmux_linux::capacity::foreign;
 pub use pmux_linux::cgroup::{CgroupInode, NamedCgroup, ReaderIds};
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
-pub use pmux_linux::credentials::{ActError, Credentials, EventTarget, Openers, RequestId};
+pub use pmux_linux::credentials::{ActError, Credentials, EventTarget, Openers, RequestId, Retry};
 pub use pmux_linux::diagnose::{TargetKind, Whose};
 pub use pmux_linux::filter::without_filter;
 pub use pmux_linux::host::Closing;
