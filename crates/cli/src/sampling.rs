@@ -8,7 +8,7 @@ use crate::options::target::TargetSpec;
 use crate::stat::cpu_choice;
 use crate::stat::{EXEC_HELP, ended_by_exec};
 use pmux::record::{CallChain, Keep, Rate, RecordOptions, Recorder};
-use pmux::symbol::CodeOf;
+use pmux::symbol::{CodeOf, FramePointers};
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, Error, EventEnds, EventList, Inherit, Session, SharedChoice, Start, Target};
 use std::path::PathBuf;
@@ -125,13 +125,18 @@ fn chosen_chain(typed: &Sampling, target_spec: &TargetSpec) -> (CallChain, Optio
         (TargetSpec::Command, [word, ..]) => CodeOf::Command(word),
         _ => CodeOf::Everything,
     };
-    let found = pmux::symbol::without_frame_pointers(code, NAMED + 1);
+    let FramePointers { without: found, with } = FramePointers::of(code, NAMED + 1);
     let name = |path: &PathBuf| path.file_name().unwrap_or(path.as_os_str()).display().to_string();
     let names: Vec<_> = found.iter().take(NAMED).map(name).collect();
     let more = if found.len() > NAMED { " and others" } else { "" };
     match &names[..] {
+        [] if with == 0 => {
+            let unknown = "call chains by frame pointers (fp): whether these are kept is not known";
+            (CallChain::FramePointers, Some(unknown.to_owned()))
+        }
         [] => {
-            (CallChain::FramePointers, Some("call chains by frame pointers (fp), which the programs keep".to_owned()))
+            let keep = if with == 1 { "file that was looked into keeps" } else { "files that were looked into keep" };
+            (CallChain::FramePointers, Some(format!("call chains by frame pointers (fp): the {with} {keep} them")))
         }
         [one] => (DWARF, Some(format!("call chains by copies of the stack (dwarf): {one} keeps no frame pointers"))),
         _ => {

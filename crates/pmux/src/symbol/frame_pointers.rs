@@ -1,13 +1,14 @@
 //! Which programs and libraries keep a frame pointer in their functions, so that call chains are found by it.
 //!
-//! What it is: [`without_frame_pointers`] looks into what is about to run, or runs: at the tables by which functions are left. Where a
-//! function keeps a frame pointer, they find its frame by that register (x86), or say where it is saved (arm64).
+//! What it is: [`FramePointers::of`] looks into what is about to run, or runs: at the tables by which functions are left. Where a function
+//! keeps a frame pointer, they find its frame by that register (x86), or say where it is saved (arm64).
 //!
-//! **Invariant:** of a file without tables, or one that can't be read, nothing is said. No program is executed to find out.
+//! **Invariant:** of a file without tables, one that can't be read, or of another machine, nothing is said. No program is executed to find
+//! out, and what a file can cost is bounded, whatever is in it.
 //!
 //! Source: `.eh_frame` of the Linux Standard Base; `ld.so(8)`.
 
-use super::elf::{Sections, needed_by};
+use super::elf::{needed_by, table_of};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, NativeEndian, Register, RegisterRule};
 use gimli::{UnwindContext, UnwindSection, UnwindTableRow};
 use pmux_linux::plain_file;
@@ -33,38 +34,57 @@ pub enum CodeOf<'a> {
 
 /// A shorter function may keep no frame, however it was compiled.
 const LEAST_BYTES: u64 = 32;
-/// So many functions of a file say enough.
-const MOST_FUNCTIONS: u64 = 4096;
+/// So many functions of a file say enough, and so many bytes of its table.
+const MOST_FUNCTIONS: u64 = 8192;
+const MOST_TABLE_BYTES: u64 = 4 << 20;
+/// What is common to functions is as short as this, where a compiler has written it. It is gone through for each of them.
+const MOST_COMMON_BYTES: usize = 64;
 /// Libraries of a command, and what those are linked with.
 const MOST_LIBRARIES: usize = 64;
+/// Files that processes have mapped.
+const MOST_FILES: usize = 4096;
 
-/// The first few programs and libraries of it of whose longer functions more than half keep no frame pointer. Call chains by frame
-/// pointers break off there, or leave out a caller.
-///
-/// Of a command, libraries are found in `LD_LIBRARY_PATH` and where the C library's linker looks first; others are not looked into. A
-/// script stands for the program that its first line names. It may be called anywhere; it reads the tables of each file, some milliseconds
-/// for a large one.
-#[must_use]
-pub fn without_frame_pointers(code: CodeOf<'_>, most: usize) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut look = |path: &Path, file: File| {
-        if keeps_frame_pointers(file) == Some(false) {
-            found.push(path.to_owned());
+/// Which programs and libraries keep frame pointers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FramePointers {
+    /// The first few of whose longer functions more than half keep none. Call chains by frame pointers break off there, or leave out a
+    /// caller.
+    pub without: Vec<PathBuf>,
+    /// How many of those that were looked into keep them.
+    pub with: usize,
+}
+
+impl FramePointers {
+    /// Looks until `most` without frame pointers are found.
+    ///
+    /// Of a command, libraries are found in `LD_LIBRARY_PATH` and in the usual folders; a run path in its file is not followed. A script
+    /// stands for the program that its first line names. It may be called anywhere; it reads the tables of each file, which takes some
+    /// milliseconds.
+    #[must_use]
+    pub fn of(code: CodeOf<'_>, most: usize) -> Self {
+        let mut found = Self::default();
+        let mut look = |path: &Path, file: File| {
+            match keeps_frame_pointers(&file) {
+                Some(true) => found.with += 1,
+                Some(false) => found.without.push(path.to_owned()),
+                None => {}
+            }
+            found.without.len() < most
+        };
+        match code {
+            CodeOf::Command(word) => {
+                if let Ok(program) = program_file(word) {
+                    each_of_command(program, &mut look);
+                }
+            }
+            CodeOf::Processes(pids) => each_of_processes(pids.iter().copied(), &mut look),
+            CodeOf::Everything => {
+                let pids = Proc::system().processes().unwrap_or_default();
+                each_of_processes(pids.into_iter(), &mut look);
+            }
         }
-        found.len() < most
-    };
-    match code {
-        CodeOf::Command(word) => {
-            let Ok(program) = program_file(word) else { return found };
-            each_of_command(program, &mut look);
-        }
-        CodeOf::Processes(pids) => each_of_processes(pids.iter().copied(), &mut look),
-        CodeOf::Everything => {
-            let pids = Proc::system().processes().unwrap_or_default();
-            each_of_processes(pids.into_iter(), &mut look);
-        }
+        found
     }
-    found
 }
 
 /// Calls `look` for a program and its libraries, until it says that it knows enough.
@@ -91,11 +111,12 @@ fn each_of_processes(pids: impl Iterator<Item = i32>, look: &mut dyn FnMut(&Path
     for pid in pids {
         for mapping in proc.maps(pid).unwrap_or_default() {
             let Some(mapped) = mapping.file().filter(|_| mapping.rights.execute) else { continue };
-            if !seen.insert((mapped.device, mapped.inode)) {
+            if seen.contains(&(mapped.device, mapped.inode)) {
                 continue;
             }
             let Ok(file) = proc.open_mapped(pid, &mapping) else { continue };
-            if !look(&mapped.path, file) {
+            seen.insert((mapped.device, mapped.inode));
+            if !look(&mapped.path, file) || seen.len() >= MOST_FILES {
                 return;
             }
         }
@@ -131,10 +152,9 @@ fn library(name: &str) -> Option<PathBuf> {
 }
 
 /// Whether the functions of a file keep a frame pointer; `None` where nothing tells.
-fn keeps_frame_pointers(file: File) -> Option<bool> {
-    let loaded = Sections::of(file).loaded([".eh_frame"]).ok()?;
-    let [Some(section)] = loaded.sections else { return None };
-    let (kept, all) = count(section.address, &section.bytes);
+fn keeps_frame_pointers(file: &File) -> Option<bool> {
+    let (address, table) = table_of(file, ".eh_frame", MOST_TABLE_BYTES)?;
+    let (kept, all) = count(address, &table);
     (all > 0).then_some(kept * 2 >= all)
 }
 
@@ -144,16 +164,17 @@ fn count(address: u64, table: &[u8]) -> (u64, u64) {
     frames.set_address_size(8);
     let bases = BaseAddresses::default().set_eh_frame(address);
     let (mut entries, mut context) = (frames.entries(&bases), UnwindContext::new());
-    let (mut kept, mut all) = (0, 0);
+    let (mut kept, mut all, mut seen) = (0, 0, 0);
     while let Ok(Some(entry)) = entries.next()
-        && all < MOST_FUNCTIONS
+        && seen < MOST_FUNCTIONS
     {
         let CieOrFde::Fde(partial) = entry else { continue };
+        seen += 1;
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
-        let Ok(mut rows) = fde.rows(&frames, &bases, &mut context) else { continue };
-        if fde.len() < LEAST_BYTES {
+        if fde.len() < LEAST_BYTES || fde.cie().entry_len() > MOST_COMMON_BYTES {
             continue;
         }
+        let Ok(mut rows) = fde.rows(&frames, &bases, &mut context) else { continue };
         all += 1;
         while let Ok(Some(row)) = rows.next_row() {
             if has_frame(row) {
@@ -208,14 +229,16 @@ mod tests {
         else {
             return println!("skipped: needs cc");
         };
-        let of = |path: &Path| keeps_frame_pointers(File::open(path).unwrap());
+        let of = |path: &Path| keeps_frame_pointers(&File::open(path).unwrap());
         assert_eq!((of(&with), of(&without)), (Some(true), Some(false)));
         // The libraries of both are the same; each is named once, the program first.
-        let all = |path: &Path| without_frame_pointers(CodeOf::Command(path.as_os_str()), 100);
+        let command = |path: &Path, most| FramePointers::of(CodeOf::Command(path.as_os_str()), most);
+        let all = |path: &Path| command(path, 100).without;
         let libraries = all(&with);
+        assert!(command(&with, 100).with > 0);
         assert!(libraries.iter().all(|path| path.starts_with("/lib") || path.starts_with("/usr/lib")), "{libraries:?}");
         assert_eq!(all(&without), [vec![without.clone()], libraries].concat());
-        assert_eq!(without_frame_pointers(CodeOf::Command(without.as_os_str()), 1).len(), 1);
+        assert_eq!(command(&without, 1).without.len(), 1);
         // A script is executed by another program.
         let script = folder.path().join("script");
         fs::write(&script, format!("#! {} -x\n", without.display())).unwrap();
@@ -224,16 +247,16 @@ mod tests {
         // One that runs.
         let mut runs = Command::new(&without).arg("stays").stdout(Stdio::null()).spawn().unwrap();
         let pids = [runs.id().cast_signed()];
-        let found = loop {
-            let found = without_frame_pointers(CodeOf::Processes(&pids), 100);
-            if found.contains(&without) {
-                break found;
-            }
+        // It may not have executed its program yet.
+        let look = |_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            FramePointers::of(CodeOf::Processes(&pids), 100).without
         };
-        assert_eq!(found.iter().filter(|path| **path == without).count(), 1, "{found:?}");
+        let found = (0..60_000).map(look).find(|found| found.contains(&without));
         runs.kill().unwrap();
         runs.wait().unwrap();
-        assert_eq!(without_frame_pointers(CodeOf::Processes(&pids), 100), Vec::<PathBuf>::new());
+        assert_eq!(found.unwrap().iter().filter(|path| **path == without).count(), 1);
+        assert_eq!(FramePointers::of(CodeOf::Processes(&pids), 100), FramePointers::default());
     }
 
     #[test]
@@ -241,10 +264,34 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("text");
         fs::write(&text, "no program\n").unwrap();
-        assert_eq!(keeps_frame_pointers(File::open(&text).unwrap()), None);
-        assert_eq!(without_frame_pointers(CodeOf::Command(OsStr::new("no such program")), 3), Vec::<PathBuf>::new());
+        assert_eq!(keeps_frame_pointers(&File::open(&text).unwrap()), None);
+        let none = FramePointers::of(CodeOf::Command(OsStr::new("no such program")), 3);
+        assert_eq!(none, FramePointers::default());
         for bytes in [&[][..], &[0; 64], &[0xff; 64]] {
             assert_eq!(count(0x1000, bytes), (0, 0));
         }
+    }
+
+    /// What is common to functions is gone through for each of them: what is long says nothing, and costs nothing.
+    #[test]
+    fn a_table_that_is_made_to_cost_much_is_not_gone_through() {
+        // Version 1, no augmentation, 1, -8, the return address in register 16; then instructions that do nothing.
+        let head = [0, 0, 0, 0, 1, 0, 1, 0x78, 16];
+        let table = |nothing: usize| {
+            let mut table = ((head.len() + nothing) as u32).to_ne_bytes().to_vec();
+            table.extend(head);
+            table.resize(table.len() + nothing, 0);
+            for _ in 0..100_000 {
+                let begin = table.len() as u32;
+                table.extend(20_u32.to_ne_bytes());
+                table.extend((begin + 4).to_ne_bytes());
+                // Where it is, and how long.
+                table.extend(0x1000_u64.to_ne_bytes());
+                table.extend(64_u64.to_ne_bytes());
+            }
+            table
+        };
+        assert_eq!(count(0x1000, &table(3)), (0, MOST_FUNCTIONS));
+        assert_eq!(count(0x1000, &table(1 << 20)), (0, 0));
     }
 }

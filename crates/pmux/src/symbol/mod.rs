@@ -62,7 +62,7 @@ mod wanted;
 pub use crate::text::TextError;
 pub use find::{Candidate, FindError, Finding, FoundAddress, FoundKind, Others, SearchScope, Stripped};
 pub use follow::Followed;
-pub use frame_pointers::{CodeOf, without_frame_pointers};
+pub use frame_pointers::{CodeOf, FramePointers};
 pub use image::{ProcessImage, mapping_of};
 pub(crate) use in_file::code_in_file;
 pub(crate) use jit::JitCode;

@@ -17,6 +17,7 @@ use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader, Rela, SectionHe
 use object::read::{Object, ObjectSection, ReadCache, ReadRef};
 use object::{Endianness, elf};
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 /// No section is larger: what says so is broken, or nothing that can be held in memory.
@@ -274,6 +275,23 @@ pub(super) fn needed_by(file: File) -> Vec<String> {
         _ => None,
     };
     linked.map(|(needed, _)| needed).unwrap_or_default()
+}
+
+/// The beginning of a section of a program or library of this machine, at most so many bytes, and its address as the file counts. No more of
+/// it is read.
+pub(super) fn table_of(file: &File, name: &str, most_bytes: u64) -> Option<(u64, Vec<u8>)> {
+    let data = ReadCache::new(file);
+    let object::File::Elf64(whole) = object::File::parse(&data).ok()? else { return None };
+    let own = match () {
+        () if cfg!(target_arch = "x86_64") => elf::EM_X86_64,
+        () if cfg!(target_arch = "aarch64") => elf::EM_AARCH64,
+        () => return None,
+    };
+    let section = whole.section_by_name(name).filter(|_| whole.elf_header().e_machine(whole.endian()) == own)?;
+    let (at, bytes) = section.file_range()?;
+    let mut table = vec![0; usize::try_from(bytes.min(most_bytes)).ok()?];
+    file.read_exact_at(&mut table, at).ok()?;
+    Some((section.address(), table))
 }
 
 /// Named sections of a file, each of them unpacked and kept on its own.
