@@ -36,6 +36,8 @@ pub(super) struct Hits<'a> {
     watch_targets: Vec<(usize, WatchTarget)>,
     notes: Vec<String>,
     tally: HitTally,
+    /// What the tally has given: hits of one thread at one place, though it be several instructions; by target, process, thread and place.
+    merged: BTreeMap<(usize, i32, i32, String), Merged>,
     threads: HashSet<i32>,
     rate: Rate,
     begin: Nanos,
@@ -52,6 +54,7 @@ impl<'a> Hits<'a> {
             watch_targets: Vec::new(),
             notes: Vec::new(),
             tally: HitTally::default(),
+            merged: BTreeMap::new(),
             threads: HashSet::new(),
             rate: Rate::new(options.rate.unwrap_or(RATE)),
             begin: Nanos::ZERO,
@@ -102,6 +105,7 @@ impl<'a> Hits<'a> {
             WatchEvent::Counted(counted) => self.counted(&counted),
             WatchEvent::Name { pid, tid, name, cause } => {
                 if cause == pmux::watch::NameCause::Exec {
+                    self.settle(Some(pid));
                     self.resolver.executed(pid);
                 }
                 self.resolver.named(tid, name);
@@ -222,20 +226,21 @@ impl<'a> Hits<'a> {
         Ok(report)
     }
 
-    /// Rows by target: hits of one thread at one place, though it be several instructions.
-    fn rows(&mut self) -> BTreeMap<usize, Vec<HitRow>> {
-        let mut merged: BTreeMap<(usize, i32, i32, String), Merged> = BTreeMap::new();
-        for (caller, row) in self.tally.rows() {
+    /// Finds out where the hits of a process were, or all hits: as the process is named and mapped now.
+    fn settle(&mut self, pid: Option<i32>) {
+        for (caller, row) in self.tally.take_rows(pid) {
             let Some((target, watch_target)) = self.watch_targets.get(caller.watch_target) else { continue };
             let behind = caller.ip.saturating_sub(u64::from(stands_behind(watch_target.access)));
             let place = self.resolver.place(caller.pid, behind, AddressKind::Instruction);
             let key = (*target, caller.pid, caller.tid, place.to_string());
             let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
-            let Merged { row: into, most, all_looked_at } = merged.entry(key).or_insert_with(|| {
+            let command = self.resolver.name(caller.pid, caller.tid).to_owned();
+            let Merged { row: into, most, all_looked_at } = self.merged.entry(key).or_insert_with(|| {
                 let first = row.first.since(self.begin);
                 Merged { row: HitRow::new(caller.pid, caller.tid, first, place), most: 0, all_looked_at: true }
             });
             *all_looked_at &= row.is_looked_at();
+            into.command = command;
             into.hits += row.hits;
             into.first = into.first.min(row.first.since(self.begin));
             let last = row.last.since(self.begin);
@@ -252,9 +257,13 @@ impl<'a> Hits<'a> {
                 into.callers = self.resolver.callers(caller.pid, chain);
             }
         }
+    }
+
+    /// Rows by target.
+    fn rows(&mut self) -> BTreeMap<usize, Vec<HitRow>> {
+        self.settle(None);
         let mut rows: BTreeMap<usize, Vec<HitRow>> = BTreeMap::new();
-        for ((target, pid, tid, _), Merged { mut row, most, all_looked_at }) in merged {
-            row.command = self.resolver.name(pid, tid).to_owned();
+        for ((target, ..), Merged { mut row, most, all_looked_at }) in std::mem::take(&mut self.merged) {
             row.that_way = match most {
                 _ if most >= row.hits => ChainShare::One,
                 _ if all_looked_at => ChainShare::Several(most),

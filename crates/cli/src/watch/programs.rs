@@ -24,7 +24,7 @@ impl Programs {
         match Execs::open(tid, inherit == Inherit::Children, session.online().iter()) {
             Ok(execs) => self.execs.push(execs),
             Err(errno) => self.notes.push(format!(
-                "whether {tid}, or what it started, executed programs that were not watched is not known: {errno}"
+                "whether process {tid}, or what it started, executed programs that were not watched is not known: {errno}"
             )),
         }
     }

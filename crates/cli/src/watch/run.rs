@@ -160,14 +160,14 @@ impl<'a> WatchRun<'a> {
             TargetSpec::Command => self.begin_command()?,
             TargetSpec::Pids(pids) => {
                 for pid in pids {
-                    self.follow_execs(pid);
                     self.arm_process(pid, &Target::Processes(vec![pid]))?;
+                    self.follow_execs(pid);
                 }
             }
             TargetSpec::Tids(tids) => {
                 for tid in tids {
-                    self.follow_execs(tid);
                     self.arm_process(tid, &Target::Threads(vec![tid]))?;
+                    self.follow_execs(tid);
                 }
             }
             TargetSpec::Cpus(list) => {
@@ -185,7 +185,10 @@ impl<'a> WatchRun<'a> {
 
     /// Of what goes on over an exec the watch's own events tell. In a process that ran already, programs are never looked for.
     fn follow_execs(&mut self, tid: i32) {
-        if !self.options.across_exec {
+        let is_of_kernel = |what: &WatchTarget| what.address >> 63 == 1;
+        // Where it lies in the kernel it is watched on.
+        let goes_on = self.watch.as_ref().is_some_and(|watch| watch.watch_targets().any(is_of_kernel));
+        if !self.options.across_exec && !goes_on {
             self.programs.follow(self.session, tid, self.how().inherit);
         }
     }
@@ -418,18 +421,24 @@ impl<'a> WatchRun<'a> {
     fn take_events(&mut self) -> Result<(), Failure> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         watch.follow_cpus().map_err(|error| failure(&error))?;
-        for event in watch.take().map_err(|error| failure(&error))? {
+        let events = watch.take().map_err(|error| failure(&error))?;
+        self.take(events);
+        self.programs.take();
+        Ok(())
+    }
+
+    fn take(&mut self, events: Vec<WatchEvent>) {
+        for event in events {
             if let (
                 TargetSpec::Pids(_) | TargetSpec::Tids(_),
+                true,
                 WatchEvent::Name { pid, name, cause: NameCause::Exec, .. },
-            ) = (&self.target_spec, &event)
+            ) = (&self.target_spec, self.options.across_exec, &event)
             {
                 self.programs.executed(*pid, name.clone());
             }
             self.hits.take(event, &mut self.output);
         }
-        self.programs.take();
-        Ok(())
     }
 
     /// A library may have been loaded into a process that was there before us.
@@ -488,9 +497,8 @@ impl<'a> WatchRun<'a> {
             return Err(failed(missing.iter().map(why).collect::<Vec<_>>().join("\n")));
         };
         watch.disarm().map_err(|error| failure(&error))?;
-        for event in watch.finish().map_err(|error| failure(&error))? {
-            self.hits.take(event, &mut self.output);
-        }
+        let events = watch.finish().map_err(|error| failure(&error))?;
+        self.take(events);
         let mut report = self.hits.report(&self.args, &watch).map_err(|error| failure(&error))?;
         let later = matches!(self.target_spec, TargetSpec::Command)
             .then_some("--later looks for the targets in each program that is executed");

@@ -375,6 +375,18 @@ fn a_process_that_executes_another_program_is_told() {
         assert!(told(options).unwrap().contains("from then on such a process is not watched"));
     }
     assert!(told(&["--across-exec"]).unwrap().contains("at the same addresses"));
+    // What was hit before was hit in the program of then.
+    let runs = Runs::start("becomes");
+    let file = runs.sync_dir.path("report");
+    let words = ["-j", "--trace", "--across-exec", "vault", "-p", &runs.pid(), "-o", file.to_str().unwrap()];
+    let watching = watch(words).spawn();
+    eventually("a hit", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("pay_in")));
+    runs.sync_dir.post("end");
+    watching.wait().good();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = objects(&lines, "row");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["where"]["function"] == "pay_in"), "{rows:#?}");
 }
 
 #[test]

@@ -102,6 +102,8 @@ impl WatchRow {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HitTally {
     rows: HashMap<Caller, WatchRow>,
+    /// How many rows were taken out: with them there are not more than [`MOST_ROWS`].
+    taken: usize,
     hits: u64,
     not_kept: u64,
 }
@@ -125,10 +127,19 @@ impl HitTally {
         }
     }
 
+    /// Takes out the rows of a process, or all where that is `None`, in the order of [`HitTally::rows`]. When the process executes another
+    /// program its addresses come to mean something else.
+    pub fn take_rows(&mut self, pid: Option<i32>) -> Vec<(Caller, WatchRow)> {
+        let mut rows: Vec<_> = self.rows.extract_if(|caller, _| pid.is_none_or(|pid| caller.pid == pid)).collect();
+        self.taken += rows.len();
+        crate::order::sort_by(&mut rows, |(a, more), (b, less)| by_target((a, more), (b, less)));
+        rows
+    }
+
     /// The row for so many more hits, if there is room for it.
     fn row(&mut self, caller: Caller, hits: u64, first: Nanos) -> Option<&mut WatchRow> {
         self.hits += hits;
-        let full = self.rows.len() >= MOST_ROWS;
+        let full = self.rows.len() + self.taken >= MOST_ROWS;
         match self.rows.entry(caller) {
             Entry::Occupied(row) => Some(row.into_mut()),
             Entry::Vacant(_) if full => {
@@ -143,9 +154,7 @@ impl HitTally {
     #[must_use]
     pub fn rows(&self) -> Vec<(&Caller, &WatchRow)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
-        crate::order::sort_by(&mut rows, |(a, more), (b, less)| {
-            a.watch_target.cmp(&b.watch_target).then(less.hits.cmp(&more.hits)).then(a.cmp(b))
-        });
+        crate::order::sort_by(&mut rows, |a, b| by_target(*a, *b));
         rows
     }
 
@@ -160,6 +169,11 @@ impl HitTally {
     pub fn not_kept(&self) -> u64 {
         self.not_kept
     }
+}
+
+/// Most hits of a spot first.
+fn by_target((a, more): (&Caller, &WatchRow), (b, less): (&Caller, &WatchRow)) -> std::cmp::Ordering {
+    a.watch_target.cmp(&b.watch_target).then(less.hits.cmp(&more.hits)).then(a.cmp(b))
 }
 
 #[cfg(test)]
@@ -239,5 +253,10 @@ mod tests {
         let in_rows: u64 = tally.rows().iter().map(|(_, row)| row.hits).sum();
         assert_eq!(tally.not_kept(), 6);
         assert_eq!(in_rows + tally.not_kept(), tally.hits());
+        // Rows that are taken out make no room for others.
+        assert!(tally.take_rows(Some(2)).is_empty());
+        assert_eq!(tally.take_rows(Some(1)).iter().map(|(_, row)| row.hits).sum::<u64>(), in_rows);
+        tally.add(&hit(9, 0, 1, &[]));
+        assert_eq!((tally.not_kept(), tally.rows().len()), (7, 0));
     }
 }
