@@ -1,13 +1,14 @@
 //! `pmux report --runqueue`: how long threads that could run waited for a CPU.
 //!
-//! What it is: four tables of what [`RunQueue`] has added up: how long waits were, who waited, for which CPU, and the longest ones with who
-//! ran there meanwhile.
+//! What it is: tables of what [`RunQueue`] has added up: how long waits were, who waited, for which CPU, with which priority, and the longest
+//! ones with who ran there meanwhile.
 //!
 //! | field | what |
 //! |---|---|
 //! | `histogram` | waits from `from_ns` to less than twice as many, with `waits`, `total_ns`, `longest_ns` |
 //! | `threads` | each with `comm`, `pid`, `tid` and these sums, and `others_ns`: how long it was in waits that are not known one by one |
 //! | `cpus` | each with `cpu` (`null` where it was not recorded) and these sums |
+//! | `priorities` | each with `priority` as the kernel counts (120 is usual, 99 and less are real-time) and these sums; none where they were not recorded |
 //! | `worst` | `end_ns` after the first sample, `waited_ns`, `comm`, `pid`, `tid`, `cpu`; `ran`: who was seen to run there meanwhile, with `samples` |
 //! | `lost`, `notes` | as in the report |
 //!
@@ -20,7 +21,7 @@ use crate::input::OpenedInput;
 use crate::options::reading::{Percent, ReportOptions};
 use crate::picture;
 use crate::stderr::visible;
-use pmux::profile::{NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, Weight};
+use pmux::profile::{NamedThread, Profile, QueuedSum, QueuedWait, RunQueue, WaitSum, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
@@ -95,6 +96,8 @@ impl Tables<'_> {
             object
         });
         let cpus = self.queue.cpus().map(|(cpu, sum)| with_sums(json!({ "cpu": cpu }), *sum));
+        let priorities =
+            self.queue.priorities().map(|(priority, sum)| with_sums(json!({ "priority": priority }), *sum));
         let worst = self.queue.worst().iter().map(|wait| {
             let mut object = self.json_of(wait.thread);
             let ran = wait.ran.iter().map(|&(thread, samples)| {
@@ -110,7 +113,8 @@ impl Tables<'_> {
         });
         json!({
             "histogram": histogram.collect::<Vec<_>>(), "threads": threads.collect::<Vec<_>>(),
-            "cpus": cpus.collect::<Vec<_>>(), "worst": worst.collect::<Vec<_>>(),
+            "cpus": cpus.collect::<Vec<_>>(), "priorities": priorities.collect::<Vec<_>>(),
+            "worst": worst.collect::<Vec<_>>(),
         })
     }
 
@@ -137,6 +141,14 @@ impl Tables<'_> {
         let lines = self.queue.cpus().map(|(cpu, sum)| line(QueuedSum { sum: *sum, others_ns: 0 }, of_cpus, name(cpu)));
         print_columns(out, &heading("CPU"), &lines.collect::<Vec<_>>(), 5)?;
         writeln!(out, "#")?;
+        let line_of = |(priority, sum): (&i32, &WaitSum)| {
+            line(QueuedSum { sum: *sum, others_ns: 0 }, of_cpus, priority_name(*priority))
+        };
+        let lines: Vec<_> = self.queue.priorities().map(line_of).collect();
+        if !lines.is_empty() {
+            print_columns(out, &heading("priority"), &lines, 5)?;
+            writeln!(out, "#")?;
+        }
         let lines: Vec<_> = self.queue.worst().iter().map(|wait| self.worst(wait)).collect();
         print_columns(out, &["waited ms", "until s", "CPU", "thread", "who ran there meanwhile"], &lines, 3)
     }
@@ -165,6 +177,15 @@ fn numbers(profile: &Profile, (thread, name): NamedThread) -> (String, i32, i32)
     let facts = profile.tasks.thread(thread);
     let pid = profile.tasks.process(facts.process).pid;
     (visible(profile.names.get(name)), pid, facts.tid)
+}
+
+/// A priority of the kernel, as `chrt(1)` and `nice(1)` say it.
+fn priority_name(priority: i32) -> String {
+    match priority {
+        ..0 => "deadline".to_owned(),
+        0..100 => format!("real-time {}", 99 - priority),
+        _ => format!("nice {}", priority - 120),
+    }
 }
 
 /// How a thread is called in a table.

@@ -547,8 +547,9 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
         std::os::unix::fs::symlink("/bin/sh", sync_dir.path(name)).unwrap();
     }
     let cpu = own_cpu();
-    let of = |name: &str| format!("taskset -c {cpu} '{}' -c '{spin}' & ", sync_dir.path(name).display());
-    let line = format!("{}{}wait", of("spin-one"), of("spin-two"));
+    let of =
+        |nice: &str, name: &str| format!("{nice} taskset -c {cpu} '{}' -c '{spin}' & ", sync_dir.path(name).display());
+    let line = format!("{}{}wait", of("", "spin-one"), of("nice -n 3", "spin-two"));
     pmux(["record", "--off-cpu=0", "-a", "-F", "2000", "-o"])
         .args([&file])
         .args(["--", "sh", "-c", &line])
@@ -561,7 +562,15 @@ fn who_waited_for_a_cpu_and_who_ran_there() {
     assert_eq!(Some(sum_of(rows("threads")) + others), all);
     let waits = |key: &str| rows(key).iter().map(|row| row["waits"].as_u64().unwrap()).sum::<u64>();
     assert_eq!((waits("threads"), sum_of(rows("cpus"))), (waits("histogram"), sum_of(rows("histogram"))));
-    assert_eq!(waits("threads"), waits("cpus"));
+    assert_eq!((waits("threads"), waits("threads")), (waits("cpus"), waits("priorities")));
+    let of_nice = |priority: i32| rows("priorities").iter().find(|row| row["priority"] == priority).unwrap().clone();
+    let named = |name: &str| rows("threads").iter().find(|row| row["comm"] == name).unwrap().clone();
+    let longest = |row: &Value| row["longest_ns"].as_u64().unwrap();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let own = 100 + stat.rsplit(") ").next().unwrap().split(' ').nth(15).unwrap().parse::<i32>().unwrap();
+    for (name, priority) in [("spin-one", own), ("spin-two", (own + 3).min(139))] {
+        assert!(longest(&of_nice(priority)) >= longest(&named(name)), "{name}: {queue}");
+    }
     for row in rows("histogram") {
         let (from, longest) = (row["from_ns"].as_u64().unwrap(), row["longest_ns"].as_u64().unwrap());
         assert!((from..2 * from).contains(&longest), "{row}");

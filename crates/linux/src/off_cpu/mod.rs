@@ -33,6 +33,8 @@ impl Place {
     const STATE: i16 = 32;
     const USER_BYTES: i16 = 36;
     const KERNEL_BYTES: i16 = 40;
+    /// The kernel's priority of the task, when it had a CPU again.
+    const PRIORITY: i16 = 44;
     /// Of a wait: the lock that is waited for, or 0. Of a record of who woke: the task that was woken.
     const OTHER: i16 = 48;
     /// That of the program, then that of the kernel.
@@ -100,6 +102,8 @@ pub struct Wait<'r> {
     pub came_ns: u64,
     /// The address of the futex that it waited for; 0 where it waited for something else.
     pub lock: u64,
+    /// Its priority when it had a CPU again, as the kernel counts: less is before more; 120 is usual, 99 and less are real-time.
+    pub priority: i32,
     /// Where it was.
     pub stack: Stack<'r>,
 }
@@ -153,6 +157,7 @@ impl<'r> OffCpuRecord<'r> {
         let (user, kernel) = stacks.split_at_checked(word(Place::USER_BYTES)?)?;
         let stack = Stack { user, kernel: kernel.get(..word(Place::KERNEL_BYTES)?)? };
         let (pid, tid, other) = ((task >> 32) as u32, task as u32, double(Place::OTHER)?);
+        let priority = word(Place::PRIORITY)? as i32;
         if came_ns == 0 {
             return Some(Self::Wake(Wake { pid, tid, woken_tid: other as u32, left_ns, woken_ns, stack }));
         }
@@ -162,7 +167,7 @@ impl<'r> OffCpuRecord<'r> {
             (_, 0) => (came_ns, other),
             (_, woken_ns) => (woken_ns.clamp(left_ns, came_ns.max(left_ns)), other),
         };
-        Some(Self::Wait(Wait { pid, tid, left_ns, runnable_ns, came_ns, lock, stack }))
+        Some(Self::Wait(Wait { pid, tid, left_ns, runnable_ns, came_ns, lock, priority, stack }))
     }
 }
 
@@ -481,7 +486,7 @@ mod tests {
     pub(super) fn record(left: u64, woken: u64, came: u64, state: u32, stacks: (&[u64], &[u64])) -> Vec<u8> {
         let (user, kernel) = stacks;
         let mut raw: Vec<u8> = [left, woken, came, 7 << 32 | 8].into_iter().flat_map(u64::to_ne_bytes).collect();
-        for word in [state, 8 * user.len() as u32, 8 * kernel.len() as u32, 0] {
+        for word in [state, 8 * user.len() as u32, 8 * kernel.len() as u32, 120] {
             raw.extend(word.to_ne_bytes());
         }
         raw.extend((5_u64 << 32 | 9).to_ne_bytes());

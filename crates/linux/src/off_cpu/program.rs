@@ -25,6 +25,7 @@ pub(super) struct Layout {
     pid: i16,
     tgid: i16,
     flags: i16,
+    prio: i16,
     /// When it was born, ns of the monotonic clock.
     pub(super) start_time: i16,
     state: Option<i16>,
@@ -92,6 +93,7 @@ impl Layout {
             pid: member("pid")?,
             tgid: member("tgid")?,
             flags: member("flags")?,
+            prio: member("prio")?,
             start_time: member("start_time")?,
             state,
             state_now,
@@ -464,11 +466,17 @@ impl<'m> Programs<'m> {
         asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.pid).alu(Alu::Or, to, Reg::R1);
     }
 
+    /// Into the value that is `R9` the priority of the task in `R7`; `R1` is lost.
+    pub(super) fn priority(&self, asm: &mut Assembler<'m>) {
+        asm.load(Size::Word, Reg::R1, Reg::R7, self.layout.prio).store(Size::Word, Reg::R9, Place::PRIORITY, Reg::R1);
+    }
+
     /// Writes the record in `R9`, with the kernel's stack of the task in `R7`; `R0` is then 0, or why there is none.
     fn write(&self, asm: &mut Assembler<'m>, whose: Whose) {
         let whole = asm.label();
         self.task(asm, Reg::R2);
         asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
+        self.priority(asm);
         // R7 is the task, and then how long both stacks are.
         asm.load(Size::Word, Reg::R2, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R2, Place::USER_BYTES_MOST);
         asm.store(Size::Double, Reg::R10, KEY, Reg::R2);

@@ -131,6 +131,7 @@ impl<'m> Programs<'m> {
         asm.store(Size::Double, Reg::R9, Place::CAME_AT, Reg::R1);
         self.task(asm, Reg::R2);
         asm.store(Size::Double, Reg::R9, Place::TASK, Reg::R2);
+        self.priority(asm);
         asm.load(Size::Word, Reg::R8, Reg::R9, Place::USER_BYTES).alu(Alu::And, Reg::R8, Place::USER_BYTES_MOST);
         // The stack of what runs by now changes while it is walked.
         asm.set(Reg::R0, 0).load(Size::Word, Reg::R2, Reg::R7, on_cpu);

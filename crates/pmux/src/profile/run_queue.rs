@@ -57,6 +57,7 @@ pub struct RunQueue {
 struct Queued {
     threads: HashMap<NamedThread, QueuedSum>,
     cpus: BTreeMap<Option<u32>, WaitSum>,
+    priorities: BTreeMap<i32, WaitSum>,
     /// By the binary logarithm of ns.
     histogram: BTreeMap<u32, WaitSum>,
     worst: Vec<QueuedWait>,
@@ -86,6 +87,12 @@ impl RunQueue {
     /// Each CPU that was waited for; `None` for waits of which it was not recorded.
     pub fn cpus(&self) -> impl ExactSizeIterator<Item = (&Option<u32>, &WaitSum)> {
         self.chosen.sink.cpus.iter()
+    }
+
+    /// Each priority with which threads waited, as the kernel counts: less is before more; 120 is usual, 99 and less are real-time. Waits
+    /// whose priority was not recorded are not among them.
+    pub fn priorities(&self) -> impl ExactSizeIterator<Item = (&i32, &WaitSum)> {
+        self.chosen.sink.priorities.iter()
     }
 
     /// Waits of like lengths: from so many ns to less than twice as many, the shortest first.
@@ -160,6 +167,11 @@ impl Sink for Queued {
         let sum = WaitSum { waits: 1, total_ns: waited_ns, longest_ns: waited_ns };
         self.threads.entry(thread).or_default().sum.add(sum);
         self.cpus.entry(sample.cpu).or_default().add(sum);
+        // See `record::off_cpu`: 0 is not known.
+        let weight = sample.fields.weight.map_or(0, |weight| weight.0);
+        if let (1.., Ok(weight)) = (weight, i32::try_from(weight)) {
+            self.priorities.entry(weight - 2).or_default().add(sum);
+        }
         self.histogram.entry(waited_ns.max(1).ilog2()).or_default().add(sum);
         let place = self.worst.partition_point(|worse| worse.waited_ns >= waited_ns);
         if place < MOST_WORST {

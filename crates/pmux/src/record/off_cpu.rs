@@ -38,6 +38,10 @@ const BLOCKED: usize = 0;
 const RUNNABLE: usize = 1;
 const WAKES: usize = 2;
 
+/// What samples of these have, which the kernel does not write.
+const OURS: SampleFormat =
+    SampleFormat::PERIOD.union(SampleFormat::CALLCHAIN).union(SampleFormat::ADDR).union(SampleFormat::WEIGHT);
+
 /// What each of them is in the file, before all events get the same words behind their records.
 pub(super) fn attr(like: &Attr) -> Attr {
     let identity = AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
@@ -45,7 +49,7 @@ pub(super) fn attr(like: &Attr) -> Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
         sampling: Sampling::Period(1),
-        sample: like.sample | SampleFormat::PERIOD | SampleFormat::CALLCHAIN | SampleFormat::ADDR,
+        sample: like.sample | OURS,
         read_format: like.read_format,
         flags: like.flags.intersection(identity),
         clock_id: like.clock_id,
@@ -56,8 +60,7 @@ pub(super) fn attr(like: &Attr) -> Attr {
 
 /// What the kernel is asked for in its place: the records of programs.
 fn output(file: &Attr) -> Attr {
-    let ours = SampleFormat::PERIOD | SampleFormat::CALLCHAIN | SampleFormat::ADDR;
-    Attr { sample: file.sample.difference(ours) | SampleFormat::RAW, ..*file }
+    Attr { sample: file.sample.difference(OURS) | SampleFormat::RAW, ..*file }
 }
 
 /// What sees waits.
@@ -459,7 +462,7 @@ impl Encoder<'_> {
     fn wait_of_program(&mut self, wait: &Wait<'_>, taken: &mut Taken) {
         let task = TaskId { pid: wait.pid, tid: wait.tid };
         let times = (wait.left_ns, wait.runnable_ns, wait.came_ns);
-        self.wait(task, times, wait.lock, &call_chain(&wait.stack), taken);
+        self.wait(task, times, (wait.lock, Some(wait.priority)), &call_chain(&wait.stack), taken);
     }
 
     fn wake_of_program(&mut self, wake: &Wake<'_>, taken: &mut Taken) {
@@ -467,17 +470,20 @@ impl Encoder<'_> {
         self.wake(task, (wake.left_ns, wake.woken_ns), wake.woken_tid, &call_chain(&wake.stack), taken);
     }
 
-    /// A wait of a thread: when it left its CPU, when what it waited for had come, and when it had a CPU again.
+    /// A wait of a thread: when it left its CPU, when what it waited for had come, and when it had a CPU again; for which lock, and with
+    /// which priority, if that is known.
     pub(super) fn wait(
         &mut self,
         task: TaskId,
         (left_ns, runnable_ns, came_ns): (u64, u64, u64),
-        lock: u64,
+        (lock, priority): (u64, Option<i32>),
         chain: &[u64],
         taken: &mut Taken,
     ) {
-        self.sample(BLOCKED, task, (came_ns, runnable_ns.saturating_sub(left_ns)), lock, chain, taken);
-        self.sample(RUNNABLE, task, (came_ns, came_ns.saturating_sub(runnable_ns)), 0, chain, taken);
+        // The least one is -1.
+        let weight = priority.and_then(|priority| u64::try_from(priority + 2).ok()).unwrap_or(0);
+        self.sample(BLOCKED, task, (came_ns, runnable_ns.saturating_sub(left_ns)), (lock, weight), chain, taken);
+        self.sample(RUNNABLE, task, (came_ns, came_ns.saturating_sub(runnable_ns)), (0, weight), chain, taken);
     }
 
     /// Who woke a thread, which had left its CPU then. The address is the number of the thread that was woken.
@@ -489,13 +495,13 @@ impl Encoder<'_> {
         chain: &[u64],
         taken: &mut Taken,
     ) {
-        self.sample(WAKES, task, (woken_ns, woken_ns.saturating_sub(left_ns)), woken_tid.into(), chain, taken);
+        self.sample(WAKES, task, (woken_ns, woken_ns.saturating_sub(left_ns)), (woken_tid.into(), 0), chain, taken);
     }
 
     /// What short waits of a thread came to.
     pub(super) fn sums(&mut self, task: TaskId, at_ns: u64, (blocked_ns, runnable_ns): (u64, u64), taken: &mut Taken) {
-        self.sample(BLOCKED, task, (at_ns, blocked_ns), 0, &[], taken);
-        self.sample(RUNNABLE, task, (at_ns, runnable_ns), 0, &[], taken);
+        self.sample(BLOCKED, task, (at_ns, blocked_ns), (0, 0), &[], taken);
+        self.sample(RUNNABLE, task, (at_ns, runnable_ns), (0, 0), &[], taken);
     }
 
     /// A sample of a time, and so long; none of no time.
@@ -504,7 +510,7 @@ impl Encoder<'_> {
         which: usize,
         task: TaskId,
         (at_ns, ns): (u64, u64),
-        address: u64,
+        (address, weight): (u64, u64),
         chain: &[u64],
         taken: &mut Taken,
     ) {
@@ -512,7 +518,7 @@ impl Encoder<'_> {
             return;
         }
         let Some(&id) = self.ids.get(which) else { return };
-        let sample = OurSample { id, task, cpu: self.cpu, at_ns, ns, address, chain };
+        let sample = OurSample { id, task, cpu: self.cpu, at_ns, ns, address, weight, chain };
         taken.add(&sample, self.layout, self.scratch);
     }
 }

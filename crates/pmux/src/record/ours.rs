@@ -2,7 +2,7 @@
 
 use pmux_abi::Array;
 use pmux_abi::attr::SampleFormat;
-use pmux_abi::record::{Misc, Record, Sample, SampleId, SampleLayout, TaskId, callchain, encode_record};
+use pmux_abi::record::{Misc, Record, Sample, SampleId, SampleLayout, TaskId, Weight, callchain, encode_record};
 
 /// All threads that have no sums of their own.
 pub(super) const OTHERS: TaskId = TaskId { pid: u32::MAX, tid: u32::MAX };
@@ -28,6 +28,7 @@ pub(super) struct OurSample<'a> {
     /// How long it was.
     pub(super) ns: u64,
     pub(super) address: u64,
+    pub(super) weight: u64,
     /// Innermost first, with the marks of the parts.
     pub(super) chain: &'a [u64],
 }
@@ -42,7 +43,7 @@ impl Taken {
 
     /// Adds a sample. `scratch` is room for a record.
     pub(super) fn add(&mut self, sample: &OurSample<'_>, layout: &SampleLayout, scratch: &mut [u8]) {
-        let &OurSample { id, task, cpu, at_ns, ns, address, chain } = sample;
+        let &OurSample { id, task, cpu, at_ns, ns, address, weight, chain } = sample;
         let format = layout.format();
         let word = |bit, value: u64| format.contains(bit).then_some(value);
         let (mark, innermost) = (chain.first().copied(), chain.get(1).copied());
@@ -57,6 +58,7 @@ impl Taken {
             cpu: format.contains(SampleFormat::CPU).then_some(cpu),
             period: Some(ns),
             callchain: Some(Array::from(chain)),
+            weight: word(SampleFormat::WEIGHT, weight).map(Weight),
             ..Sample::default()
         };
         let misc = if mark == Some(callchain::KERNEL) { Misc::KERNEL } else { Misc::USER };

@@ -215,8 +215,16 @@ impl MarkedRegions {
         let chain: Vec<u64> =
             std::iter::once(callchain::KERNEL).chain(slots.iter().map(|&slot| address(slot))).collect();
         let task = TaskId { pid: mark.pid, tid: mark.tid };
-        let sample =
-            OurSample { id: ID, task, cpu: mark.cpu, at_ns: mark.at_ns, ns: own_ns, address: 0, chain: &chain };
+        let sample = OurSample {
+            id: ID,
+            task,
+            cpu: mark.cpu,
+            at_ns: mark.at_ns,
+            ns: own_ns,
+            address: 0,
+            weight: 0,
+            chain: &chain,
+        };
         taken.add(&sample, &self.layout, &mut self.scratch);
     }
 

@@ -379,7 +379,7 @@ fn encode(told: SwitchTold, layout: &SampleLayout, scratch: &mut [u8], taken: &m
         SwitchTold::Wait { task, cpu, left_ns, runnable_ns, came_ns, chain } => {
             encoder.cpu = cpu;
             let chain = if chain.is_empty() { &NOWHERE[..] } else { &chain };
-            encoder.wait(task, (left_ns, runnable_ns, came_ns), 0, chain, taken);
+            encoder.wait(task, (left_ns, runnable_ns, came_ns), (0, None), chain, taken);
         }
         SwitchTold::Wake { task, cpu, woken_tid, left_ns, woken_ns, chain } => {
             encoder.cpu = cpu;
