@@ -125,7 +125,7 @@ fn chosen_chain(typed: &Sampling, target_spec: &TargetSpec) -> (CallChain, Optio
         (TargetSpec::Command, [word, ..]) => CodeOf::Command(word),
         _ => CodeOf::Everything,
     };
-    let FramePointers { without: found, with } = FramePointers::of(code, NAMED + 1);
+    let FramePointers { without: found, with, unknown } = FramePointers::of(code, NAMED + 1);
     let name = |path: &PathBuf| path.file_name().unwrap_or(path.as_os_str()).display().to_string();
     let names: Vec<_> = found.iter().take(NAMED).map(name).collect();
     let more = if found.len() > NAMED { " and others" } else { "" };
@@ -136,7 +136,9 @@ fn chosen_chain(typed: &Sampling, target_spec: &TargetSpec) -> (CallChain, Optio
         }
         [] => {
             let keep = if with == 1 { "file that was looked into keeps" } else { "files that were looked into keep" };
-            (CallChain::FramePointers, Some(format!("call chains by frame pointers (fp): the {with} {keep} them")))
+            let others = if unknown > 0 { format!("; {unknown} more do not tell") } else { String::new() };
+            let text = format!("call chains by frame pointers (fp): the {with} {keep} them{others}");
+            (CallChain::FramePointers, Some(text))
         }
         [one] => (DWARF, Some(format!("call chains by copies of the stack (dwarf): {one} keeps no frame pointers"))),
         _ => {

@@ -131,6 +131,8 @@ pub struct EventTarget {
 #[derive(Default)]
 pub struct Openers {
     state: Mutex<OpenerState>,
+    /// Held by the thread that opens what no request asks for, before the lock of the state.
+    unasked: Mutex<()>,
     /// Readable when an opener has answered; made when the first request is about to come.
     poll: OnceLock<Poll>,
     files: Arc<FileCount>,
@@ -199,6 +201,7 @@ impl Openers {
     /// `f` is to be run again, for the user alone (or for all, where it is `None`), when [`Openers::go_on`] tells [`Retry::OfUser`]. What
     /// it opens is asked for in a request of its own for each user, and not in one that this thread tries.
     pub fn without_request<R>(&self, user: Option<u32>, f: impl FnOnce() -> R) -> R {
+        let _one = self.unasked.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = std::thread::current().id();
         let mut state = self.state();
         let tried = state.tried.insert(thread, Tried::Unasked);

@@ -16,7 +16,10 @@ use pmux::watch::{
 };
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
+/// So many rows are kept of programs that were executed since.
+const MOST_ROWS: usize = 1 << 16;
 /// So many rows of each target are shown.
 const ROWS: usize = 20;
 
@@ -28,6 +31,11 @@ struct Merged {
     all_looked_at: bool,
 }
 
+/// Whether two call chains are one for who reads them.
+fn is_same_way(one: &[Arc<ResolvedAddress>], other: &[Arc<ResolvedAddress>]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.to_string() == other.to_string())
+}
+
 /// Takes hits in.
 pub(super) struct Hits<'a> {
     options: &'a Options,
@@ -36,8 +44,11 @@ pub(super) struct Hits<'a> {
     watch_targets: Vec<(usize, WatchTarget)>,
     notes: Vec<String>,
     tally: HitTally,
-    /// What the tally has given: hits of one thread at one place, though it be several instructions; by target, process, thread and place.
-    merged: BTreeMap<(usize, i32, i32, String), Merged>,
+    /// What the tally has given: hits of one thread at one place, though it be several instructions; by target, process, thread, place and
+    /// name.
+    merged: BTreeMap<(usize, i32, i32, String, String), Merged>,
+    /// Hits that had no room there.
+    not_kept: u64,
     threads: HashSet<i32>,
     rate: Rate,
     begin: Nanos,
@@ -55,6 +66,7 @@ impl<'a> Hits<'a> {
             notes: Vec::new(),
             tally: HitTally::default(),
             merged: BTreeMap::new(),
+            not_kept: 0,
             threads: HashSet::new(),
             rate: Rate::new(options.rate.unwrap_or(RATE)),
             begin: Nanos::ZERO,
@@ -232,9 +244,14 @@ impl<'a> Hits<'a> {
             let Some((target, watch_target)) = self.watch_targets.get(caller.watch_target) else { continue };
             let behind = caller.ip.saturating_sub(u64::from(stands_behind(watch_target.access)));
             let place = self.resolver.place(caller.pid, behind, AddressKind::Instruction);
-            let key = (*target, caller.pid, caller.tid, place.to_string());
-            let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
             let command = self.resolver.name(caller.pid, caller.tid).to_owned();
+            let key = (*target, caller.pid, caller.tid, place.to_string(), command.clone());
+            if self.merged.len() >= MOST_ROWS && !self.merged.contains_key(&key) {
+                self.not_kept += row.hits;
+                continue;
+            }
+            let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
+            let callers = self.resolver.callers(caller.pid, chain);
             let Merged { row: into, most, all_looked_at } = self.merged.entry(key).or_insert_with(|| {
                 let first = row.first.since(self.begin);
                 Merged { row: HitRow::new(caller.pid, caller.tid, first, place), most: 0, all_looked_at: true }
@@ -252,9 +269,10 @@ impl<'a> Hits<'a> {
                     into.cpus.insert(index, *cpu);
                 }
             }
-            if that_way > *most {
-                *most = that_way;
-                into.callers = self.resolver.callers(caller.pid, chain);
+            if *most > 0 && is_same_way(&into.callers, &callers) {
+                *most += that_way;
+            } else if that_way > *most {
+                (*most, into.callers) = (that_way, callers);
             }
         }
     }
@@ -344,8 +362,9 @@ impl<'a> Hits<'a> {
                 report.targets.iter().map(|target| target.count.value).sum::<u64>()
             ));
         }
-        if self.tally.not_kept() > 0 {
-            notes.push(format!("{} hits are in no row: there are too many places", self.tally.not_kept()));
+        let not_kept = self.tally.not_kept() + self.not_kept;
+        if not_kept > 0 {
+            notes.push(format!("{not_kept} hits are in no row: there are too many places"));
         }
         notes.extend(side(watch));
     }

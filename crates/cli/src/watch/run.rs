@@ -187,7 +187,7 @@ impl<'a> WatchRun<'a> {
     fn follow_execs(&mut self, tid: i32) {
         let is_of_kernel = |what: &WatchTarget| what.address >> 63 == 1;
         // Where it lies in the kernel it is watched on.
-        let goes_on = self.watch.as_ref().is_some_and(|watch| watch.watch_targets().any(is_of_kernel));
+        let goes_on = self.watch.as_ref().is_some_and(|watch| watch.watch_targets().all(is_of_kernel));
         if !self.options.across_exec && !goes_on {
             self.programs.follow(self.session, tid, self.how().inherit);
         }

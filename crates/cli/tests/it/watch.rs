@@ -368,7 +368,7 @@ fn a_process_that_executes_another_program_is_told() {
         let text = std::fs::read_to_string(&file).unwrap();
         let line = text.lines().find(|line| line.contains("executed another program")).map(str::to_owned);
         line.inspect(|line| {
-            assert!(line.contains(&format!("process {pid} executed another program, bank: ")), "{line}");
+            assert!(line.contains(&format!("process {pid} executed another program, exe: ")), "{line}");
         })
     };
     for options in [&[][..], &["--later"]] {
@@ -387,6 +387,7 @@ fn a_process_that_executes_another_program_is_told() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let rows = objects(&lines, "row");
     assert!(!rows.is_empty() && rows.iter().all(|row| row["where"]["function"] == "pay_in"), "{rows:#?}");
+    assert!(rows.iter().all(|row| row["command"] == "bank"), "{rows:#?}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ const LEAST_BYTES: u64 = 32;
 const MOST_FUNCTIONS: u64 = 8192;
 const MOST_TABLE_BYTES: u64 = 4 << 20;
 /// What is common to functions is as short as this, where a compiler has written it. It is gone through for each of them.
-const MOST_COMMON_BYTES: usize = 64;
+const MOST_COMMON_BYTES: u32 = 64;
 /// Libraries of a command, and what those are linked with.
 const MOST_LIBRARIES: usize = 64;
 /// Files that processes have mapped.
@@ -52,6 +52,8 @@ pub struct FramePointers {
     pub without: Vec<PathBuf>,
     /// How many of those that were looked into keep them.
     pub with: usize,
+    /// How many do not tell.
+    pub unknown: usize,
 }
 
 impl FramePointers {
@@ -67,7 +69,7 @@ impl FramePointers {
             match keeps_frame_pointers(&file) {
                 Some(true) => found.with += 1,
                 Some(false) => found.without.push(path.to_owned()),
-                None => {}
+                None => found.unknown += 1,
             }
             found.without.len() < most
         };
@@ -170,8 +172,13 @@ fn count(address: u64, table: &[u8]) -> (u64, u64) {
     {
         let CieOrFde::Fde(partial) = entry else { continue };
         seen += 1;
+        // Before it is read at all.
+        let common = table.get(partial.cie_offset().0..).and_then(|bytes| bytes.first_chunk());
+        if common.is_none_or(|bytes| u32::from_ne_bytes(*bytes) > MOST_COMMON_BYTES) {
+            continue;
+        }
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
-        if fde.len() < LEAST_BYTES || fde.cie().entry_len() > MOST_COMMON_BYTES {
+        if fde.len() < LEAST_BYTES {
             continue;
         }
         let Ok(mut rows) = fde.rows(&frames, &bases, &mut context) else { continue };
@@ -275,12 +282,12 @@ mod tests {
     /// What is common to functions is gone through for each of them: what is long says nothing, and costs nothing.
     #[test]
     fn a_table_that_is_made_to_cost_much_is_not_gone_through() {
-        // Version 1, no augmentation, 1, -8, the return address in register 16; then instructions that do nothing.
-        let head = [0, 0, 0, 0, 1, 0, 1, 0x78, 16];
-        let table = |nothing: usize| {
-            let mut table = ((head.len() + nothing) as u32).to_ne_bytes().to_vec();
-            table.extend(head);
-            table.resize(table.len() + nothing, 0);
+        // Version 1, the augmentation, 1, -8, the return address in register 16; then instructions that do nothing.
+        let table = |signals: usize, nothing: usize| {
+            let augmentation = if signals > 0 { [&b"z"[..], &vec![b'S'; signals]].concat() } else { Vec::new() };
+            let common = [&[0, 0, 0, 0, 1][..], &augmentation, &[0, 1, 0x78, 16], &vec![0; nothing]].concat();
+            let mut table = (common.len() as u32).to_ne_bytes().to_vec();
+            table.extend(common);
             for _ in 0..100_000 {
                 let begin = table.len() as u32;
                 table.extend(20_u32.to_ne_bytes());
@@ -291,7 +298,8 @@ mod tests {
             }
             table
         };
-        assert_eq!(count(0x1000, &table(3)), (0, MOST_FUNCTIONS));
-        assert_eq!(count(0x1000, &table(1 << 20)), (0, 0));
+        assert_eq!(count(0x1000, &table(0, 3)), (0, MOST_FUNCTIONS));
+        assert_eq!(count(0x1000, &table(0, 1 << 20)), (0, 0));
+        assert_eq!(count(0x1000, &table(1 << 20, 3)), (0, 0));
     }
 }

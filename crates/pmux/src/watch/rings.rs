@@ -33,6 +33,16 @@ pub(super) struct WatchRecord {
     pub(super) what: WatchRecordKind,
 }
 
+impl WatchRecord {
+    /// Which process executes another program, and when.
+    pub(super) fn exec(&self) -> Option<(i32, Nanos)> {
+        match self.what {
+            WatchRecordKind::Name { pid, cause: CommCause::Exec, .. } => Some((pid, self.at)),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum WatchRecordKind {
     /// A hit.

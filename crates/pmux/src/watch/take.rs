@@ -262,12 +262,25 @@ impl Watch {
         self.pending.sort_by_key(|entry| entry.at);
         let ready = self.pending.partition_point(|entry| entry.at <= until);
         let ready: Vec<_> = self.pending.drain(..ready).collect();
-        let mut events: Vec<_> =
-            ready.into_iter().filter_map(|WatchRecord { at, what }| self.event_of(at, what)).collect();
-        // Behind what tells of a task, where both are told at once.
+        let ready = ready.into_iter().filter_map(|WatchRecord { at, what }| Some((at, self.event_of(at, what)?)));
+        let ready: Vec<_> = ready.collect();
         let mut counted = std::mem::take(&mut self.counted);
         counted.extend(self.probe.iter_mut().flat_map(WatchProbe::counted));
-        events.extend(counted.into_iter().filter_map(|counted| self.counted_event(&counted)));
+        let mut events = Vec::with_capacity(ready.len() + counted.len());
+        for (at, event) in ready {
+            if let WatchEvent::Name { pid, cause: NameCause::Exec, .. } = event {
+                let before = counted.extract_if(.., |row| row.pid == pid && Nanos(row.last) <= at);
+                let before: Vec<_> = before.collect();
+                events.extend(before.into_iter().filter_map(|row| self.counted_event(&row)));
+            }
+            events.push(event);
+        }
+        // Those of behind an exec that is told later are told behind it.
+        let execs: Vec<_> = self.pending.iter().filter_map(WatchRecord::exec).collect();
+        let is_later = |row: &mut CountedRow| execs.iter().any(|&(pid, at)| pid == row.pid && at < Nanos(row.last));
+        self.counted = counted.extract_if(.., is_later).collect();
+        // Behind what tells of a task, where both are told at once.
+        events.extend(counted.into_iter().filter_map(|row| self.counted_event(&row)));
         if self.only_counts {
             events.retain(|event| !matches!(event, WatchEvent::Hit(_) | WatchEvent::Counted(_)));
         }

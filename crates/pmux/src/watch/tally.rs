@@ -8,8 +8,8 @@
 use super::hit::{Hit, HitSide};
 use super::take::CountedHits;
 use pmux_engine::Nanos;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 /// So many rows are kept; a program that is hit from more places by more threads is not read row by row.
 const MOST_ROWS: usize = 1 << 16;
@@ -102,8 +102,8 @@ impl WatchRow {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HitTally {
     rows: HashMap<Caller, WatchRow>,
-    /// How many rows were taken out: with them there are not more than [`MOST_ROWS`].
-    taken: usize,
+    /// The processes that have rows.
+    pids: HashSet<i32>,
     hits: u64,
     not_kept: u64,
 }
@@ -130,8 +130,10 @@ impl HitTally {
     /// Takes out the rows of a process, or all where that is `None`, in the order of [`HitTally::rows`]. When the process executes another
     /// program its addresses come to mean something else.
     pub fn take_rows(&mut self, pid: Option<i32>) -> Vec<(Caller, WatchRow)> {
+        if pid.is_some_and(|pid| !self.pids.remove(&pid)) {
+            return Vec::new();
+        }
         let mut rows: Vec<_> = self.rows.extract_if(|caller, _| pid.is_none_or(|pid| caller.pid == pid)).collect();
-        self.taken += rows.len();
         crate::order::sort_by(&mut rows, |(a, more), (b, less)| by_target((a, more), (b, less)));
         rows
     }
@@ -139,14 +141,17 @@ impl HitTally {
     /// The row for so many more hits, if there is room for it.
     fn row(&mut self, caller: Caller, hits: u64, first: Nanos) -> Option<&mut WatchRow> {
         self.hits += hits;
-        let full = self.rows.len() + self.taken >= MOST_ROWS;
+        let full = self.rows.len() >= MOST_ROWS;
         match self.rows.entry(caller) {
             Entry::Occupied(row) => Some(row.into_mut()),
             Entry::Vacant(_) if full => {
                 self.not_kept += hits;
                 None
             }
-            Entry::Vacant(place) => Some(place.insert(WatchRow::new(first))),
+            Entry::Vacant(place) => {
+                self.pids.insert(caller.pid);
+                Some(place.insert(WatchRow::new(first)))
+            }
         }
     }
 
@@ -253,10 +258,11 @@ mod tests {
         let in_rows: u64 = tally.rows().iter().map(|(_, row)| row.hits).sum();
         assert_eq!(tally.not_kept(), 6);
         assert_eq!(in_rows + tally.not_kept(), tally.hits());
-        // Rows that are taken out make no room for others.
+        // Rows that are taken out make room for others.
         assert!(tally.take_rows(Some(2)).is_empty());
         assert_eq!(tally.take_rows(Some(1)).iter().map(|(_, row)| row.hits).sum::<u64>(), in_rows);
+        assert!(tally.take_rows(Some(1)).is_empty() && tally.rows().is_empty());
         tally.add(&hit(9, 0, 1, &[]));
-        assert_eq!((tally.not_kept(), tally.rows().len()), (7, 0));
+        assert_eq!((tally.not_kept(), tally.take_rows(Some(1)).len(), tally.take_rows(None).len()), (6, 1, 0));
     }
 }

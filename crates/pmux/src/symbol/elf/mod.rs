@@ -277,21 +277,28 @@ pub(super) fn needed_by(file: File) -> Vec<String> {
     linked.map(|(needed, _)| needed).unwrap_or_default()
 }
 
-/// The beginning of a section of a program or library of this machine, at most so many bytes, and its address as the file counts. No more of
-/// it is read.
+/// The beginning of a section of a program or library of this machine, at most so many bytes, and its address as the file counts. Of the rest
+/// of the file the list of sections is read.
 pub(super) fn table_of(file: &File, name: &str, most_bytes: u64) -> Option<(u64, Vec<u8>)> {
+    // No linker makes more sections of a program.
+    const MOST_SECTIONS: u32 = 1 << 12;
     let data = ReadCache::new(file);
-    let object::File::Elf64(whole) = object::File::parse(&data).ok()? else { return None };
+    let head = elf::FileHeader64::<Endianness>::parse(&data).ok()?;
+    let endian = head.endian().ok()?;
     let own = match () {
         () if cfg!(target_arch = "x86_64") => elf::EM_X86_64,
         () if cfg!(target_arch = "aarch64") => elf::EM_AARCH64,
         () => return None,
     };
-    let section = whole.section_by_name(name).filter(|_| whole.elf_header().e_machine(whole.endian()) == own)?;
-    let (at, bytes) = section.file_range()?;
+    if head.e_machine(endian) != own || head.shnum(endian, &data).ok()? > MOST_SECTIONS {
+        return None;
+    }
+    let sections = head.sections(endian, &data).ok()?;
+    let (_, section) = sections.section_by_name(endian, name.as_bytes())?;
+    let (at, bytes) = section.file_range(endian)?;
     let mut table = vec![0; usize::try_from(bytes.min(most_bytes)).ok()?];
     file.read_exact_at(&mut table, at).ok()?;
-    Some((section.address(), table))
+    Some((section.sh_addr(endian), table))
 }
 
 /// Named sections of a file, each of them unpacked and kept on its own.
