@@ -125,27 +125,24 @@ fn chosen_chain(typed: &Sampling, target_spec: &TargetSpec) -> (CallChain, Optio
         (TargetSpec::Command, [word, ..]) => CodeOf::Command(word),
         _ => CodeOf::Everything,
     };
-    let FramePointers { without: found, with, unknown } = FramePointers::of(code, NAMED + 1);
-    let name = |path: &PathBuf| path.file_name().unwrap_or(path.as_os_str()).display().to_string();
-    let names: Vec<_> = found.iter().take(NAMED).map(name).collect();
-    let more = if found.len() > NAMED { " and others" } else { "" };
-    match &names[..] {
-        [] if with == 0 => {
-            let unknown = "call chains by frame pointers (fp): whether these are kept is not known";
-            (CallChain::FramePointers, Some(unknown.to_owned()))
-        }
-        [] => {
-            let keep = if with == 1 { "file that was looked into keeps" } else { "files that were looked into keep" };
-            let others = if unknown > 0 { format!("; {unknown} more do not tell") } else { String::new() };
-            let text = format!("call chains by frame pointers (fp): the {with} {keep} them{others}");
-            (CallChain::FramePointers, Some(text))
-        }
-        [one] => (DWARF, Some(format!("call chains by copies of the stack (dwarf): {one} keeps no frame pointers"))),
-        _ => {
-            let names = names.join(", ");
-            (DWARF, Some(format!("call chains by copies of the stack (dwarf): {names}{more} keep no frame pointers")))
-        }
+    let FramePointers { without, with, unknown } = FramePointers::of(code, NAMED + 1);
+    if without.is_empty() {
+        let why = match with {
+            0 => "whether these are kept is not known".to_owned(),
+            1 => "the 1 file that was looked into keeps them".to_owned(),
+            _ => format!("the {with} files that were looked into keep them"),
+        };
+        let others = if with > 0 && unknown > 0 { format!("; {unknown} more do not tell") } else { String::new() };
+        return (CallChain::FramePointers, Some(format!("call chains by frame pointers (fp): {why}{others}")));
     }
+    let name = |path: &PathBuf| path.file_name().unwrap_or(path.as_os_str()).display().to_string();
+    let names = without.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ");
+    let keep = match without.len() {
+        1 => " keeps",
+        2..=NAMED => " keep",
+        _ => " and others keep",
+    };
+    (DWARF, Some(format!("call chains by copies of the stack (dwarf): {names}{keep} no frame pointers")))
 }
 
 /// How call chains are found where they are needed: what was asked for, or by frame pointers.

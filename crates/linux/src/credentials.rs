@@ -185,7 +185,7 @@ impl Openers {
         if request.is_at_work() {
             return false;
         }
-        state.begin(id);
+        request.begin();
         state.tried.insert(std::thread::current().id(), Tried::Request(id));
         true
     }
@@ -205,7 +205,9 @@ impl Openers {
         let thread = std::thread::current().id();
         let mut state = self.state();
         let tried = state.tried.insert(thread, Tried::Unasked);
-        state.unasked_of(user).into_iter().for_each(|id| state.begin(id));
+        for id in state.unasked_of(user) {
+            state.requests.get_mut(&id).into_iter().for_each(OpenRequest::begin);
+        }
         drop(state);
         let done = f();
         let mut state = self.state();

@@ -119,29 +119,23 @@ impl Hotplug {
 
 /// What is opened on a CPU that came is no request's: a client that asks for something meanwhile does not wait for it.
 fn apply(engine: &LinuxEngine, news: &[CpuUevent]) {
-    let is_offline = |event: &CpuUevent| matches!(event, CpuUevent::Offline(_));
-    match news {
-        [] => return,
-        // What was asked for a CPU that goes is over before another one comes.
-        [_, _, ..] if news.iter().any(is_offline) => return news.chunks(1).for_each(|event| apply(engine, event)),
-        _ => {}
-    }
-    let step = |event: &CpuUevent| match *event {
-        CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
-        CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),
-        CpuUevent::Rescan => {}
-    };
     let openers = engine.host().openers();
-    // What was opened on a CPU that went is dead when it comes back.
-    if news.iter().any(is_offline) {
-        news.iter().for_each(step);
-        openers.end_without_request();
-        openers.without_request(None, || engine.retry_late(|_| true));
-    } else {
+    let are_online =
+        |one: &CpuUevent, next: &CpuUevent| matches!((one, next), (CpuUevent::Online(_), CpuUevent::Online(_)));
+    for news in news.chunk_by(are_online) {
+        if let [CpuUevent::Offline(cpu)] = *news {
+            engine.cpu_offline(CpuId(cpu));
+            // What was opened there is dead when the CPU comes back.
+            openers.end_without_request();
+        }
         openers.without_request(None, || {
             // Each thing is asked for once in a run.
             engine.retry_late(|_| true);
-            news.iter().for_each(step);
+            for event in news {
+                if let CpuUevent::Online(cpu) = *event {
+                    engine.cpu_online(CpuId(cpu));
+                }
+            }
         });
     }
 }

@@ -264,7 +264,7 @@ impl<'a> WatchRun<'a> {
         let command = hold()?;
         let pid = command.pid();
         if !self.options.later {
-            self.programs.follow(self.session, command.pid(), self.how().inherit);
+            self.programs.follow(self.session, pid, self.how().inherit);
         }
         let mut followed = match command.follow() {
             Ok(followed) => followed,

@@ -90,7 +90,7 @@ impl OpenerState {
         }
     }
 
-    /// What this user, or all where that is `None`, have open without having asked.
+    /// The requests of this user, or of all users where that is `None`, that no client has made.
     pub(super) fn unasked_of(&self, user: Option<u32>) -> Vec<RequestId> {
         let meant = self.unasked.iter().filter(|(of, _)| user.is_none_or(|user| user == **of));
         meant.map(|(_, &id)| id).collect()
@@ -104,13 +104,6 @@ impl OpenerState {
             self.requests.insert(id, OpenRequest::new(user));
             id
         })
-    }
-
-    /// Another try of a request begins.
-    pub(super) fn begin(&mut self, id: RequestId) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            request.begin();
-        }
     }
 
     /// A try of a request is over. Where it waits for nothing the request is over, too; whether it waits.

@@ -78,6 +78,7 @@ pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
 pub use times::TimeKind;
+pub(crate) use times::weight_of;
 pub use wakes::{WaitEnd, WaitLink, WaitLinks, WaitSum};
 pub use wall::{Interrupt, WaitKind, WaitSpan, Waker};
 pub use whole::{Noted, NotedKind, Taken, Whole};

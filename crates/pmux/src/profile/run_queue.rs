@@ -8,7 +8,7 @@
 use super::choose::{Chosen, SampleFilter};
 use super::names::Name;
 use super::tasks::ThreadId;
-use super::times::{TimeKind, TimeKinds};
+use super::times::{TimeKind, TimeKinds, priority_of};
 use super::wakes::WaitSum;
 use super::{Detail, Profile, Progress, Sample, Sink};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -167,10 +167,8 @@ impl Sink for Queued {
         let sum = WaitSum { waits: 1, total_ns: waited_ns, longest_ns: waited_ns };
         self.threads.entry(thread).or_default().sum.add(sum);
         self.cpus.entry(sample.cpu).or_default().add(sum);
-        // See `record::off_cpu`: 0 is not known.
-        let weight = sample.fields.weight.map_or(0, |weight| weight.0);
-        if let (1.., Ok(weight)) = (weight, i32::try_from(weight)) {
-            self.priorities.entry(weight - 2).or_default().add(sum);
+        if let Some(priority) = sample.fields.weight.and_then(|weight| priority_of(weight.0)) {
+            self.priorities.entry(priority).or_default().add(sum);
         }
         self.histogram.entry(waited_ns.max(1).ilog2()).or_default().add(sum);
         let place = self.worst.partition_point(|worse| worse.waited_ns >= waited_ns);

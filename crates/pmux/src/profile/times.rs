@@ -44,6 +44,16 @@ impl TimeKind {
     }
 }
 
+/// The weight of a sample of a wait whose thread had this priority, as the kernel counts: the least one is -1, and 0 is not known.
+pub(crate) fn weight_of(priority: Option<i32>) -> u64 {
+    priority.and_then(|priority| u64::try_from(priority + 2).ok()).unwrap_or(0)
+}
+
+/// The priority that [`weight_of`] has made this weight of.
+pub(super) fn priority_of(weight: u64) -> Option<i32> {
+    i32::try_from(weight).ok().filter(|&weight| weight > 0).map(|weight| weight - 2)
+}
+
 /// The kind of each event, asked once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TimeKinds(Vec<TimeKind>);

@@ -16,6 +16,7 @@ use super::rings::Rings;
 use super::switches::SwitchWaits;
 use crate::error::Error;
 use crate::perf_data::EventDesc;
+use crate::profile::weight_of;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::target::{Inherit, Target};
@@ -480,8 +481,7 @@ impl Encoder<'_> {
         chain: &[u64],
         taken: &mut Taken,
     ) {
-        // The least one is -1.
-        let weight = priority.and_then(|priority| u64::try_from(priority + 2).ok()).unwrap_or(0);
+        let weight = weight_of(priority);
         self.sample(BLOCKED, task, (came_ns, runnable_ns.saturating_sub(left_ns)), (lock, weight), chain, taken);
         self.sample(RUNNABLE, task, (came_ns, came_ns.saturating_sub(runnable_ns)), (0, weight), chain, taken);
     }
