@@ -32,7 +32,7 @@ fn without_figures(text: &str) -> Vec<String> {
 
 #[test]
 fn the_output_is_that_of_perf() {
-    let _alone = common::lock(common::DEBUG_REGISTERS);
+    let Some(_registers) = common::debug_registers() else { return };
     skip_unless!(breakpoints());
     let lines: [(&[&str], &str); 4] = [
         (&["thread"], "10 threads with 1 breakpoints and 1 parallelism"),
@@ -56,7 +56,7 @@ fn the_output_is_that_of_perf() {
 
 #[test]
 fn each_benchmark_is_an_object_for_programs() {
-    let _alone = common::lock(common::DEBUG_REGISTERS);
+    let Some(_registers) = common::debug_registers() else { return };
     skip_unless!(breakpoints());
     // As with perf, how often may stand before the benchmark.
     for line in ["breakpoint thread -b 1 -p 2 -t 3 -r 5 -j", "-r 5 --json breakpoint thread -b 1 -p 2 -t 3"] {
@@ -108,7 +108,7 @@ fn what_is_not_granted_is_said() {
         let why = ["performance events can't be opened here", "PMUX_BACKEND=usage", "--engine ledger"];
         bench(line).env("PMUX_BACKEND", "usage").run().bad(125, &why);
     }
-    let _alone = common::lock(common::DEBUG_REGISTERS);
+    let Some(_registers) = common::debug_registers() else { return };
     skip_unless!(breakpoints());
     let ran = bench("breakpoint thread -b 64").run();
     assert_eq!((ran.code(), ran.text().as_str()), (125, ""));
@@ -121,7 +121,7 @@ fn what_is_not_granted_is_said() {
 
 #[test]
 fn holders_of_the_registers_are_named() {
-    let _alone = common::lock(common::DEBUG_REGISTERS);
+    let Some(_registers) = common::debug_registers() else { return };
     skip_unless!(breakpoints());
     // This process takes what there is, for every task on a CPU.
     let session = pmux::Session::new().unwrap();

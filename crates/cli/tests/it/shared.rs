@@ -455,7 +455,7 @@ fn where_the_kernel_refuses_commands_are_counted_too() {
 #[test]
 fn holders_of_registers_of_the_service_are_named() {
     skip_unless!(root());
-    let _alone = common::lock(common::DEBUG_REGISTERS);
+    let Some(_registers) = common::debug_registers() else { return };
     let service = Service::start();
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let task = i32::try_from(sleeper.id()).unwrap();
@@ -496,7 +496,7 @@ fn holders_of_registers_of_the_service_are_named() {
 fn hit_counters_share_a_register() {
     // What children inherit is shared where forks can be counted.
     skip_unless!(root() && common::tracefs());
-    let _alone = common::lock(common::DEBUG_REGISTERS);
+    let Some(_registers) = common::debug_registers() else { return };
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     skip_unless!(needs("breakpoints", "a debug register that is free", there.is_ok()));

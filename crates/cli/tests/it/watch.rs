@@ -16,12 +16,12 @@ use std::process::{Command, Stdio};
 /// The registers of the machine.
 struct Alone(#[allow(dead_code, reason = "held")] File);
 
-/// Waits for the registers; `None` where there are none to be had.
+/// Waits for the registers; `None` where there are none to be had, and where the test has run in a process of its own.
 fn registers() -> Option<Alone> {
     if !kernel() {
         return None;
     }
-    let file = common::lock(common::DEBUG_REGISTERS);
+    let file = common::debug_registers()?;
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(Alone(file));

@@ -18,7 +18,8 @@ pub mod terminal;
 
 pub use pmux_testkit::{
     Cgroup, CommandResult, DEBUG_REGISTERS, PATIENCE, Running, Start, SyncDir, commands_are_programs, copy_of,
-    eventually, is_installed, lives, lock, needs, program, role, signal, skip_unless, start, with_environment,
+    debug_registers, eventually, is_installed, lives, lock, needs, program, role, signal, skip_unless, start,
+    with_environment,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
