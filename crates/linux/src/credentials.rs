@@ -163,6 +163,12 @@ impl Openers {
         self.state().registered.get(&cred).map(|registered| registered.credentials.user)
     }
 
+    /// The user that pays for registered credentials: the one of the request that registered them first.
+    #[must_use]
+    pub fn payer_of(&self, cred: Cred) -> Option<u32> {
+        self.state().registered.get(&cred).map(|registered| registered.payer)
+    }
+
     /// Readable when [`Openers::go_on`] has something to do. What makes openers exists from now on: later there may be no file left for it.
     ///
     /// # Errors
@@ -303,10 +309,10 @@ impl Openers {
     fn ask(&self, cred: Cred, order: &OpenerOrder, files: OrderFiles<'_>) -> OrderResult {
         let key = OrderKey::new(cred, order, files)?;
         let mut state = self.state();
-        let user = state.credentials(cred)?.user;
+        let payer = state.registered(cred)?.payer;
         let id = match state.tried.get(&std::thread::current().id()) {
             Some(&Tried::Request(id)) => id,
-            Some(Tried::Unasked) => state.unasked(user),
+            Some(Tried::Unasked) => state.unasked(payer),
             // It would never be tried again.
             None => return Err(ActError::Late),
         };

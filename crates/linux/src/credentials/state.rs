@@ -47,7 +47,7 @@ pub(super) struct OpenerState {
     pub(super) stalled: Vec<u32>,
     /// Requests that can be tried again.
     pub(super) ready: VecDeque<RequestId>,
-    /// Openers that were killed, with their users, until they have exited: the kernel may keep them in a system call.
+    /// Openers that were killed, with the users that pay for them, until they have exited: the kernel may keep them in a system call.
     pub(super) ended: Vec<(u32, OwnedFd)>,
     /// Files that have no use: answers to requests that are over.
     pub(super) useless: Vec<OwnedFd>,
@@ -55,6 +55,8 @@ pub(super) struct OpenerState {
 
 pub(super) struct Registered {
     pub(super) credentials: Credentials,
+    /// The user whose requests they were registered for: its own number, or one that pays for it.
+    pub(super) payer: u32,
     /// A process of the user namespace, where that is another.
     pub(super) process: i32,
     pub(super) users: usize,
@@ -77,9 +79,8 @@ pub(super) enum Work {
 }
 
 impl OpenerState {
-    pub(super) fn credentials(&self, cred: Cred) -> Result<Credentials, ActError> {
-        let registered = self.registered.get(&cred).ok_or(ActError::NotTaken(Errno::ESRCH))?;
-        Ok(registered.credentials)
+    pub(super) fn registered(&self, cred: Cred) -> Result<&Registered, ActError> {
+        self.registered.get(&cred).ok_or(ActError::NotTaken(Errno::ESRCH))
     }
 
     /// The request that this thread tries.
@@ -128,8 +129,9 @@ impl OpenerState {
             Cred(*last_number)
         });
         // Later tries of a request find the answers by the number.
-        let is_kept = self.tried_request().is_some_and(|request| request.keep(cred));
-        let fresh = || Registered { credentials, process, users: 0, opener: None, used: 0 };
+        let tried = self.tried_request().map(|request| (request.keep(cred), request.user));
+        let (is_kept, payer) = tried.unwrap_or((false, credentials.user));
+        let fresh = || Registered { credentials, payer, process, users: 0, opener: None, used: 0 };
         let registered = self.registered.entry(cred).or_insert_with(fresh);
         registered.users += 1 + usize::from(is_kept);
         // The one that was there first may have exited.
@@ -246,7 +248,7 @@ impl OpenerState {
         if let Some(poll) = poll {
             let _ = poll.add(&pidfd, ENDED, Interest::Read);
         }
-        self.ended.push((registered.credentials.user, pidfd));
+        self.ended.push((registered.payer, pidfd));
         for work in work.into_iter().rev() {
             match work {
                 Work::Become => {}
@@ -300,10 +302,10 @@ impl OpenerState {
     }
 
     fn make_opener(&mut self, poll: Option<&Poll>, cred: Cred) -> Result<(), ActError> {
-        let Credentials { user, group, permitted, effective, user_namespace } = self.credentials(cred)?;
-        self.make_room(poll, user)?;
+        let &Registered { credentials, payer, process, .. } = self.registered(cred)?;
+        let Credentials { user, group, permitted, effective, user_namespace } = credentials;
+        self.make_room(poll, payer)?;
         let mut opener = self.fork().map_err(ActError::NotTaken)?;
-        let process = self.registered.get(&cred).map_or(0, |registered| registered.process);
         let words = [user.into(), group.into(), permitted, effective, user_namespace.unwrap_or_default()];
         let order = OpenerOrder::new(OpenerOp::Become).about(process, -1).with_words(words);
         sys::send_packet(opener.socket.as_fd(), order.as_bytes(), &[]).map_err(|_| ActError::Late)?;
@@ -317,20 +319,19 @@ impl OpenerState {
         Ok(())
     }
 
-    /// Ends openers so that there is room for one more of a user.
-    fn make_room(&mut self, poll: Option<&Poll>, user: u32) -> Result<(), ActError> {
+    /// Ends openers so that there is room for one more that a user pays for.
+    fn make_room(&mut self, poll: Option<&Poll>, payer: u32) -> Result<(), ActError> {
         self.forget_the_ended();
-        if self.ended.iter().filter(|(of, _)| *of == user).count() >= OPENERS_PER_USER {
+        if self.ended.iter().filter(|(of, _)| *of == payer).count() >= OPENERS_PER_USER {
             return Err(ActError::Late);
         }
         let idle = |registered: &HashMap<Cred, Registered>, of: Option<u32>| {
             let running = registered.iter().filter_map(|(cred, one)| Some((*cred, one, one.opener.as_ref()?)));
-            let counted: Vec<_> =
-                running.filter(|(_, one, _)| of.is_none_or(|of| one.credentials.user == of)).collect();
+            let counted: Vec<_> = running.filter(|(_, one, _)| of.is_none_or(|of| one.payer == of)).collect();
             let oldest = counted.iter().min_by_key(|(_, one, opener)| (!opener.work.is_empty(), one.used));
             (counted.len(), oldest.map(|(cred, ..)| *cred))
         };
-        for (of, most) in [(Some(user), OPENERS_PER_USER), (None, OPENERS)] {
+        for (of, most) in [(Some(payer), OPENERS_PER_USER), (None, OPENERS)] {
             let (count, oldest) = idle(&self.registered, of);
             if let (true, Some(cred)) = (count >= most, oldest) {
                 self.lose(poll, cred, ActError::Late);

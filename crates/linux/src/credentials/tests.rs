@@ -419,6 +419,40 @@ fn openers_are_bounded() {
     assert_eq!(running(), 0);
 }
 
+/// The numbers that a user may take beside its own are one user: what they have is counted together.
+#[test]
+fn openers_of_all_numbers_of_a_user_are_bounded_together() {
+    if !can() {
+        return;
+    }
+    let openers = followed();
+    let mut all = Vec::new();
+    for number in 0..OPENERS_PER_USER as u32 + 3 {
+        let sleeper = Sleeper::start(OTHER + number);
+        let id = RequestId(number.into());
+        assert!(openers.begin(id, USER));
+        let subordinate = openers.on_behalf_of(0, of(OTHER + number));
+        assert_eq!(subordinate.check(&in_user_mode(), task(&sleeper)), Err(ActError::Late));
+        assert!(openers.pause());
+        assert_eq!(ready(&openers), [Retry::Request(id)]);
+        assert!(openers.begin(id, USER));
+        assert_eq!(subordinate.check(&in_user_mode(), task(&sleeper)), Ok(()));
+        assert!(!openers.pause());
+        assert_eq!(openers.payer_of(subordinate.cred()), Some(USER));
+        all.push(subordinate);
+        let running = openers.state().registered.values().filter(|one| one.opener.is_some()).count();
+        assert!(running <= OPENERS_PER_USER, "{running}");
+    }
+    // What no request asks for is one request for all of them, too.
+    openers.without_request(None, || {
+        for one in &all {
+            assert_eq!(one.check(&in_user_mode(), EventTarget { task: None, cpu: Some(0) }), Err(ActError::Late));
+        }
+    });
+    assert_eq!(openers.state().unasked.keys().collect::<Vec<_>>(), [&USER]);
+    assert_eq!(ready(&openers), [Retry::OfUser(USER)]);
+}
+
 fn is_called(pid: u32, name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
 }

@@ -115,7 +115,7 @@ impl Session {
     pub fn retry_late(&self, user: u32) {
         let openers = self.openers();
         let engine = self.engine();
-        openers.without_request(Some(user), || engine.retry_late(|cred| openers.user_of(cred) == Some(user)));
+        openers.without_request(Some(user), || engine.retry_late(|cred| openers.payer_of(cred) == Some(user)));
     }
 
     /// The processes that open events with the rights of clients.
