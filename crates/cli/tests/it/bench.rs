@@ -101,6 +101,7 @@ fn the_ledger_needs_no_kernel_and_is_compared_with_a_list() {
 
 #[test]
 fn what_is_not_granted_is_said() {
+    let Some(_registers) = common::debug_registers() else { return };
     let asked = "breakpoint thread -b 5 --engine ledger";
     bench(asked).run().bad(125, &["a task can't have 5 breakpoints", "4 of 4 debug registers"]);
     let without = ["breakpoint thread", "breakpoint enable -p 2 -a 1"];
@@ -108,7 +109,6 @@ fn what_is_not_granted_is_said() {
         let why = ["performance events can't be opened here", "PMUX_BACKEND=usage", "--engine ledger"];
         bench(line).env("PMUX_BACKEND", "usage").run().bad(125, &why);
     }
-    let Some(_registers) = common::debug_registers() else { return };
     skip_unless!(breakpoints());
     let ran = bench("breakpoint thread -b 64").run();
     assert_eq!((ran.code(), ran.text().as_str()), (125, ""));

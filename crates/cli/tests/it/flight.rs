@@ -551,7 +551,7 @@ fn waits_of_a_snapshot_are_as_long_as_the_program_says() {
     let ran = flight.run().good();
     let unseen_ns = off_cpu::stolen_ns() - before + off_cpu::unseen_ns(&ran);
     let [snapshot] = &files(&folder, "data")[..] else { panic!("{}", ran.err) };
-    off_cpu::are_as_long_as_they_were(&off_cpu::waits(snapshot), &off_cpu::truths(&ran.text()), unseen_ns);
+    off_cpu::are_as_long_as_they_were(&off_cpu::waits(snapshot), &off_cpu::truths(&ran.text()), unseen_ns, 1_000);
     if program("perf") {
         perf_reads(snapshot);
     }

@@ -247,11 +247,8 @@ fn a_cpu_that_comes_back_sees_waits_again() {
         record.command.current_dir(sync_dir.path(""));
         let ran = record.run().good();
         let unseen = off_cpu::stolen_ns() - before + off_cpu::unseen_ns(&ran);
-        let mut truths = off_cpu::truths(&ran.text());
-        // Leaving a CPU and coming back take longer beside others; what is missing where a CPU is not seen are whole waits.
-        truths.values_mut().for_each(|truth| truth.switches *= 5);
-        // What runs beside it on all CPUs has other names.
-        off_cpu::are_as_long_as_they_were(&off_cpu::waits(&file), &truths, unseen);
+        // What runs beside it on all CPUs has other names. Leaving a CPU and coming back take longer beside others.
+        off_cpu::are_as_long_as_they_were(&off_cpu::waits(&file), &off_cpu::truths(&ran.text()), unseen, 5_000);
     }
 }
 

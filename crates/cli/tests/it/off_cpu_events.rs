@@ -29,7 +29,7 @@ fn waits_are_as_long_as_the_program_says() {
     assert!(ran.err.contains(NOTE), "{}", ran.err);
     let unseen = stolen_ns() - before + unseen_ns(&ran);
     let (truths, seen) = (off_cpu::truths(&ran.text()), waits(&file));
-    are_as_long_as_they_were(&seen, &truths, unseen);
+    are_as_long_as_they_were(&seen, &truths, unseen, 1_000);
     are_for_what_they_are_made(&seen);
     // Of threads, and not of interrupts, it is known what they woke.
     let wakers = pmux(["report", "--wakers", "-j", "-i"]).args([&file]).run().good().text();
