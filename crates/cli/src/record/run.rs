@@ -258,7 +258,11 @@ impl<'a> RecordRun<'a> {
             for wake in wakes {
                 match wake {
                     Wake::Fd(RINGS) => drain = true,
-                    Wake::Fd(HOTPLUG) => self.follow_cpus(recorder)?,
+                    Wake::Fd(HOTPLUG) => {
+                        self.follow_cpus(recorder)?;
+                        // How tasks stand is written with it, while it is news.
+                        drain = true;
+                    }
                     Wake::Fd(CONTROL) => self.controlled(recorder, writer, child.as_deref_mut(), &mut delay)?,
                     Wake::Signal(SIGUSR2) => switch = true,
                     Wake::Signal(signal) => self.interrupted(signal, child.as_deref_mut()),

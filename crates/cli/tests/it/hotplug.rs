@@ -252,6 +252,33 @@ fn a_cpu_that_comes_back_sees_waits_again() {
     }
 }
 
+/// A program that begins on a CPU that has come, before events are open there: its name and what it maps are told when they are.
+#[test]
+fn what_begins_on_a_cpu_before_it_is_recorded_has_its_name() {
+    let Some(switch) = CpuSwitch::take() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let file = folder.path().join("x.data");
+    let busy = "printf comes-early >/proc/self/comm; kill -CONT $1; \
+                i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
+    let line = format!("sleep 0.2; kill -STOP $PPID; echo 1 >{SWITCH}; taskset 2 sh -c '{busy}' sh $PPID");
+    let record = ["record", "-e", "cpu-clock", "-F", "999", "-o", file.to_str().unwrap()];
+    let flight = ["flight", "-e", "cpu-clock", "-F", "999", "--at-end", "always", "-o", path];
+    let lines = [&record[..], &flight].map(|words| [[words, &["-a"]].concat(), words.to_vec()]);
+    for words in lines.as_flattened() {
+        switch.turn("0");
+        let command = common::pmux(words).args(["--", "sh", "-c", &line]).env("XDG_RUNTIME_DIR", path);
+        let ran = command.run().good();
+        let mut files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.find(|path| path.extension() == Some("data".as_ref())).unwrap();
+        let samples = common::pmux(["script", "-F", "comm,ip,dso", "-i"]).args([&file]).run().good().text();
+        let early = samples.lines().filter(|line| line.trim_start().starts_with("comes-early "));
+        let known = early.filter(|line| !line.contains("[")).count();
+        assert!(known > 20, "{words:?}: {}\n{samples}", ran.err);
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
 /// A recorder's snapshot, and what its manifest says of CPU 1.
 fn flight(arguments: &[&str], command: &str) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ use crate::target::Target;
 use crate::trigger::EventSets;
 use crate::units::nanos;
 use pending::Pending;
-use pmux_abi::record::SampleLayout;
+use pmux_abi::record::{Records, SampleLayout};
 use pmux_engine::Nanos;
 use pmux_linux::machine::Machine;
 use pmux_linux::ring::Ring;
@@ -325,7 +325,11 @@ impl Flight {
     /// # Errors
     /// [`Error::Ring`] for a CPU that came.
     pub fn follow_cpus(&mut self) -> Result<(), Error> {
-        self.recorder.follow_cpus()
+        let followed = self.recorder.follow_cpus();
+        let past = &mut self.past;
+        let again = self.recorder.existing_again_while(|rings| listen(rings.each(), past));
+        Records::new(&again).flatten().for_each(|record| past.take(record));
+        followed
     }
 
     /// What becomes readable when [`Flight::tick`] is to be called. A CPU that came adds one.
@@ -356,7 +360,7 @@ impl Flight {
         let mut followed = Ok(());
         if now_ns.saturating_sub(self.looked_ns) >= nanos(LOOK) {
             self.looked_ns = now_ns;
-            followed = self.recorder.follow_cpus();
+            followed = self.follow_cpus();
             self.look(now_ns);
         }
         let mut done = self.writing.take();

@@ -201,6 +201,7 @@ impl Recorder {
         }
         let before = writer.data_bytes();
         self.write_numbers(writer)?;
+        self.put_existing_again(writer)?;
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
         let (progress, build_ids, past) = (&mut self.progress, &mut self.build_ids, &mut self.past);
         let mend = Mend::new(&self.descs);

@@ -1,7 +1,8 @@
 //! What was there before: names, parents and mappings of tasks, and where the kernel's code lies, as records.
 //!
-//! What it is: records of the kernel's kinds, which it would have written had the recording begun earlier. Their time is 0.
-//! Read first: [`Existing::records`].
+//! What it is: records of the kernel's kinds, which it would have written had the recording begun earlier. Their time is 0. Where events
+//! are opened on a CPU that came, they tell once more how things stand, as of that moment: what happened on the CPU before, no event has
+//! told. Read first: [`Existing::records`].
 //!
 //! **Invariant:** who has ended meanwhile is left out; what can't be read is left out.
 
@@ -24,8 +25,17 @@ pub(super) enum ExistingTasks<'a> {
     Tasks(&'a [i32]),
 }
 
+impl<'a> ExistingTasks<'a> {
+    /// Of these threads; where there are none, all CPUs are recorded.
+    pub(super) fn of(tids: &'a [i32]) -> Self {
+        if tids.is_empty() { Self::All } else { Self::Tasks(tids) }
+    }
+}
+
 pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
+    /// The id of each record.
+    pub(super) id: SampleId,
     pub(super) build_ids: &'a mut MappedBuildIds,
     /// Whether samples say in which cgroup they were taken.
     pub(super) with_cgroups: Keep,
@@ -37,8 +47,13 @@ pub(super) struct Existing<'a> {
 
 impl Existing<'_> {
     /// The records of all that was there. `meanwhile` is called between two processes.
-    pub(super) fn records(mut self, whose: &ExistingTasks<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
+    pub(super) fn records(mut self, whose: &ExistingTasks<'_>, meanwhile: impl FnMut()) -> Vec<u8> {
         self.kernel();
+        self.records_of_tasks(whose, meanwhile)
+    }
+
+    /// As [`Existing::records`], without the kernel.
+    pub(super) fn records_of_tasks(mut self, whose: &ExistingTasks<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
         if self.with_cgroups == Keep::Record {
             self.cgroups();
         }
@@ -137,9 +152,8 @@ impl Existing<'_> {
     }
 
     fn put(&mut self, record: &Record<'_>, misc: Misc) {
-        let id = empty_id(&self.layout);
         // A name that holds a zero byte, or is longer than a record, is no name.
-        let bytes = encode_record(record, Some(&id), misc, &self.layout, &mut self.scratch).unwrap_or(0);
+        let bytes = encode_record(record, Some(&self.id), misc, &self.layout, &mut self.scratch).unwrap_or(0);
         self.out.extend(&self.scratch[..bytes]);
     }
 }

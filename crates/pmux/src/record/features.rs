@@ -14,7 +14,7 @@ use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
 use crate::ring_owner::CLOCK_MONOTONIC;
 use pmux_abi::attr::{EventType, SampleFormat};
-use pmux_abi::record::{RecordHeader, Records, SampleLayout};
+use pmux_abi::record::{RecordHeader, Records, SampleId, SampleLayout};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
 use std::fs::File;
@@ -106,15 +106,39 @@ impl Recorder {
     pub(crate) fn existing_while(&mut self, mut meanwhile: impl FnMut(&mut Rings)) -> Vec<u8> {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
+        let tids: Vec<i32> = self.tids.iter().copied().collect();
+        let (existing, rings) = self.existing_as(layout, empty_id(&layout));
+        existing.records(&ExistingTasks::of(&tids), || meanwhile(rings))
+    }
+
+    /// How tasks stand now, as records of the tracking event, if events were opened on a CPU that came since this was asked last; nothing
+    /// otherwise. Their time is when these were opened: what happened since is told by younger records, too. `meanwhile` is called again and again with the rings.
+    pub(crate) fn existing_again_while(&mut self, mut meanwhile: impl FnMut(&mut Rings)) -> Vec<u8> {
+        let Some(came_ns) = self.cpu_came_ns.take() else { return Vec::new() };
+        let tracking = self.descs.last().and_then(|desc| Some((SampleLayout::new(&desc.attr), *desc.ids.first()?)));
+        let Some((layout, id)) = tracking else { return Vec::new() };
+        let empty = empty_id(&layout);
+        let id = SampleId { time: empty.time.map(|_| came_ns), identifier: empty.identifier.map(|_| id), ..empty };
+        let tids: Vec<i32> = self.threads_now().into_iter().collect();
+        let (existing, rings) = self.existing_as(layout, id);
+        existing.records_of_tasks(&ExistingTasks::of(&tids), || meanwhile(rings))
+    }
+
+    fn existing_as(&mut self, layout: SampleLayout, id: SampleId) -> (Existing<'_>, &mut Rings) {
         let data = self.options.maps_data();
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
-        let with_cgroups = Keep::when(first.attr.sample.contains(SampleFormat::CGROUP));
-        let build_ids = &mut self.build_ids;
-        let existing = Existing { layout, build_ids, with_cgroups, data, out: Vec::new(), scratch };
-        let tids: Vec<i32> = self.tids.iter().copied().collect();
-        let whose = if tids.is_empty() { ExistingTasks::All } else { ExistingTasks::Tasks(&tids) };
-        let rings = &mut self.rings;
-        existing.records(&whose, || meanwhile(rings))
+        let of_cgroups = self.descs.first().is_some_and(|first| first.attr.sample.contains(SampleFormat::CGROUP));
+        let (with_cgroups, build_ids) = (Keep::when(of_cgroups), &mut self.build_ids);
+        (Existing { layout, id, build_ids, with_cgroups, data, out: Vec::new(), scratch }, &mut self.rings)
+    }
+
+    /// Writes how tasks stand where events were opened on a CPU that came.
+    pub(super) fn put_existing_again(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        let again = self.existing_again_while(|_| {});
+        if let Some(past) = &mut self.past {
+            Records::new(&again).flatten().for_each(|record| past.take(record));
+        }
+        if again.is_empty() { Ok(()) } else { self.put(writer, &again) }
     }
 
     fn early_features(&mut self, about: &RecorderInfo) -> Result<Vec<FeatureBytes>, Error> {

@@ -104,8 +104,10 @@ impl Recorder {
             // The service does.
             return Ok(());
         }
+        let now_ns = pmux_linux::now_ns();
         self.session.follow_hotplug();
         if self.note_absences()? > 0 {
+            self.cpu_came_ns.get_or_insert(now_ns);
             self.retry_refused()?;
         }
         let new: Vec<CpuId> = match self.held.first() {
@@ -116,6 +118,7 @@ impl Recorder {
             _ => Vec::new(),
         };
         if !new.is_empty() {
+            self.cpu_came_ns.get_or_insert(now_ns);
             self.hold_threads_on(&new)?;
         }
         self.lead_all()?;
@@ -191,9 +194,8 @@ impl Recorder {
         self.absences.forget(before);
     }
 
-    /// Opens events on CPUs that came for the first time, on all threads that are there: what was opened before knows nothing of
-    /// them.
-    fn hold_threads_on(&mut self, cpus: &[CpuId]) -> Result<(), Error> {
+    /// The threads that are recorded, with what they have started; none where CPUs are.
+    pub(super) fn threads_now(&self) -> HashSet<i32> {
         let proc = Proc::system();
         let mut threads = self.tids.clone();
         if self.options.inherit == Inherit::Children {
@@ -206,6 +208,13 @@ impl Recorder {
                 }
             }
         }
+        threads
+    }
+
+    /// Opens events on CPUs that came for the first time, on all threads that are there: what was opened before knows nothing of
+    /// them.
+    fn hold_threads_on(&mut self, cpus: &[CpuId]) -> Result<(), Error> {
+        let threads = self.threads_now();
         let (specs, tracking) = self.specs_again();
         let first = self.held.len();
         for &cpu in cpus {

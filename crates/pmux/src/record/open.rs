@@ -181,6 +181,7 @@ impl Recorder {
             packing: None,
             past: None,
             of_machine: None,
+            cpu_came_ns: None,
             cgroups: Vec::new(),
             off_cpu: None,
             regions: None,

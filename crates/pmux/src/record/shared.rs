@@ -159,6 +159,7 @@ impl Recorder {
             packing: None,
             past: None,
             of_machine: None,
+            cpu_came_ns: None,
             cgroups: Vec::new(),
             off_cpu: None,
             regions: None,
@@ -225,7 +226,12 @@ impl Recorder {
         let records = std::mem::take(records);
         if strange || shared.life != shared.subscription.lives() {
             self.learn_numbers()?;
+            // Of a CPU that came, or of a service that began anew.
+            if !self.fresh.is_empty() {
+                self.cpu_came_ns = Some(pmux_linux::now_ns());
+            }
             self.write_numbers(writer)?;
+            self.put_existing_again(writer)?;
         }
         if !records.is_empty() {
             self.put(writer, &records)?;
