@@ -4,6 +4,7 @@
 
 use crate::common;
 use crate::common::recording::Content;
+use crate::common::stolen::Stolen;
 use crate::common::{
     Start, SyncDir, eventually, kernel, perf, pmux, program, root, signal, skip_unless, start, tracefs,
 };
@@ -544,12 +545,12 @@ fn waits_of_a_snapshot_are_as_long_as_the_program_says() {
     let sync_dir = SyncDir::new();
     let Some(example) = off_cpu::example(&sync_dir) else { return };
     let folder = sync_dir.path("snapshots");
-    let before = off_cpu::stolen_ns();
+    let before = Stolen::now();
     let flight = pmux(["flight", "--off-cpu=0", "-m", "8M", "--keep", "10m", "-o"]).args([&folder]).args(["--"]);
     let mut flight = flight.args([example.to_str().unwrap(), "all"]);
     flight.command.current_dir(folder.parent().unwrap());
     let ran = flight.run().good();
-    let unseen_ns = off_cpu::stolen_ns() - before + off_cpu::unseen_ns(&ran);
+    let unseen_ns = before.since_ns() + off_cpu::unseen_ns(&ran);
     let [snapshot] = &files(&folder, "data")[..] else { panic!("{}", ran.err) };
     off_cpu::are_as_long_as_they_were(&off_cpu::waits(snapshot), &off_cpu::truths(&ran.text()), unseen_ns, 1_000);
     if program("perf") {

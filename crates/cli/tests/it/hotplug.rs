@@ -7,6 +7,7 @@ use crate::common;
 use crate::common::hostile::{as_user, open_door, said_by};
 use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
+use crate::common::stolen::Stolen;
 use crate::common::{SyncDir, eventually, stat};
 use crate::off_cpu;
 use pmux::abi::{Attr, EventType, sw};
@@ -241,12 +242,12 @@ fn a_cpu_that_comes_back_sees_waits_again() {
     let file = sync_dir.path("all.data");
     let line = format!("({}) >/dev/null & {} all; wait", off_and_on(), example.display());
     for whose in [&[][..], &["-a"]] {
-        let before = off_cpu::stolen_ns();
+        let before = Stolen::now();
         let words = ["record", "--off-cpu=0", "-m", "8M", "-o"];
         let mut record = common::pmux(words).args([&file]).args(whose).args(["--", "sh", "-c", &line]);
         record.command.current_dir(sync_dir.path(""));
         let ran = record.run().good();
-        let unseen = off_cpu::stolen_ns() - before + off_cpu::unseen_ns(&ran);
+        let unseen = before.since_ns() + off_cpu::unseen_ns(&ran);
         // What runs beside it on all CPUs has other names. Leaving a CPU and coming back take longer beside others.
         off_cpu::are_as_long_as_they_were(&off_cpu::waits(&file), &off_cpu::truths(&ran.text()), unseen, 5_000);
     }

@@ -1,5 +1,6 @@
 //! Waits: `pmux record --off-cpu`, `report --wall` and `flame --wall`, beside what a program measures of itself.
 
+use crate::common::stolen::Stolen;
 use crate::common::terminal::Terminal;
 use crate::common::{
     PMUX, SyncDir, eventually, is_installed, kernel, linux_is_at_least, needs, own_cpu, perf, pmux, program, root,
@@ -61,16 +62,6 @@ fn record(off_cpu: &str, file: &Path, words: &[&str]) -> CommandResult {
     let mut ran = ran;
     ran.command.current_dir(file.parent().unwrap());
     ran.run().good()
-}
-
-/// How long interrupts and hypervisors have kept the CPUs, ns: time that threads neither ran nor waited, as they see it.
-pub(crate) fn stolen_ns() -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    // Behind `cpu` and the times of user, nice, system, idle and iowait: irq, softirq, steal.
-    let words = stat.lines().next().into_iter().flat_map(|all| all.split_whitespace().skip(6).take(3));
-    let ticks: u64 = words.map(|word| word.parse::<u64>().unwrap()).sum();
-    // A tick of USER_HZ is 10 ms.
-    ticks * 10_000_000
 }
 
 pub(crate) fn truths(text: &str) -> BTreeMap<String, Truth> {
@@ -145,9 +136,9 @@ fn waits_are_as_long_as_the_program_says() {
     let sync_dir = SyncDir::new();
     let Some(example) = example(&sync_dir) else { return };
     let file = sync_dir.path("all.data");
-    let before = stolen_ns();
+    let before = Stolen::now();
     let ran = record("--off-cpu=0", &file, &[example.to_str().unwrap(), "all"]);
-    let unseen = stolen_ns() - before + unseen_ns(&ran);
+    let unseen = before.since_ns() + unseen_ns(&ran);
     let (truths, seen) = (truths(&ran.text()), waits(&file));
     are_as_long_as_they_were(&seen, &truths, unseen, 1_000);
     are_for_what_they_are_made(&seen);
@@ -178,7 +169,7 @@ fn short_waits_are_added_up() {
     let sync_dir = SyncDir::new();
     let Some(example) = example(&sync_dir) else { return };
     let file = sync_dir.path("short.data");
-    let before = stolen_ns();
+    let before = Stolen::now();
     // None is as long.
     let ran = record("--off-cpu=1h", &file, &[example.to_str().unwrap(), "all"]);
     // At the end threads have the name that they gave themselves last, and their sums are those of their whole lives: they waited also for
@@ -188,7 +179,7 @@ fn short_waits_are_added_up() {
     let all: u64 = truths.values().map(|of| of.wall_ns / 200 + 2_000_000 + 1_000 * of.switches).sum();
     let seen = waits(&file);
     let sums: u64 = seen["done"].values().sum();
-    let allowed = all + stolen_ns() - before + unseen_ns(&ran);
+    let allowed = all + before.since_ns() + unseen_ns(&ran);
     assert!(sums + allowed >= waited && sums < 2 * waited, "{sums} of {waited}, less {allowed}: {seen:?}");
     assert!(seen["done"].keys().all(|kind| kind == "[wait]" || kind == "[run queue]"), "{seen:?}");
 }

@@ -1,9 +1,8 @@
 //! Waits that events see, where programs in the kernel can't be had: `pmux record --off-cpu` without the rights to load them.
 
+use crate::common::stolen::Stolen;
 use crate::common::{PMUX, Start, SyncDir, eventually, kernel, pmux, program, root, skip_unless, start};
-use crate::off_cpu::{
-    self, are_as_long_as_they_were, are_for_what_they_are_made, compiled, stolen_ns, unseen_ns, waits,
-};
+use crate::off_cpu::{self, are_as_long_as_they_were, are_for_what_they_are_made, compiled, unseen_ns, waits};
 use serde_json::Value;
 use std::path::Path;
 
@@ -24,10 +23,10 @@ fn waits_are_as_long_as_the_program_says() {
     skip_unless!(kernel() && root() && program("setpriv"));
     let Some(example) = compiled(&sync_dir) else { return };
     let file = sync_dir.path("all.data");
-    let before = stolen_ns();
+    let before = Stolen::now();
     let ran = record(&["--off-cpu=0"], &file).args(["--", example.to_str().unwrap(), "all"]).run().good();
     assert!(ran.err.contains(NOTE), "{}", ran.err);
-    let unseen = stolen_ns() - before + unseen_ns(&ran);
+    let unseen = before.since_ns() + unseen_ns(&ran);
     let (truths, seen) = (off_cpu::truths(&ran.text()), waits(&file));
     are_as_long_as_they_were(&seen, &truths, unseen, 1_000);
     are_for_what_they_are_made(&seen);
@@ -52,7 +51,7 @@ fn a_storm_of_switches_loses_no_time() {
     let line = format!("kill -STOP $PPID; {} all; kill -CONT $PPID", example.display());
     let mut record = pmux(["record", "--off-cpu=0", "-m", "4K", "-o"]).args([&file]).args(["--", "sh", "-c", &line]);
     record.command.current_dir(sync_dir.path(""));
-    let before = stolen_ns();
+    let before = Stolen::now();
     let ran = record.run().good();
     let told = pmux(["report", "--wall", "-i"]).args([&file]).run().good();
     assert!(told.err.contains("were lost while recording"), "{}", told.err);
@@ -64,7 +63,7 @@ fn a_storm_of_switches_loses_no_time() {
     );
     // Threads of which sums are told have the names that they gave themselves last.
     let sums: u64 = seen.iter().filter(|(name, _)| *name != "sh").flat_map(|(_, kinds)| kinds.values()).sum();
-    let allowed = most + stolen_ns() - before + unseen_ns(&ran);
+    let allowed = most + before.since_ns() + unseen_ns(&ran);
     assert!(sums + allowed >= all && sums < 2 * all, "{sums} of {all}, less {allowed}: {seen:?}");
 }
 

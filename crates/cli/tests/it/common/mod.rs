@@ -14,6 +14,7 @@ pub mod recording;
 pub mod records;
 pub mod roles;
 pub mod service;
+pub mod stolen;
 pub mod terminal;
 
 pub use pmux_testkit::{
