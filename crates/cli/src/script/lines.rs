@@ -3,14 +3,22 @@
 //! **Invariant:** columns are as wide as perf's; names come without control characters.
 
 use super::fields::{Field, FieldSelection, Fields};
-use super::{Out, Resolvers, branches, memory, registers};
+use super::frames::{Form, FrameTexts};
+use super::{Out, Resolvers, WRITTEN_BYTES, branches, memory, registers};
 use crate::options::reading::ScriptOptions;
 use crate::stderr::visible;
 use pmux::abi::SampleFormat;
 use pmux::profile::records::{CommCause, Record, SwitchDirection};
-use pmux::profile::{CodeFrame, Detail, EventInfo, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
+use pmux::profile::{Detail, EventInfo, Happening, ModuleKind, Profile, Sample, Sink};
 use std::fmt::Write;
 use std::ops::ControlFlow;
+
+/// So many unknown frames are looked up at once, though more text could wait for more.
+const MANY_FRAMES: usize = 1 << 15;
+/// No more text waits than that.
+const MOST_BYTES: usize = 1 << 22;
+/// Text with less than one unknown frame in so many bytes does not wait.
+const FEW_IN_BYTES: usize = 200;
 
 /// Prints samples.
 pub(super) struct Lines {
@@ -20,10 +28,7 @@ pub(super) struct Lines {
     pub(super) known: Option<Resolvers>,
     /// By event: its fields, and its name in its width.
     events: Vec<(Fields, String)>,
-    /// By frame: function, offset, program, as they stand behind the address.
-    frames: Vec<Option<Box<str>>>,
-    /// By frame: its whole line in a chain, where that is the same in all processes.
-    calls: Vec<Option<Box<str>>>,
+    frames: FrameTexts,
     /// By name: without control characters.
     comms: Vec<Option<Box<str>>>,
 }
@@ -36,8 +41,7 @@ impl Lines {
             out: Out::new(),
             known: None,
             events: Vec::new(),
-            frames: Vec::new(),
-            calls: Vec::new(),
+            frames: FrameTexts::new(!options.no_inline),
             comms: Vec::new(),
         }
     }
@@ -106,6 +110,21 @@ impl Lines {
         self.known.get_or_insert_with(|| Resolvers::of(profile));
     }
 
+    /// Writes if there is enough. Where many frames are not known yet, that is when so many can be looked up together.
+    fn pass_on(&mut self, profile: &Profile) -> ControlFlow<()> {
+        let (bytes, unknown) = (self.out.text.len(), self.frames.unknown());
+        let waits = unknown > bytes / FEW_IN_BYTES && unknown < MANY_FRAMES && bytes < MOST_BYTES;
+        if bytes < WRITTEN_BYTES || waits { ControlFlow::Continue(()) } else { self.write(profile) }
+    }
+
+    /// Writes what is there.
+    pub(super) fn write(&mut self, profile: &Profile) -> ControlFlow<()> {
+        if let Some(known) = &mut self.known {
+            self.frames.fill(profile, &mut known.symbols, &mut self.out.text);
+        }
+        self.out.write()
+    }
+
     fn is_shown(&self, record: &Record<'_>) -> bool {
         match record {
             Record::Comm(_) | Record::Fork(_) | Record::Exit(_) => self.options.show_task_events,
@@ -153,7 +172,7 @@ fn signed(out: &mut String, number: i32, width: usize) {
 }
 
 /// Sixteen places with a number in hexadecimal.
-fn hex16(out: &mut String, number: u64) {
+pub(super) fn hex16(out: &mut String, number: u64) {
     let digits = (16 - number.leading_zeros() as usize / 4).max(1);
     pad(out, 16, digits);
     let digit = |place: usize| b"0123456789abcdef"[(number >> (4 * place)) as usize & 0xf];
@@ -163,79 +182,6 @@ fn hex16(out: &mut String, number: u64) {
 /// Whether a byte may be of a control character.
 fn is_odd(byte: u8) -> bool {
     !(0x20..0x7f).contains(&byte)
-}
-
-/// What stands behind an address.
-fn frame_text(profile: &Profile, symbols: &mut Symbols, frame: FrameId, fields: Fields) -> Box<str> {
-    let (id, offset) = symbols.id_of(profile, frame);
-    let function = symbols.function(id);
-    let mut text = String::new();
-    if fields.has(Field::Symbol) {
-        if function.name.is_empty() {
-            text.push_str(" [unknown]");
-        } else {
-            let _ = write!(text, " {}", visible(&function.name));
-            if fields.has(Field::Offset) {
-                let _ = write!(text, "+{offset:#x}");
-            }
-        }
-    }
-    if fields.has(Field::Dso) {
-        let module = profile.modules.get(function.module);
-        let name = if module.kind.is_kernel() { module.short } else { module.path };
-        let _ = write!(text, " ({})", visible(profile.names.get(name).trim_end()));
-    }
-    text.into()
-}
-
-/// Which of the functions that a frame is in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    /// The innermost one, which may be inlined.
-    Innermost,
-    /// The one that the frame is named by.
-    Outermost,
-}
-
-/// Appends the source of a frame, in a line of its own; where it is not known, the program and the address.
-fn push_source(profile: &Profile, symbols: &mut Symbols, frame: FrameId, level: Level, out: &mut String) {
-    let places = symbols.lines_of(profile, frame);
-    let place = if level == Level::Innermost { places.first() } else { places.last() };
-    if let Some(line) = place.and_then(source_line) {
-        out.push_str(&line);
-        return;
-    }
-    let place = profile.stacks.frame(frame);
-    let short = profile.names.get(profile.modules.get(place.module).short);
-    let _ = write!(out, "\n  {}[{:x}]", visible(short.trim_end()), place.address);
-}
-
-/// The source of a function, in a line of its own.
-fn source_line(place: &CodeFrame) -> Option<String> {
-    let file = place.file.as_deref()?;
-    let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
-    Some(format!("\n  {}:{}", visible(file), place.line?))
-}
-
-/// What was inlined where a frame is: a line for each function, the innermost first, with the address of the frame.
-fn push_inlined(
-    profile: &Profile,
-    symbols: &mut Symbols,
-    (address, frame): (u64, FrameId),
-    fields: Fields,
-    out: &mut String,
-) {
-    let places = symbols.lines_of(profile, frame);
-    let Some((_, inlined)) = places.split_last() else { return };
-    for place in inlined {
-        out.push('\t');
-        hex16(out, address);
-        let _ = write!(out, " {} (inlined)", visible(place.function.as_deref().unwrap_or("?")));
-        if fields.has(Field::SourceLine) {
-            out.push_str(&source_line(place).unwrap_or_default());
-        }
-        out.push('\n');
-    }
 }
 
 impl Sink for Lines {
@@ -254,7 +200,7 @@ impl Sink for Lines {
         let who = (sample.comm, profile.tasks.process(thread.process).pid, thread.tid);
         let narrow = if fields.has(Field::Ip) && event.has_call_chains() { Narrow::Yes } else { Narrow::No };
         self.head(profile, fields, who, (sample.cpu, sample.time_ns), narrow);
-        let Self { options, out, known, events, frames, calls, .. } = self;
+        let Self { out, known, events, frames, .. } = self;
         let (out, Some(known)) = (&mut out.text, known) else { return ControlFlow::Continue(()) };
         if fields.has(Field::Period) {
             decimal(out, sample.period, 10, b' ');
@@ -296,51 +242,21 @@ impl Sink for Lines {
         {
             decimal(out, weight, 16, b' ');
         }
-        if frames.len() < profile.stacks.frames().len() {
-            frames.resize(profile.stacks.frames().len(), None);
-            calls.resize(profile.stacks.frames().len(), None);
-        }
         if has_chain {
             known.count_chain(sample.event, sample.stack);
             out.push('\n');
             for &(address, frame) in sample.addresses {
-                if let Some(line) = &calls[frame.index()] {
-                    out.push_str(line);
-                    continue;
-                }
-                let text =
-                    frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
                 let place = profile.stacks.frame(frame);
-                let kind = profile.modules.get(place.module).kind;
-                let from = out.len();
-                let shown = if kind == ModuleKind::File { place.address } else { address };
-                if fields.has(Field::Symbol) && !options.no_inline {
-                    push_inlined(profile, &mut known.symbols, (shown, frame), fields, out);
-                }
-                out.push('\t');
-                hex16(out, shown);
-                out.push_str(text);
-                if fields.has(Field::SourceLine) {
-                    let level = if options.no_inline { Level::Innermost } else { Level::Outermost };
-                    push_source(profile, &mut known.symbols, frame, level, out);
-                }
-                out.push('\n');
-                // The same code is somewhere else in each process.
-                if kind != ModuleKind::Vdso {
-                    calls[frame.index()] = Some(out[from..].into());
-                }
+                let is_file = profile.modules.get(place.module).kind == ModuleKind::File;
+                let shown = if is_file { place.address } else { address };
+                frames.push(profile, (fields, Form::Call), (shown, frame), out);
             }
         } else if fields.has(Field::Ip)
             && let (Some(ip), Some(frame)) = (sample.fields.ip, profile.stacks.innermost(sample.stack))
         {
             out.push(' ');
             hex16(out, ip);
-            let text =
-                frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
-            out.push_str(text);
-            if fields.has(Field::SourceLine) {
-                push_source(profile, &mut known.symbols, frame, Level::Innermost, out);
-            }
+            frames.push(profile, (fields, Form::Own), (ip, frame), out);
         }
         let architecture = profile.about.architecture.as_deref().unwrap_or_default();
         let (attr, values) = (&event.attr, sample.fields);
@@ -371,7 +287,7 @@ impl Sink for Lines {
             let _ = write!(out, " {}", path.unwrap_or_else(|| id.to_string()));
         }
         out.push('\n');
-        self.out.pass_on()
+        self.pass_on(profile)
     }
 
     fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
@@ -430,7 +346,7 @@ impl Sink for Lines {
             Record::LostSamples(lost) => writeln!(out, "PERF_RECORD_LOST_SAMPLES lost {}", lost.lost),
             _ => Ok(()),
         };
-        self.out.pass_on()
+        self.pass_on(profile)
     }
 }
 

@@ -3,10 +3,11 @@
 //! What it is: [`Lines`] is told of the samples in the order of time and prints them as `perf script` does, [`json`] as objects;
 //! [`fields`] says what belongs to a line. Read first: [`script`].
 //!
-//! **Invariant:** a line is printed as soon as it is known; nothing of it is kept but the text of each distinct frame.
+//! **Invariant:** memory is bounded: nothing of a line that was printed is kept but the text of each distinct frame.
 
 mod branches;
 mod fields;
+mod frames;
 mod json;
 mod lines;
 mod memory;
@@ -122,6 +123,9 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     } else {
         let mut lines = Chosen::new(wanted.clone(), Lines::new(options, asked));
         let profile = profile::read(input, &mut lines).map_err(wrong)?;
+        if lines.sink.out.error.is_none() {
+            let _ = lines.sink.write(&profile);
+        }
         (profile, lines.first_ns, lines.sink.out, lines.sink.known)
     };
     if out.error.is_none() {

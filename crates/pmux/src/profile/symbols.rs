@@ -115,11 +115,16 @@ impl Symbols {
 
     /// Looks all frames up that were not looked up before, on as many CPUs as there are.
     pub fn resolve_all(&mut self, profile: &Profile) {
+        self.resolve(profile, (0..profile.stacks.frames().len()).map(FrameId::at));
+    }
+
+    /// Looks some frames up that were not looked up before, on as many CPUs as there are. Each is named once.
+    pub fn resolve(&mut self, profile: &Profile, wanted: impl IntoIterator<Item = FrameId>) {
         let frames = profile.stacks.frames();
         self.by_frame.resize(frames.len(), None);
-        let wanted = (0..frames.len()).filter(|&index| self.by_frame[index].is_none());
+        let wanted = wanted.into_iter().map(FrameId::index).filter(|&index| self.by_frame[index].is_none());
         let batches = batches(frames, wanted);
-        let found = self.ask(profile, &batches, function_at);
+        let found = self.ask(profile, &batches, functions_at);
         for (batch, found) in batches.iter().zip(found) {
             self.take(batch, frames, found);
         }
@@ -134,7 +139,10 @@ impl Symbols {
         wanted.dedup();
         wanted.retain(|&index| self.lines.get(index).is_some_and(Option::is_none));
         let batches = batches(all, wanted);
-        let found = self.ask(profile, &batches, |code, kernel, frame| code.lines(kernel, frame.lookup()));
+        let found = self.ask(profile, &batches, |code, kernel, frames| {
+            code.find_lines(frames.iter().map(|frame| frame.lookup()));
+            frames.iter().map(|frame| code.lines(kernel, frame.lookup())).collect()
+        });
         for (batch, found) in batches.iter().zip(found) {
             for (&index, lines) in batch.frames.iter().zip(found) {
                 self.lines[index] = Some(lines);
@@ -178,12 +186,12 @@ impl Symbols {
         self.inlined.get(&frame.index()).map_or(&[], |inlined| inlined)
     }
 
-    /// Asks for each frame, module by module and side by side. Answers are in the order of the questions.
+    /// Asks for the frames of each module, side by side. Answers are in the order of the frames.
     fn ask<T: Send>(
         &mut self,
         profile: &Profile,
         batches: &[ModuleBatch],
-        question: impl Fn(&mut SymbolSource, &FindKernel<'_>, Frame) -> T + Sync,
+        question: impl Fn(&mut SymbolSource, &FindKernel<'_>, &[Frame]) -> Vec<T> + Sync,
     ) -> Vec<Vec<T>> {
         self.codes.resize_with(profile.modules.len().max(self.codes.len()), Mutex::default);
         let codes = &mut self.codes;
@@ -201,7 +209,8 @@ impl Symbols {
                 let (code, found) = &mut *job;
                 let code = code.get_or_insert_with(|| SymbolSource::open(profile, batch.module));
                 let find = || find_kernel(kernel, profile).as_ref().ok();
-                found.extend(batch.frames.iter().map(|&index| question(code, &find, frames[index])));
+                let asked: Vec<Frame> = batch.frames.iter().map(|&index| frames[index]).collect();
+                *found = question(code, &find, &asked);
             }
         };
         // To ask how many CPUs there are means to read files of cgroups: not for each frame that is met by itself.
@@ -272,7 +281,7 @@ impl Symbols {
             return known;
         }
         let batch = ModuleBatch { module: profile.stacks.frame(frame).module, frames: vec![index] };
-        let found = self.ask(profile, &[batch], function_at);
+        let found = self.ask(profile, &[batch], functions_at);
         let batch = ModuleBatch { module: profile.stacks.frame(frame).module, frames: vec![index] };
         self.take(&batch, profile.stacks.frames(), found.into_iter().flatten().collect());
         self.by_frame[index].unwrap_or(LookupResult { function: 0, offset: 0 })
@@ -327,6 +336,10 @@ impl Symbols {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
+}
+
+fn functions_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frames: &[Frame]) -> Vec<Option<NamedFunction>> {
+    frames.iter().map(|&frame| function_at(code, kernel, frame)).collect()
 }
 
 fn function_at(code: &mut SymbolSource, kernel: &FindKernel<'_>, frame: Frame) -> Option<NamedFunction> {

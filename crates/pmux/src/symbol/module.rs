@@ -65,17 +65,33 @@ impl LoadedModule {
 
     /// Its debugging information, where it has any.
     pub(super) fn debug(&mut self) -> Option<&Debug> {
+        self.debug_mut().map(|debug| &*debug)
+    }
+
+    fn debug_mut(&mut self) -> Option<&mut Debug> {
         if let Some((file, path)) = self.source.take() {
             let sections = Sections::of(file);
             let shared = sections.shared_part().and_then(|(name, id)| files::shared(&path, &name, &id, &self.folder));
             self.debug = Debug::read(&sections, shared.map(Sections::of).as_ref());
         }
-        self.debug.as_ref()
+        self.debug.as_mut()
     }
 
     /// The functions that an address belongs to, innermost first; empty where none is known.
     pub(super) fn frames(&mut self, address: u64) -> Vec<ResolvedFrame> {
-        let mut frames = self.debug().map(|debug| debug.frames(address)).unwrap_or_default();
+        let frames = self.debug().map(|debug| debug.frames(address)).unwrap_or_default();
+        self.with_symbol(address, frames)
+    }
+
+    /// As [`LoadedModule::frames`] for each of many addresses, on as many CPUs as there are.
+    pub(super) fn frames_of_each(&mut self, addresses: &[u64]) -> Vec<Vec<ResolvedFrame>> {
+        let Some(debug) = self.debug_mut() else { return addresses.iter().map(|&at| self.frames(at)).collect() };
+        let found = debug.frames_of_each(addresses);
+        addresses.iter().zip(found).map(|(&at, frames)| self.with_symbol(at, frames)).collect()
+    }
+
+    /// What debugging information tells, with what the symbol table has of the outermost function.
+    fn with_symbol(&self, address: u64, mut frames: Vec<ResolvedFrame>) -> Vec<ResolvedFrame> {
         let symbol = self.elf.symbols.at(address);
         let name = symbol.map(|symbol| names::brief(self.elf.symbols.name(symbol)));
         let offset = symbol.map(|symbol| address - symbol.address);

@@ -138,6 +138,22 @@ impl FileCode {
         Some(CodeRange { path: PathBuf::from(&**path), start: symbol.address, bytes: symbol.size })
     }
 
+    /// Finds what [`FileCode::lines`] answers for many places, on as many CPUs as there are.
+    pub(crate) fn find_lines(&mut self, offsets: impl Iterator<Item = u64>) {
+        let mut unknown: Vec<u64> = offsets.filter(|offset| self.kept.lines(*offset).is_none()).collect();
+        crate::order::sort(&mut unknown);
+        if unknown.is_empty() {
+            // The file is not opened for what is known.
+            return;
+        }
+        let Some(module) = self.module() else { return };
+        let address = |offset: u64| Some(offset.wrapping_sub(module.elf.bias(offset, offset, true)?));
+        let places: (Vec<u64>, Vec<u64>) = unknown.iter().filter_map(|&at| Some((at, address(at)?))).unzip();
+        for (offset, frames) in places.0.into_iter().zip(module.frames_of_each(&places.1)) {
+            self.keep_lines(offset, frames);
+        }
+    }
+
     /// The functions at a place in the file, the innermost inlined one first, as debugging information has them.
     pub(crate) fn lines(&mut self, offset: u64) -> Arc<[ResolvedFrame]> {
         if let Some(known) = self.kept.lines(offset) {
@@ -145,7 +161,11 @@ impl FileCode {
         }
         let Some(module) = self.module() else { return Arc::default() };
         let address = module.elf.bias(offset, offset, true).map(|bias| offset.wrapping_sub(bias));
-        let mut frames = address.map(|address| module.frames(address)).unwrap_or_default();
+        let frames = address.map(|address| module.frames(address)).unwrap_or_default();
+        self.keep_lines(offset, frames)
+    }
+
+    fn keep_lines(&mut self, offset: u64, mut frames: Vec<ResolvedFrame>) -> Arc<[ResolvedFrame]> {
         // Places are told apart by their lines, not by where in a function they are.
         frames.iter_mut().for_each(|frame| frame.offset = None);
         let frames: Arc<[ResolvedFrame]> = frames.into();
@@ -210,6 +230,24 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::path::Path;
+
+    #[test]
+    fn many_places_have_the_lines_that_each_has() {
+        let sources = Sources::default();
+        let me = std::env::current_exe().unwrap();
+        let code = || FileCode::new(&sources, Recorded { path: &me, build_id: None, pid: None, until: None });
+        // Places in this very code, in no order: enough for several threads.
+        let begin = code().module().unwrap().elf.segments.iter().find(|segment| segment.execute).unwrap().offset;
+        let places: Vec<u64> = (0..6_000).map(|place| begin + place * 7_919 % 600_000).collect();
+        let mut many = code();
+        many.find_lines(places.iter().copied());
+        let mut one = code();
+        let lines = |code: &mut FileCode| places.iter().map(|&place| code.lines(place)).collect::<Vec<_>>();
+        assert!(places.iter().all(|place| many.kept.lines(*place).is_some()));
+        let found = lines(&mut many);
+        assert!(found.iter().flat_map(|lines| &lines[..]).filter(|line| line.line.is_some()).count() > 1_000);
+        assert_eq!(found, lines(&mut one));
+    }
 
     #[test]
     fn another_build_is_not_used() {

@@ -83,6 +83,13 @@ impl SymbolSource {
         }
     }
 
+    /// Finds what [`SymbolSource::lines`] answers for many addresses, on as many CPUs as there are.
+    pub(super) fn find_lines(&mut self, addresses: impl Iterator<Item = u64>) {
+        if let Self::File(code) = self {
+            code.find_lines(addresses);
+        }
+    }
+
     /// The functions at an address, the innermost inlined one first, with their sources. Empty where nothing is known.
     pub(super) fn lines(&mut self, kernel: &FindKernel<'_>, address: u64) -> Arc<[ResolvedFrame]> {
         match self {

@@ -1,0 +1,225 @@
+//! What stands for the frames of a line.
+//!
+//! What it is: text of lines is gathered with gaps where a frame is not known yet; [`FrameTexts::fill`] looks all of them up together, on
+//! as many CPUs as there are, and puts them in. Read first: [`FrameTexts::push`].
+//!
+//! **Invariant:** the text of a frame is made once for each choice of fields.
+
+use super::fields::{Field, Fields};
+use super::lines::hex16;
+use crate::stderr::visible;
+use pmux::profile::{CodeFrame, FrameId, ModuleKind, Profile, Symbols};
+use std::fmt::Write;
+
+/// How a frame is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A line of a call chain, behind those of what was inlined there.
+    Call,
+    /// At the end of a sample's line.
+    Own,
+}
+
+/// A place in the text that a frame belongs to.
+struct Gap {
+    at: usize,
+    /// Its place in `caches`.
+    cache: usize,
+    frame: FrameId,
+    /// As it is shown.
+    address: u64,
+}
+
+struct Cache {
+    fields: Fields,
+    form: Form,
+    /// By frame; nothing for frames that have other addresses in each process.
+    texts: Vec<Option<Box<str>>>,
+}
+
+pub(super) struct FrameTexts {
+    shows_inlined: bool,
+    caches: Vec<Cache>,
+    gaps: Vec<Gap>,
+    /// The frames of the gaps, each once.
+    unknown: Vec<FrameId>,
+    /// By frame.
+    was_asked: Vec<bool>,
+}
+
+impl FrameTexts {
+    pub(super) fn new(shows_inlined: bool) -> Self {
+        Self { shows_inlined, caches: Vec::new(), gaps: Vec::new(), unknown: Vec::new(), was_asked: Vec::new() }
+    }
+
+    /// How many frames of the text are not known yet.
+    pub(super) fn unknown(&self) -> usize {
+        self.unknown.len()
+    }
+
+    /// Appends a frame, or leaves a gap for it.
+    pub(super) fn push(
+        &mut self,
+        profile: &Profile,
+        (fields, form): (Fields, Form),
+        (address, frame): (u64, FrameId),
+        out: &mut String,
+    ) {
+        let is_same = |cache: &Cache| cache.fields == fields && cache.form == form;
+        let cache = self.caches.iter().position(is_same).unwrap_or_else(|| {
+            self.caches.push(Cache { fields, form, texts: Vec::new() });
+            self.caches.len() - 1
+        });
+        if let Some(Some(text)) = self.caches[cache].texts.get(frame.index()) {
+            out.push_str(text);
+            return;
+        }
+        if self.was_asked.len() <= frame.index() {
+            self.was_asked.resize(profile.stacks.frames().len(), false);
+        }
+        if !std::mem::replace(&mut self.was_asked[frame.index()], true) {
+            self.unknown.push(frame);
+        }
+        self.gaps.push(Gap { at: out.len(), cache, frame, address });
+    }
+
+    /// Puts in what is missing in the text.
+    pub(super) fn fill(&mut self, profile: &Profile, symbols: &mut Symbols, out: &mut String) {
+        let unknown = std::mem::take(&mut self.unknown);
+        symbols.resolve(profile, unknown.iter().copied());
+        let inlined = self.shows_inlined;
+        let has_lines = |cache: &Cache| cache.fields.has(Field::SourceLine) || cache.has_inlined(inlined);
+        if self.caches.iter().any(has_lines) {
+            symbols.resolve_lines(profile, unknown);
+        }
+        let gaps = std::mem::take(&mut self.gaps);
+        if gaps.is_empty() {
+            return;
+        }
+        let bare = std::mem::replace(out, String::with_capacity(out.len() * 2));
+        let mut from = 0;
+        for Gap { at, cache, frame, address } in gaps {
+            out.push_str(&bare[from..at]);
+            from = at;
+            let cache = &mut self.caches[cache];
+            if let Some(Some(text)) = cache.texts.get(frame.index()) {
+                out.push_str(text);
+                continue;
+            }
+            let begin = out.len();
+            cache.write(profile, symbols, (address, frame), inlined, out);
+            // The same code is somewhere else in each process.
+            if profile.modules.get(profile.stacks.frame(frame).module).kind != ModuleKind::Vdso {
+                if cache.texts.len() <= frame.index() {
+                    cache.texts.resize(profile.stacks.frames().len(), None);
+                }
+                cache.texts[frame.index()] = Some(out[begin..].into());
+            }
+        }
+        out.push_str(&bare[from..]);
+    }
+}
+
+impl Cache {
+    /// Whether functions are shown that were inlined.
+    fn has_inlined(&self, shows_inlined: bool) -> bool {
+        shows_inlined && self.form == Form::Call && self.fields.has(Field::Symbol)
+    }
+
+    fn write(
+        &self,
+        profile: &Profile,
+        symbols: &mut Symbols,
+        (address, frame): (u64, FrameId),
+        shows_inlined: bool,
+        out: &mut String,
+    ) {
+        let Self { fields, form, .. } = *self;
+        if self.has_inlined(shows_inlined) {
+            push_inlined(profile, symbols, (address, frame), fields, out);
+        }
+        if form == Form::Call {
+            out.push('\t');
+            hex16(out, address);
+        }
+        push_function(profile, symbols, frame, fields, out);
+        if fields.has(Field::SourceLine) {
+            let level = if form == Form::Call && shows_inlined { Level::Outermost } else { Level::Innermost };
+            push_source(profile, symbols, frame, level, out);
+        }
+        if form == Form::Call {
+            out.push('\n');
+        }
+    }
+}
+
+/// Which of the functions that a frame is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// The innermost one, which may be inlined.
+    Innermost,
+    /// The one that the frame is named by.
+    Outermost,
+}
+
+/// Appends what stands behind an address.
+fn push_function(profile: &Profile, symbols: &mut Symbols, frame: FrameId, fields: Fields, text: &mut String) {
+    let (id, offset) = symbols.id_of(profile, frame);
+    let function = symbols.function(id);
+    if fields.has(Field::Symbol) {
+        if function.name.is_empty() {
+            text.push_str(" [unknown]");
+        } else {
+            let _ = write!(text, " {}", visible(&function.name));
+            if fields.has(Field::Offset) {
+                let _ = write!(text, "+{offset:#x}");
+            }
+        }
+    }
+    if fields.has(Field::Dso) {
+        let module = profile.modules.get(function.module);
+        let name = if module.kind.is_kernel() { module.short } else { module.path };
+        let _ = write!(text, " ({})", visible(profile.names.get(name).trim_end()));
+    }
+}
+
+/// Appends the source of a frame, in a line of its own; where it is not known, the program and the address.
+fn push_source(profile: &Profile, symbols: &mut Symbols, frame: FrameId, level: Level, out: &mut String) {
+    let places = symbols.lines_of(profile, frame);
+    let place = if level == Level::Innermost { places.first() } else { places.last() };
+    if let Some(line) = place.and_then(source_line) {
+        out.push_str(&line);
+        return;
+    }
+    let place = profile.stacks.frame(frame);
+    let short = profile.names.get(profile.modules.get(place.module).short);
+    let _ = write!(out, "\n  {}[{:x}]", visible(short.trim_end()), place.address);
+}
+
+/// The source of a function, in a line of its own.
+fn source_line(place: &CodeFrame) -> Option<String> {
+    let file = place.file.as_deref()?;
+    let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
+    Some(format!("\n  {}:{}", visible(file), place.line?))
+}
+
+/// What was inlined where a frame is: a line for each function, the innermost first, with the address of the frame.
+fn push_inlined(
+    profile: &Profile,
+    symbols: &mut Symbols,
+    (address, frame): (u64, FrameId),
+    fields: Fields,
+    out: &mut String,
+) {
+    let places = symbols.lines_of(profile, frame);
+    let Some((_, inlined)) = places.split_last() else { return };
+    for place in inlined {
+        out.push('\t');
+        hex16(out, address);
+        let _ = write!(out, " {} (inlined)", visible(place.function.as_deref().unwrap_or("?")));
+        if fields.has(Field::SourceLine) {
+            out.push_str(&source_line(place).unwrap_or_default());
+        }
+        out.push('\n');
+    }
+}
