@@ -260,7 +260,7 @@ impl<'a> RecordRun<'a> {
                     Wake::Fd(RINGS) => drain = true,
                     Wake::Fd(HOTPLUG) => {
                         self.follow_cpus(recorder)?;
-                        // How tasks stand is written with it, while it is news.
+                        // How tasks stand on a CPU that came is written with it: the sooner, the more samples have names.
                         drain = true;
                     }
                     Wake::Fd(CONTROL) => self.controlled(recorder, writer, child.as_deref_mut(), &mut delay)?,

@@ -3,13 +3,15 @@
 //! What it is: text of lines is gathered with gaps where a frame is not known yet; [`FrameTexts::fill`] looks all of them up together, on
 //! as many CPUs as there are, and puts them in. Read first: [`FrameTexts::push`].
 //!
-//! **Invariant:** the text of a frame is made once for each choice of fields.
+//! **Invariant:** the text of a frame is made once for each choice of fields, but for the vDSO, which is elsewhere in each process.
 
+use super::Out;
 use super::fields::{Field, Fields};
 use super::lines::hex16;
 use crate::stderr::visible;
 use pmux::profile::{CodeFrame, FrameId, ModuleKind, Profile, Symbols};
 use std::fmt::Write;
+use std::ops::ControlFlow;
 
 /// How a frame is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,20 +43,30 @@ pub(super) struct FrameTexts {
     shows_inlined: bool,
     caches: Vec<Cache>,
     gaps: Vec<Gap>,
-    /// The frames of the gaps, each once.
+    /// The frames of the gaps, each once; and those of which lines are shown.
     unknown: Vec<FrameId>,
-    /// By frame.
-    was_asked: Vec<bool>,
+    without_lines: Vec<FrameId>,
+    /// By frame: whether it was in the one list, and in the other one.
+    was_asked: Vec<[bool; 2]>,
 }
+
+/// What a gap is counted as: the text that is missing is about as long.
+const GAP_BYTES: usize = 64;
 
 impl FrameTexts {
     pub(super) fn new(shows_inlined: bool) -> Self {
-        Self { shows_inlined, caches: Vec::new(), gaps: Vec::new(), unknown: Vec::new(), was_asked: Vec::new() }
+        let (caches, gaps, unknown, without_lines, was_asked) = Default::default();
+        Self { shows_inlined, caches, gaps, unknown, without_lines, was_asked }
     }
 
     /// How many frames of the text are not known yet.
     pub(super) fn unknown(&self) -> usize {
         self.unknown.len()
+    }
+
+    /// About how many bytes are missing in the text.
+    pub(super) fn missing_bytes(&self) -> usize {
+        self.gaps.len() * GAP_BYTES
     }
 
     /// Appends a frame, or leaves a gap for it.
@@ -75,30 +87,31 @@ impl FrameTexts {
             return;
         }
         if self.was_asked.len() <= frame.index() {
-            self.was_asked.resize(profile.stacks.frames().len(), false);
+            self.was_asked.resize(profile.stacks.frames().len(), [false; 2]);
         }
-        if !std::mem::replace(&mut self.was_asked[frame.index()], true) {
+        let [asked, lines_asked] = &mut self.was_asked[frame.index()];
+        if !std::mem::replace(asked, true) {
             self.unknown.push(frame);
+        }
+        if self.caches[cache].has_lines(self.shows_inlined) && !std::mem::replace(lines_asked, true) {
+            self.without_lines.push(frame);
         }
         self.gaps.push(Gap { at: out.len(), cache, frame, address });
     }
 
-    /// Puts in what is missing in the text.
-    pub(super) fn fill(&mut self, profile: &Profile, symbols: &mut Symbols, out: &mut String) {
-        let unknown = std::mem::take(&mut self.unknown);
-        symbols.resolve(profile, unknown.iter().copied());
-        let inlined = self.shows_inlined;
-        let has_lines = |cache: &Cache| cache.fields.has(Field::SourceLine) || cache.has_inlined(inlined);
-        if self.caches.iter().any(has_lines) {
-            symbols.resolve_lines(profile, unknown);
-        }
+    /// Puts in what is missing in the text, and writes all of it.
+    pub(super) fn write(&mut self, profile: &Profile, symbols: &mut Symbols, out: &mut Out) -> ControlFlow<()> {
+        symbols.resolve(profile, self.unknown.drain(..));
+        symbols.resolve_lines(profile, self.without_lines.drain(..));
         let gaps = std::mem::take(&mut self.gaps);
         if gaps.is_empty() {
-            return;
+            return out.write();
         }
-        let bare = std::mem::replace(out, String::with_capacity(out.len() * 2));
-        let mut from = 0;
+        let bare = std::mem::take(&mut out.text);
+        let (mut from, inlined) = (0, self.shows_inlined);
         for Gap { at, cache, frame, address } in gaps {
+            out.pass_on()?;
+            let out = &mut out.text;
             out.push_str(&bare[from..at]);
             from = at;
             let cache = &mut self.caches[cache];
@@ -116,11 +129,17 @@ impl FrameTexts {
                 cache.texts[frame.index()] = Some(out[begin..].into());
             }
         }
-        out.push_str(&bare[from..]);
+        out.text.push_str(&bare[from..]);
+        out.write()
     }
 }
 
 impl Cache {
+    /// Whether more is shown than the symbol table has.
+    fn has_lines(&self, shows_inlined: bool) -> bool {
+        self.fields.has(Field::SourceLine) || self.has_inlined(shows_inlined)
+    }
+
     /// Whether functions are shown that were inlined.
     fn has_inlined(&self, shows_inlined: bool) -> bool {
         shows_inlined && self.form == Form::Call && self.fields.has(Field::Symbol)

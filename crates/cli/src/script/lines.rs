@@ -12,13 +12,16 @@ use pmux::profile::records::{CommCause, Record, SwitchDirection};
 use pmux::profile::{Detail, EventInfo, Happening, ModuleKind, Profile, Sample, Sink};
 use std::fmt::Write;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
-/// So many unknown frames are looked up at once, though more text could wait for more.
-const MANY_FRAMES: usize = 1 << 15;
-/// No more text waits than that.
-const MOST_BYTES: usize = 1 << 22;
+/// So many unknown frames are looked up at once at first, then twice as many each time, to the most.
+const FIRST_FRAMES: usize = 1 << 11;
+const MOST_FRAMES: usize = 1 << 15;
+/// No more text waits than that, nor for longer.
+const MOST_BYTES: usize = 1 << 23;
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// Text with less than one unknown frame in so many bytes does not wait.
-const FEW_IN_BYTES: usize = 200;
+const FEW_IN_BYTES: usize = 1_000;
 
 /// Prints samples.
 pub(super) struct Lines {
@@ -29,6 +32,10 @@ pub(super) struct Lines {
     /// By event: its fields, and its name in its width.
     events: Vec<(Fields, String)>,
     frames: FrameTexts,
+    /// So many unknown frames don't wait for more.
+    enough_frames: usize,
+    /// When text was written last.
+    written: Instant,
     /// By name: without control characters.
     comms: Vec<Option<Box<str>>>,
 }
@@ -42,6 +49,8 @@ impl Lines {
             known: None,
             events: Vec::new(),
             frames: FrameTexts::new(!options.no_inline),
+            enough_frames: FIRST_FRAMES,
+            written: Instant::now(),
             comms: Vec::new(),
         }
     }
@@ -112,17 +121,26 @@ impl Lines {
 
     /// Writes if there is enough. Where many frames are not known yet, that is when so many can be looked up together.
     fn pass_on(&mut self, profile: &Profile) -> ControlFlow<()> {
-        let (bytes, unknown) = (self.out.text.len(), self.frames.unknown());
-        let waits = unknown > bytes / FEW_IN_BYTES && unknown < MANY_FRAMES && bytes < MOST_BYTES;
-        if bytes < WRITTEN_BYTES || waits { ControlFlow::Continue(()) } else { self.write(profile) }
+        let bytes = self.out.text.len() + self.frames.missing_bytes();
+        if bytes < WRITTEN_BYTES {
+            return ControlFlow::Continue(());
+        }
+        let unknown = self.frames.unknown();
+        let waits = unknown > bytes / FEW_IN_BYTES && unknown < self.enough_frames && bytes < MOST_BYTES;
+        if waits && self.written.elapsed() < LONGEST_WAIT { ControlFlow::Continue(()) } else { self.write(profile) }
     }
 
     /// Writes what is there.
     pub(super) fn write(&mut self, profile: &Profile) -> ControlFlow<()> {
-        if let Some(known) = &mut self.known {
-            self.frames.fill(profile, &mut known.symbols, &mut self.out.text);
+        if self.frames.unknown() >= self.enough_frames {
+            self.enough_frames = (self.enough_frames * 2).min(MOST_FRAMES);
         }
-        self.out.write()
+        let written = match &mut self.known {
+            Some(known) => self.frames.write(profile, &mut known.symbols, &mut self.out),
+            None => self.out.write(),
+        };
+        self.written = Instant::now();
+        written
     }
 
     fn is_shown(&self, record: &Record<'_>) -> bool {

@@ -350,7 +350,8 @@ impl Flight {
     }
 
     /// Does what is to be done now: takes in what explains samples, lets rings grow, goes on with a snapshot. Answers snapshots that
-    /// are finished. It waits for nothing but, where waits are recorded and a snapshot ends, some ms for the look at all threads.
+    /// are finished. It waits for nothing but, where waits are recorded and a snapshot ends, some ms for the look at all threads, and where a
+    /// CPU came, as long as it takes to read of all tasks in `/proc`.
     ///
     /// # Errors
     /// [`Error::Ring`] for a CPU that came. Everything else goes on.

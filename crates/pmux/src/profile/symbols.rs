@@ -118,7 +118,7 @@ impl Symbols {
         self.resolve(profile, (0..profile.stacks.frames().len()).map(FrameId::at));
     }
 
-    /// Looks some frames up that were not looked up before, on as many CPUs as there are. Each is named once.
+    /// Looks some frames up that were not looked up before, on as many CPUs as there are: each frame stands there once.
     pub fn resolve(&mut self, profile: &Profile, wanted: impl IntoIterator<Item = FrameId>) {
         let frames = profile.stacks.frames();
         self.by_frame.resize(frames.len(), None);

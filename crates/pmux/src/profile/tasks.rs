@@ -57,6 +57,11 @@ impl Thread {
     pub fn name(&self) -> Name {
         self.names.last().map_or(Name::default(), |(_, name)| *name)
     }
+
+    /// Whether it got its name then.
+    pub(super) fn is_named_since(&self, time_ns: u64) -> bool {
+        self.names.last().is_some_and(|(since_ns, _)| *since_ns == time_ns)
+    }
 }
 
 /// So many lives, names and programs are kept whatever the size of a recording; of larger ones, one for each so many bytes.

@@ -7,7 +7,7 @@
 
 use super::times::{TimeKind, TimeKinds};
 use super::{Happening, Name, Profile, Sample, Sink, StackId, ThreadId, WaitSpan};
-use pmux_abi::record::{Record, SwitchDirection};
+use pmux_abi::record::{CommCause, Record, SwitchDirection};
 use std::ops::ControlFlow;
 
 /// A sample that was kept.
@@ -115,11 +115,19 @@ impl Sink for Whole {
             SwitchDirection::OutPreempted => NotedKind::Preempted,
         };
         let what = match happening.record {
+            // One that was there before has no time of its birth.
+            Record::Fork(task) if task.time == 0 => return ControlFlow::Continue(()),
             Record::Fork(_) => NotedKind::Born,
             Record::Exit(_) => NotedKind::Ended,
-            Record::Comm(_) => match happening.thread {
-                Some(thread) => NotedKind::Named(profile.tasks.thread(thread).name()),
-                None => return ControlFlow::Continue(()),
+            Record::Comm(comm) => match happening.thread {
+                // Names that are told again, as where a CPU came, are no news.
+                Some(thread)
+                    if comm.cause == CommCause::Exec
+                        || profile.tasks.thread(thread).is_named_since(happening.time_ns) =>
+                {
+                    NotedKind::Named(profile.tasks.thread(thread).name())
+                }
+                _ => return ControlFlow::Continue(()),
             },
             Record::Switch(direction) => switched(direction),
             Record::SwitchCpuWide(switch) => switched(&switch.direction),

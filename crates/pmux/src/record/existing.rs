@@ -1,8 +1,8 @@
 //! What was there before: names, parents and mappings of tasks, and where the kernel's code lies, as records.
 //!
 //! What it is: records of the kernel's kinds, which it would have written had the recording begun earlier. Their time is 0. Where events
-//! are opened on a CPU that came, they tell once more how things stand, as of that moment: what happened on the CPU before, no event has
-//! told. Read first: [`Existing::records`].
+//! are opened on a CPU that came, they tell once more how things stand, each process as of the moment in which it is looked at: what
+//! happened on the CPU before, no event has told. Read first: [`Existing::records`].
 //!
 //! **Invariant:** who has ended meanwhile is left out; what can't be read is left out.
 
@@ -36,6 +36,8 @@ pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
     /// The id of each record.
     pub(super) id: SampleId,
+    /// Whether each process is told of as of the moment in which it is looked at.
+    pub(super) is_now: bool,
     pub(super) build_ids: &'a mut MappedBuildIds,
     /// Whether samples say in which cgroup they were taken.
     pub(super) with_cgroups: Keep,
@@ -98,6 +100,9 @@ impl Existing<'_> {
     }
 
     fn process(&mut self, proc: &Proc, pid: i32) {
+        if self.is_now {
+            self.id.time = self.id.time.map(|_| pmux_linux::now_ns());
+        }
         let Ok(stat) = proc.stat(pid) else { return };
         let number = |id: i32| id.cast_unsigned();
         let parent = number(stat.parent);

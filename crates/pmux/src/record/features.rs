@@ -107,29 +107,31 @@ impl Recorder {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
         let tids: Vec<i32> = self.tids.iter().copied().collect();
-        let (existing, rings) = self.existing_as(layout, empty_id(&layout));
+        let (existing, rings) = self.existing_as(layout, empty_id(&layout), false);
         existing.records(&ExistingTasks::of(&tids), || meanwhile(rings))
     }
 
     /// How tasks stand now, as records of the tracking event, if events were opened on a CPU that came since this was asked last; nothing
-    /// otherwise. Their time is when these were opened: what happened since is told by younger records, too. `meanwhile` is called again and again with the rings.
+    /// otherwise. `meanwhile` is called again and again with the rings.
     pub(crate) fn existing_again_while(&mut self, mut meanwhile: impl FnMut(&mut Rings)) -> Vec<u8> {
         let Some(came_ns) = self.cpu_came_ns.take() else { return Vec::new() };
         let tracking = self.descs.last().and_then(|desc| Some((SampleLayout::new(&desc.attr), *desc.ids.first()?)));
         let Some((layout, id)) = tracking else { return Vec::new() };
         let empty = empty_id(&layout);
         let id = SampleId { time: empty.time.map(|_| came_ns), identifier: empty.identifier.map(|_| id), ..empty };
+        // What a service passes on comes later than what it tells of: its records are not to be younger.
+        let is_now = self.shared.is_none();
         let tids: Vec<i32> = self.threads_now().into_iter().collect();
-        let (existing, rings) = self.existing_as(layout, id);
+        let (existing, rings) = self.existing_as(layout, id, is_now);
         existing.records_of_tasks(&ExistingTasks::of(&tids), || meanwhile(rings))
     }
 
-    fn existing_as(&mut self, layout: SampleLayout, id: SampleId) -> (Existing<'_>, &mut Rings) {
+    fn existing_as(&mut self, layout: SampleLayout, id: SampleId, is_now: bool) -> (Existing<'_>, &mut Rings) {
         let data = self.options.maps_data();
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
         let of_cgroups = self.descs.first().is_some_and(|first| first.attr.sample.contains(SampleFormat::CGROUP));
         let (with_cgroups, build_ids) = (Keep::when(of_cgroups), &mut self.build_ids);
-        (Existing { layout, id, build_ids, with_cgroups, data, out: Vec::new(), scratch }, &mut self.rings)
+        (Existing { layout, id, is_now, build_ids, with_cgroups, data, out: Vec::new(), scratch }, &mut self.rings)
     }
 
     /// Writes how tasks stand where events were opened on a CPU that came.

@@ -95,7 +95,8 @@ impl Recorder {
         self.held.iter().flat_map(of).chain(self.groups_of(0, part).map(Member::Group)).collect()
     }
 
-    /// Takes CPUs into account that came or went. Call it when the session's fd for hotplug is readable, and from time to time.
+    /// Takes CPUs into account that came or went. Call it when the session's fd for hotplug is readable, and from time to time. Where a CPU
+    /// came, the next [`Recorder::drain`] reads `/proc` and writes how tasks stand: call it soon.
     ///
     /// # Errors
     /// [`Error::Ring`] for a CPU that came.
@@ -118,8 +119,11 @@ impl Recorder {
             _ => Vec::new(),
         };
         if !new.is_empty() {
-            self.cpu_came_ns.get_or_insert(now_ns);
+            let held = self.held.len();
             self.hold_threads_on(&new)?;
+            if self.held.len() > held {
+                self.cpu_came_ns.get_or_insert(now_ns);
+            }
         }
         self.lead_all()?;
         let fresh = &mut self.fresh;

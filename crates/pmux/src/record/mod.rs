@@ -131,7 +131,7 @@ pub struct Recorder {
     cgroups: Vec<pmux_engine::CgroupId>,
     /// What explains the samples of files that are begun later.
     past: Option<Past>,
-    /// When events were opened on a CPU that came: of what happened there before, nothing is told yet.
+    /// When events began on a CPU that came: of what happened there before, nothing is told yet.
     cpu_came_ns: Option<u64>,
     /// What is told of the machine in each file, and how many CPUs were online then.
     of_machine: Option<(u32, Vec<FeatureBytes>)>,

@@ -193,7 +193,7 @@ impl Recorder {
         let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
         let Shared { subscription, records, numbers, wanted, .. } = shared;
         records.clear();
-        let (mut strange, mut sampled) = (false, None);
+        let (mut strange_ns, mut sampled) = (u64::MAX, None);
         subscription.drain(&mut |record| {
             let word = |at: usize| {
                 let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
@@ -205,7 +205,9 @@ impl Recorder {
                     if !wanted.contain(time_ns) {
                         return;
                     }
-                    strange |= !numbers.contains(&word(8));
+                    if !numbers.contains(&word(8)) {
+                        strange_ns = strange_ns.min(time_ns);
+                    }
                     progress.samples += 1;
                     if sampled.replace(time_ns).is_none() {
                         progress.sampled_at(time_ns);
@@ -224,11 +226,11 @@ impl Recorder {
         })?;
         sampled.into_iter().for_each(|at| progress.sampled_at(at));
         let records = std::mem::take(records);
-        if strange || shared.life != shared.subscription.lives() {
+        if strange_ns < u64::MAX || shared.life != shared.subscription.lives() {
             self.learn_numbers()?;
-            // Of a CPU that came, or of a service that began anew.
-            if !self.fresh.is_empty() {
-                self.cpu_came_ns = Some(pmux_linux::now_ns());
+            // Of a CPU that came, or of a service that began anew: how tasks stand is told as of its first sample.
+            if strange_ns < u64::MAX && !self.fresh.is_empty() {
+                self.cpu_came_ns = Some(strange_ns);
             }
             self.write_numbers(writer)?;
             self.put_existing_again(writer)?;

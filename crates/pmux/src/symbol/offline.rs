@@ -142,8 +142,9 @@ impl FileCode {
     pub(crate) fn find_lines(&mut self, offsets: impl Iterator<Item = u64>) {
         let mut unknown: Vec<u64> = offsets.filter(|offset| self.kept.lines(*offset).is_none()).collect();
         crate::order::sort(&mut unknown);
-        if unknown.is_empty() {
-            // The file is not opened for what is known.
+        unknown.dedup();
+        if unknown.is_empty() || !self.kept.has_room_for_lines(unknown.len()) {
+            // The file is not opened for what is known, and nothing is found that would not be kept.
             return;
         }
         let Some(module) = self.module() else { return };

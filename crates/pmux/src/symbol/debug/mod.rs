@@ -19,13 +19,17 @@ use super::names;
 use super::place::ResolvedFrame;
 use gimli::{EndianArcSlice, Reader as _, RunTimeEndian, Section, SectionId};
 use object::Endianness;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::Builder;
 
 /// How many functions may be inlined into each other: more is broken information.
 const DEEPEST: usize = 256;
 
-/// For fewer addresses another thread is not worth the time to begin it: it has to find the units of the file for itself.
+/// So many addresses for each thread, or it is not worth what it takes: each finds the units of the file for itself.
 const WORTH_A_THREAD: usize = 2_000;
+/// What each has found stays in memory.
+const MOST_THREADS: usize = 8;
 
 type Reader = EndianArcSlice<RunTimeEndian>;
 type Context = addr2line::Context<Reader>;
@@ -34,8 +38,8 @@ type Context = addr2line::Context<Reader>;
 pub(super) struct Debug {
     dwarf: Arc<gimli::Dwarf<Reader>>,
     context: Context,
-    /// For other threads, each with what it has read.
-    others: Vec<Context>,
+    /// For other threads, each with what it has read; `None` until it begins.
+    others: Vec<Option<Context>>,
 }
 
 impl std::fmt::Debug for Debug {
@@ -66,29 +70,35 @@ impl Debug {
         frames(&self.context, address)
     }
 
-    /// As [`Debug::frames`] for each of many, on as many CPUs as there are. Addresses beside each other are found fastest.
+    /// As [`Debug::frames`] for each of many, on several CPUs. Addresses beside each other are found fastest.
     pub(super) fn frames_of_each(&mut self, addresses: &[u64]) -> Vec<Vec<ResolvedFrame>> {
-        let threads = match addresses.len() / WORTH_A_THREAD {
+        let threads = match (addresses.len() / WORTH_A_THREAD).min(MOST_THREADS) {
             0 | 1 => 1,
             worth => std::thread::available_parallelism().map_or(1, usize::from).min(worth),
         };
-        while self.others.len() + 1 < threads {
-            // What one has read of a file was good for the first one, too.
-            let Ok(context) = Context::from_arc_dwarf(Arc::clone(&self.dwarf)) else { break };
-            self.others.push(context);
+        if self.others.len() + 1 < threads {
+            self.others.resize_with(threads - 1, || None);
         }
-        let threads = threads.min(self.others.len() + 1);
-        let contexts = std::iter::once(&mut self.context).chain(&mut self.others);
-        let parts = addresses.chunks(addresses.len().div_ceil(threads).max(1));
         let each = |context: &Context, part: &[u64]| part.iter().map(|&at| frames(context, at)).collect::<Vec<_>>();
-        let mut work = contexts.zip(parts);
-        let first = work.next();
+        let (dwarf, context) = (&self.dwarf, &self.context);
+        let mut parts = addresses.chunks(addresses.len().div_ceil(threads).max(1));
+        let first = parts.next().unwrap_or_default();
         std::thread::scope(|scope| {
-            let others: Vec<_> = work.map(|(context, part)| (part, scope.spawn(move || each(context, part)))).collect();
-            let mut all = first.map(|(context, part)| each(context, part)).unwrap_or_default();
+            let mut others = Vec::new();
+            for (part, other) in parts.zip(&mut self.others) {
+                let work = move || {
+                    if other.is_none() {
+                        *other = Context::from_arc_dwarf(Arc::clone(dwarf)).ok();
+                    }
+                    other.as_ref().map(|context| each(context, part))
+                };
+                others.push((part, Builder::new().spawn_scoped(scope, work).ok()));
+            }
+            let mut all = each(context, first);
             for (part, other) in others {
-                // Who panics knows nothing of its part.
-                all.extend(other.join().unwrap_or_else(|_| vec![Vec::new(); part.len()]));
+                let found = other.and_then(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+                // Where no thread could be had.
+                all.extend(found.unwrap_or_else(|| each(context, part)));
             }
             all
         })

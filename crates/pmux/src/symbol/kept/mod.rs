@@ -93,6 +93,11 @@ impl FileAnswers {
         self.lines.get(&address)
     }
 
+    /// Whether the lines of so many more places are kept.
+    pub(crate) fn has_room_for_lines(&self, places: usize) -> bool {
+        self.lines.len() + places <= MOST_ANSWERS
+    }
+
     pub(crate) fn set_lines(&mut self, address: u64, lines: Arc<[ResolvedFrame]>) {
         if self.lines.len() < MOST_ANSWERS {
             self.is_changed = true;
