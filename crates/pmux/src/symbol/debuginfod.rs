@@ -7,7 +7,7 @@
 //!
 //! Source: `debuginfod(8)`, section WEBAPI.
 
-use super::sources::{Sources, hex, is_same};
+use super::sources::{Sources, hex, is_same, unpadded};
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -49,10 +49,9 @@ enum DebuginfodAnswer {
 /// # Errors
 /// Why it can't be had, as a sentence.
 pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: DebuginfodFile) -> Result<Option<PathBuf>, String> {
-    let id = hex(build_id);
-    let id = id.trim_end_matches("00");
+    let id = hex(unpadded(build_id));
     let (false, Some(cache)) = (sources.debuginfod.is_empty() || id.len() < 8, &sources.cache) else { return Ok(None) };
-    let folder = cache.join("debuginfod").join(id);
+    let folder = cache.join("debuginfod").join(&id);
     let (file, none) = (folder.join(what.word()), folder.join(format!("{}.none", what.word())));
     if file.is_file() {
         return Ok(Some(file));

@@ -90,14 +90,14 @@ pub(crate) fn hex(id: &[u8]) -> String {
 /// Where `perf` keeps copies by build id.
 pub(crate) fn copy_of_perf(id: &[u8], file: &str) -> Option<PathBuf> {
     let home = std::env::var_os("HOME")?;
-    let id = hex(id);
+    let id = hex(unpadded(id));
     let (first, rest) = id.split_at_checked(2)?;
     Some(Path::new(&home).join(".debug/.build-id").join(first).join(rest).join(file))
 }
 
 /// Places where a file is by its build id, the best first.
 pub(crate) fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
-    let text = hex(id);
+    let text = hex(unpadded(id));
     let mut found: Vec<PathBuf> = copy_of_perf(id, "elf").into_iter().collect();
     if let Some((first, rest)) = text.split_at_checked(2) {
         let mut folders = vec![sources.folder()];
@@ -153,6 +153,18 @@ pub(crate) fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Miss
     }
 }
 
+/// A recorded build id without the zeros that fill up one of 16 or 8 bytes to the 20 of a record. An id of 20 bytes may end with zeros, too:
+/// one of 256 does with one.
+pub(crate) fn unpadded(id: &[u8]) -> &[u8] {
+    let is_zero = |byte: &u8| *byte == 0;
+    match id {
+        [short @ .., a, b, c, d] if id.len() == 20 && [a, b, c, d].into_iter().all(is_zero) => {
+            if short[8..].iter().all(is_zero) { &short[..8] } else { short }
+        }
+        _ => id,
+    }
+}
+
 /// Whether a recorded build id is that of a file: records fill it up with zeros.
 pub(crate) fn is_same(recorded: &[u8], found: &[u8]) -> bool {
     !found.is_empty() && recorded.starts_with(found) && recorded[found.len()..].iter().all(|&byte| byte == 0)
@@ -161,6 +173,16 @@ pub(crate) fn is_same(recorded: &[u8], found: &[u8]) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_fills_up_a_build_id_is_taken_away() {
+        let id = |bytes: usize, zeros: usize| [vec![0x5a; bytes], vec![0; zeros]].concat();
+        for (bytes, zeros, left) in
+            [(20, 0, 20), (19, 1, 20), (17, 3, 20), (16, 4, 16), (9, 11, 16), (8, 12, 8), (15, 1, 16), (0, 0, 0)]
+        {
+            assert_eq!(unpadded(&id(bytes, zeros)).len(), left, "{bytes} and {zeros} zeros");
+        }
+    }
 
     /// This program and its build id, where the linker has written one.
     pub(crate) fn own_build() -> Option<(PathBuf, Vec<u8>)> {
