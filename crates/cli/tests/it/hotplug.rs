@@ -260,9 +260,10 @@ fn what_begins_on_a_cpu_before_it_is_recorded_has_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let file = folder.path().join("x.data");
-    let busy = "printf comes-early >/proc/self/comm; kill -CONT $1; \
-                i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
-    let line = format!("sleep 0.2; kill -STOP $PPID; echo 1 >{SWITCH}; taskset 2 sh -c '{busy}' sh $PPID");
+    let busy = "printf comes-early >/proc/self/comm; kill -CONT $1; while :; do :; done";
+    let early = format!("taskset 2 timeout 2 sh -c '{busy}' sh $PPID");
+    // The recorder goes on even where that does not run.
+    let line = format!("sleep 0.2; kill -STOP $PPID; echo 1 >{SWITCH}; {early}; kill -CONT $PPID; exit 0");
     let record = ["record", "-e", "cpu-clock", "-F", "999", "-o", file.to_str().unwrap()];
     let flight = ["flight", "-e", "cpu-clock", "-F", "999", "--at-end", "always", "-o", path];
     let lines = [&record[..], &flight].map(|words| [[words, &["-a"]].concat(), words.to_vec()]);
