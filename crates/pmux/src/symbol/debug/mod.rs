@@ -27,19 +27,27 @@ use std::thread::Builder;
 const DEEPEST: usize = 256;
 
 /// So many addresses for each thread, or it is not worth what it takes: each finds the units of the file for itself.
-const WORTH_A_THREAD: usize = 2_000;
+const WORTH_A_THREAD: usize = 200;
 /// What each has found stays in memory.
 const MOST_THREADS: usize = 8;
 
 type Reader = EndianArcSlice<RunTimeEndian>;
 type Context = addr2line::Context<Reader>;
 
+/// What another thread has read of a file: it is asked for the same part of the addresses each time.
+struct OtherThread {
+    /// Its first address.
+    from: u64,
+    /// `None` until it begins.
+    context: Option<Context>,
+}
+
 /// The debugging information of a file.
 pub(super) struct Debug {
     dwarf: Arc<gimli::Dwarf<Reader>>,
     context: Context,
-    /// For other threads, each with what it has read; `None` until it begins.
-    others: Vec<Option<Context>>,
+    /// Empty until many addresses are asked for together.
+    others: Vec<OtherThread>,
 }
 
 impl std::fmt::Debug for Debug {
@@ -70,27 +78,36 @@ impl Debug {
         frames(&self.context, address)
     }
 
-    /// As [`Debug::frames`] for each of many, on several CPUs. Addresses beside each other are found fastest.
+    /// As [`Debug::frames`] for each of many, which are in their order, on several CPUs.
     pub(super) fn frames_of_each(&mut self, addresses: &[u64]) -> Vec<Vec<ResolvedFrame>> {
-        let threads = match (addresses.len() / WORTH_A_THREAD).min(MOST_THREADS) {
-            0 | 1 => 1,
-            worth => std::thread::available_parallelism().map_or(1, usize::from).min(worth),
-        };
-        if self.others.len() + 1 < threads {
-            self.others.resize_with(threads - 1, || None);
+        if self.others.is_empty() {
+            let worth = (addresses.len() / WORTH_A_THREAD).min(MOST_THREADS);
+            let threads =
+                if worth < 2 { 1 } else { std::thread::available_parallelism().map_or(1, usize::from).min(worth) };
+            let parts = addresses.chunks(addresses.len().div_ceil(threads).max(1)).skip(1);
+            self.others.extend(parts.map(|part| OtherThread { from: part[0], context: None }));
         }
         let each = |context: &Context, part: &[u64]| part.iter().map(|&at| frames(context, at)).collect::<Vec<_>>();
         let (dwarf, context) = (&self.dwarf, &self.context);
-        let mut parts = addresses.chunks(addresses.len().div_ceil(threads).max(1));
-        let first = parts.next().unwrap_or_default();
+        let (first, mut rest) = addresses.split_at(
+            self.others
+                .first()
+                .map_or(addresses.len(), |other| addresses.partition_point(|&address| address < other.from)),
+        );
+        let ends: Vec<u64> = self.others.iter().skip(1).map(|other| other.from).chain([u64::MAX]).collect();
         std::thread::scope(|scope| {
             let mut others = Vec::new();
-            for (part, other) in parts.zip(&mut self.others) {
+            for (OtherThread { context, .. }, end) in self.others.iter_mut().zip(ends) {
+                let part;
+                (part, rest) = rest.split_at(rest.partition_point(|&address| address < end || end == u64::MAX));
+                if part.is_empty() {
+                    continue;
+                }
                 let work = move || {
-                    if other.is_none() {
-                        *other = Context::from_arc_dwarf(Arc::clone(dwarf)).ok();
+                    if context.is_none() {
+                        *context = Context::from_arc_dwarf(Arc::clone(dwarf)).ok();
                     }
-                    other.as_ref().map(|context| each(context, part))
+                    context.as_ref().map(|context| each(context, part))
                 };
                 others.push((part, Builder::new().spawn_scoped(scope, work).ok()));
             }
