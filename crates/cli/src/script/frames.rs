@@ -1,6 +1,6 @@
 //! What stands for the frames of a line.
 //!
-//! What it is: text of lines is gathered with gaps where a frame is not known yet; [`FrameTexts::fill`] looks all of them up together, on
+//! What it is: text of lines is gathered with gaps where a frame is not known yet; [`FrameTexts::write`] looks all of them up together, on
 //! as many CPUs as there are, and puts them in. Read first: [`FrameTexts::push`].
 //!
 //! **Invariant:** the text of a frame is made once for each choice of fields, but for the vDSO, which is elsewhere in each process.
