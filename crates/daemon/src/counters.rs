@@ -30,6 +30,8 @@ const NO_CGROUP: i32 = 9;
 const NO_RIGHT: [i32; 2] = [1, EACCES];
 const EACCES: i32 = 13;
 const EAGAIN: i32 = 11;
+/// `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`. Source: `capabilities(7)`.
+const READS_ALL: u64 = 1 << 1 | 1 << 2;
 
 type Reading = Result<Count, ReadError>;
 
@@ -325,7 +327,9 @@ impl Counting for Counters {
                 let failed = |error| ServeError { index: 0, errno: NO_CGROUP, text: format!("{error}") };
                 let named = NamedCgroup { device: cgroup.device, inode: cgroup.inode, path: &cgroup.path };
                 let PeerCred { user, group, groups, .. } = &by.connected;
-                let by = ReaderIds { user: *user, group: *group, groups };
+                let reads_all =
+                    by.credentials.is_some_and(|of| of.user_namespace.is_none() && of.effective & READS_ALL != 0);
+                let by = ReaderIds { user: *user, group: *group, groups, reads_all };
                 ServedTarget::Cgroup(self.cgroups.named(&named, by).map_err(failed)?, cpu)
             }
             (Target::Cgroup(_), None) => {

@@ -4,7 +4,8 @@
 //! is decided here, once for each connection.
 //!
 //! A user that is root in a container has the number 0 and none of root's rights; such clients pay together. A user who may take
-//! subordinate numbers (`/etc/subuid`), in a user namespace or by a set-user-id program that was made in one, pays for all of them.
+//! subordinate numbers (`/etc/subuid`), in a user namespace or by a set-user-id program that was made in one, pays for all of them; for
+//! those that root gives its containers, the first of them does. Numbers that come from elsewhere (`subid` in nsswitch.conf) are not known.
 //!
 //! **Invariant:** no number makes a client exempt, but its rights.
 //!
@@ -12,6 +13,7 @@
 
 use pmux::server_api::{Credentials, Proc};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 
 /// Pays for those that have root's or the service's number without their rights: no user has it (it is `(uid_t)-1`).
 pub const WITHOUT_RIGHTS: u32 = u32::MAX;
@@ -24,6 +26,18 @@ pub struct Payers {
     own: Option<Credentials>,
     /// Numbers that a user may take beside its own.
     subordinate: Vec<(Range<u32>, u32)>,
+    /// Of which state of [`SUBUID`] that is.
+    read_at: Option<FileState>,
+}
+
+const SUBUID: &str = "/etc/subuid";
+
+/// What changes when a file is written or replaced: its inode, its time of change, its size.
+type FileState = (u64, (i64, i64), u64);
+
+fn state_of(path: &str) -> Option<FileState> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.ino(), (found.ctime(), found.ctime_nsec()), found.size()))
 }
 
 impl Payers {
@@ -31,8 +45,17 @@ impl Payers {
     #[must_use]
     pub fn look_up() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let subordinate = subordinate(&read("/etc/subuid"), &read("/etc/passwd"));
-        Self { own_user: own_user(), own: Credentials::own(), subordinate }
+        // Its state first: what is written meanwhile is read again.
+        let read_at = state_of(SUBUID);
+        let subordinate = subordinate(&read(SUBUID), &read("/etc/passwd"));
+        Self { own_user: own_user(), own: Credentials::own(), subordinate, read_at }
+    }
+
+    /// Looks again where users may have got other numbers since: adding a user gives it some.
+    pub fn refresh(&mut self) {
+        if state_of(SUBUID) != self.read_at {
+            *self = Self::look_up();
+        }
     }
 
     /// Who pays for a client with this user. Its credentials are asked for only where its number could make it exempt.
@@ -76,7 +99,7 @@ fn subordinate(subuid: &str, passwd: &str) -> Vec<(Range<u32>, u32)> {
         let first: u32 = fields.next()?.trim().parse().ok()?;
         let count: u32 = fields.next()?.trim().parse().ok()?;
         // What root gives its containers is no other user's, and not exempt.
-        (owner != 0).then(|| (first..first.saturating_add(count), owner))
+        Some((first..first.saturating_add(count), if owner == 0 { first } else { owner }))
     };
     subuid.lines().filter_map(range).collect()
 }
@@ -93,7 +116,7 @@ mod tests {
 
     #[test]
     fn rights_and_not_numbers_make_exempt() {
-        let payers = Payers { own_user: 0, own: Some(root()), subordinate: Vec::new() };
+        let payers = Payers { own_user: 0, own: Some(root()), subordinate: Vec::new(), read_at: None };
         assert_eq!(payers.payer(0, || Some(root())), 0);
         let without = [
             None,
@@ -108,7 +131,7 @@ mod tests {
         // A service of an ordinary user: its own clients and root.
         let own =
             Credentials { user: 1000, group: 1000, permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
-        let payers = Payers { own_user: 1000, own: Some(own), subordinate: Vec::new() };
+        let payers = Payers { own_user: 1000, own: Some(own), subordinate: Vec::new(), read_at: None };
         assert_eq!(payers.payer(1000, || Some(own)), 1000);
         // Of a program that was given capabilities nothing more can be known.
         assert_eq!(payers.payer(1000, || Some(Credentials { permitted: 0, effective: 0, ..own })), 1000);
@@ -117,7 +140,7 @@ mod tests {
         assert_eq!(payers.payer(0, || Some(root())), 0);
         assert_eq!(payers.payer(0, || Some(Credentials::default())), WITHOUT_RIGHTS);
         // Whose rights differ from each other: nothing is known to cover them.
-        let payers = Payers { own_user: 0, own: None, subordinate: Vec::new() };
+        let payers = Payers { own_user: 0, own: None, subordinate: Vec::new(), read_at: None };
         assert_eq!(payers.payer(0, || Some(root())), WITHOUT_RIGHTS);
     }
 
@@ -126,14 +149,14 @@ mod tests {
         let passwd = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n1001:x:7:7:::\n";
         let subuid =
             "ann:100000:65536\n1002:165536:65536\nroot:1000000:65536\nnobody's:5:5\nann:x:y\n\n1001:300000:2\n";
-        let payers = Payers { own_user: 0, own: None, subordinate: subordinate(subuid, passwd) };
+        let payers = Payers { own_user: 0, own: None, subordinate: subordinate(subuid, passwd), read_at: None };
         let payer = |user| payers.payer(user, || None);
         assert_eq!([100_000, 165_535].map(payer), [1000; 2]);
         assert_eq!([165_536, 231_071].map(payer), [1002; 2]);
-        assert_eq!([99_999, 231_072, 1_000_000].map(payer), [99_999, 231_072, 1_000_000]);
+        assert_eq!([99_999, 231_072, 1_000_000, 1_000_001].map(payer), [99_999, 231_072, 1_000_000, 1_000_000]);
         assert_eq!([300_001, 5].map(payer), [7, 5]);
         // They pay with their user's account, and are not their user.
-        let payers = Payers { own_user: 1000, own: None, subordinate: subordinate(subuid, passwd) };
+        let payers = Payers { own_user: 1000, own: None, subordinate: subordinate(subuid, passwd), read_at: None };
         assert!(!payers.is_trusted(100_000, || None));
     }
 }

@@ -91,10 +91,12 @@ pub enum ActError {
 }
 
 impl ActError {
-    /// The number of the error: `EAGAIN` for [`ActError::Late`].
+    /// The number of the error: `EAGAIN` for [`ActError::Late`]; never `ESRCH` for [`ActError::NotTaken`], which would say that the
+    /// target has gone.
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {
+            Self::NotTaken(Errno::ESRCH) => Errno::EPERM,
             Self::Refused(errno) | Self::NotTaken(errno) => errno,
             Self::Late => Errno::EAGAIN,
         }

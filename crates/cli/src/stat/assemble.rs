@@ -217,7 +217,10 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
             for ((&column, count), total) in columns.iter().zip(&process.counts).zip(&tree.totals) {
                 match (count, total) {
                     (Some(count), _) => {
-                        values[column] = values[column].plus(tree_value(Reading::Counted(*count)));
+                        // What it counted before it executed the program is no count of that.
+                        let is_none = process.ended_by_exec && count.value == 0;
+                        let own = if is_none { NOT_COUNTED } else { tree_value(Reading::Counted(*count)) };
+                        values[column] = values[column].plus(own);
                     }
                     // It was counted, and no record says how much of it was this process's.
                     (None, Some(_)) => values[column] = values[column].plus(Value::NotCounted { enabled_ns: 0 }),
@@ -260,6 +263,8 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
 }
 
 /// A process that exited before it ever ran with an event has counted 0: nothing happened in no time.
+const NOT_COUNTED: Value = Value::NotCounted { enabled_ns: 0 };
+
 fn tree_value(reading: Reading) -> Value {
     match value(reading, None) {
         Value::NotCounted { enabled_ns: 0 } => Value::exact(0.0, 0),

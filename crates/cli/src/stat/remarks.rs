@@ -72,7 +72,7 @@ pub(crate) fn notes(run: &StatRun<'_>, taken: &[Taken<'_>], rows: &[Row], ended:
     if taken.iter().any(|taken| !taken.counters.is_settled()) {
         let text = "threads came and went faster than they could be listed: some may not be counted";
         let help = vec!["start the program under pmux stat, or count its cgroup (-a -G)".to_owned()];
-        notes.push(Note { about: About::Measurement, text: text.to_owned(), help });
+        notes.push(Note { about: About::Loss, text: text.to_owned(), help });
     }
     notes.extend(disagreements(session.register_disagreements()).map(Note::measurement));
     notes
@@ -305,6 +305,14 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
             "{running} processes were still running: their counts so far are in the first row, because they report when \
              they exit"
         ))),
+    }
+    let ended: Vec<_> = tree.processes.iter().skip(1).filter(|process| process.ended_by_exec).collect();
+    if let Some(first) = ended.first() {
+        let text = match ended.len() {
+            1 => ended_by_exec("counting", &format!("{} ({})", first.command, first.pid)),
+            more => ended_by_exec("counting", &format!("{} ({}) and {} others", first.command, first.pid, more - 1)),
+        };
+        notes.push(Note { help: vec![EXEC_HELP.to_owned()], ..Note::measurement(text) });
     }
     if tree.unattributed.iter().flatten().any(|count| count.value > 0) {
         let text = "some counts belong to processes whose start was not seen: they are in the total only";

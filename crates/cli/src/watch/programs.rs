@@ -4,6 +4,7 @@
 
 use pmux::watch::AcrossExec;
 use pmux::{Exec, Execs, Inherit, Session, Stop};
+use pmux_daemon::flight::ran_without_its_rights;
 use std::collections::{BTreeMap, HashMap};
 
 /// Execs of what is watched.
@@ -34,13 +35,7 @@ impl Programs {
         if stop.cause() == pmux::Cause::Exec {
             self.looked_into(stop.pid());
         }
-        if let Some(path) = stop.program_without_its_rights() {
-            self.notes.push(format!(
-                "{} ran without the rights that its file gives (set-user-id, set-group-id or capabilities): the kernel leaves them \
-                 out where a program is held by ptrace(2), as `pmux watch` does; root keeps them",
-                path.display()
-            ));
-        }
+        self.notes.extend(ran_without_its_rights(stop));
     }
 
     /// A program that is watched from its first instruction on.

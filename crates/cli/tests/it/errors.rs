@@ -335,7 +335,15 @@ fn a_set_user_id_program_is_never_counted_as_0() {
     let (sleep, shell) = (copy("sleep", 0o4755), copy("sh", 0o4755));
     for program in [id.as_str(), &copy("true", 0o4755), &copy("id", 0o711), &copy("id", 0o2755)] {
         count(&["--", program]).says(&["<not counted>      page-faults:u", "set-user-id program"]);
-        count(&["--tree", "--", program]).says(&["set-user-id program"]);
+        let row = format!("{} ", program.rsplit('/').next().unwrap());
+        let tree = count(&["--tree", "--", program]).says(&["set-user-id program"]);
+        let root = tree.err.lines().find(|line| line.contains(&row) && !line.contains("stats for"));
+        assert!(root.is_some_and(|line| line.contains("<not counted>")), "{}", tree.err);
+        // And of a child.
+        let line = format!("{program} >'/dev/null'; :");
+        let tree = count(&["--tree", "--", "sh", "-c", &line]).says(&["set-user-id program"]);
+        let child = tree.err.lines().find(|line| line.contains("└─"));
+        assert!(child.is_some_and(|line| line.contains("<not counted>")), "{}", tree.err);
     }
     // What came before the exec was counted.
     let line = format!("/bin/true; exec {sleep} 0.3");

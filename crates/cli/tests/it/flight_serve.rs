@@ -128,4 +128,8 @@ fn others_may_not_ask() {
     };
     as_user(&["--clear-groups"]).bad(125, &["only root, the service's user and the groups of `rights.system_wide`"]);
     as_user(&["--groups=4321"]).good();
+    // Root's number is not root's rights.
+    let root = common::start("setpriv", ["--bounding-set", "-all", "--inh-caps", "-all"]).args([&program]);
+    let root = root.args(["flight", "dump", "--recorder", "one"]).env("PMUX_SOCKET", service.socket());
+    root.run().bad(125, &["only root, the service's user and the groups of `rights.system_wide`"]);
 }

@@ -125,6 +125,26 @@ fn a_user_that_stops_an_opener_delays_no_other() {
     service.is_empty();
 }
 
+/// A client that leaves while its request waits for an opener gives its place back at once, and not when the opener is given up.
+#[test]
+fn a_client_that_leaves_while_its_opener_stands_has_no_place() {
+    const STOPS: u32 = 65_518;
+    let Some(service) = Service::of_root("") else { return };
+    let sync_dir = hostile::open_door();
+    let role = as_user(STOPS, &format!("leaves-its-opener:{},{}", service.socket().display(), sync_dir.text("")));
+    sync_dir.read("left");
+    let mut good = service.client();
+    eventually("its place is free", || (good.status()["clients"]["connected"] == 1).then_some(()));
+    let gone = format!("(user {STOPS}, ");
+    let log = service.log();
+    let line = log.lines().find(|line| line.contains(&gone) && line.contains("has gone")).unwrap();
+    assert!(line.contains("0 of its requests were refused"), "it was given up: {line}");
+    sync_dir.post("go");
+    said_by(role, &service);
+    drop(good);
+    service.is_empty();
+}
+
 #[test]
 fn what_one_user_takes_is_not_all() {
     if !root() {
@@ -195,6 +215,38 @@ fn a_root_without_rights_is_a_user() {
     std::fs::write(sync_dir.path("leave"), "").unwrap();
     said_by(role, &service);
     drop(root);
+    service.is_empty();
+}
+
+/// Subordinate numbers have no budgets of their own, also those that were given after the service began.
+#[test]
+fn subordinate_numbers_share_their_users_budget() {
+    if !root() || !needs("subuid", "/etc/subuid", std::path::Path::new("/etc/subuid").exists()) {
+        return;
+    }
+    let script = "printf '[limits]\\nclients_per_user = 12\\n[records]\\nkernel_ring_kib = 16\\n' >pmux.toml; : >subuid; chmod 755 .; \
+                  exec unshare -m sh -c 'mount --bind subuid /etc/subuid && \
+                  exec \"$0\" serve --socket p.sock --config pmux.toml 2>log' \"$0\"";
+    let service = Service::from_shell(script);
+    drop(service.client());
+    std::fs::write(service.folder().join("subuid"), "65520:700000:10\n").unwrap();
+    let takes = |user: u32| {
+        let door = hostile::open_door();
+        let role = as_user(user, &format!("takes-all:{},{}", service.socket().display(), door.text("")));
+        let taken = door.read("here");
+        (role, taken.split_whitespace().next().unwrap().to_owned(), door)
+    };
+    let (first, taken, door) = takes(700_000);
+    assert_eq!(taken, "12");
+    let (second, taken, other_door) = takes(700_001);
+    assert_eq!(taken, "0", "another number of the same user");
+    let status = service.status();
+    let users: Vec<_> = status["users"].as_array().unwrap().iter().map(|account| account["user"].as_u64()).collect();
+    assert!(users.contains(&Some(65_520)) && !users.contains(&Some(700_000)), "{status}");
+    for (role, door) in [(first, door), (second, other_door)] {
+        std::fs::write(door.path("leave"), "").unwrap();
+        said_by(role, &service);
+    }
     service.is_empty();
 }
 

@@ -3,8 +3,8 @@
 use crate::common;
 use crate::common::hostile::{as_user, said_by};
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename, subscribe};
-use crate::common::role;
-use crate::common::service::{Service, ServiceClient, own};
+use crate::common::role::{self, touch};
+use crate::common::service::{Service, ServiceClient, faults, on_task, own};
 use crate::common::{SyncDir, eventually, signal};
 use pmux::StreamRequest;
 use pmux::abi::{Attr, AttrFlags, SampleFormat, Sampling};
@@ -245,6 +245,21 @@ fn no_client_sees_more_than_the_kernel_would_show_it() {
     for (what, answer) in expected {
         assert!(said.contains(&format!("{what}: {answer}\n")), "{what} is not {answer}: {said}");
     }
+}
+
+/// One of the threads that are asked for has gone: what is counted of the others goes on.
+#[test]
+fn a_thread_that_has_gone_ends_no_other_count() {
+    let Some(service) = Service::of_kernel("") else { return };
+    let mut client = service.client();
+    let handle = client.open(on_task(own(), &[faults()])).handles[0];
+    client.does(handle, EventOp::Enable);
+    touch(800, 10);
+    let scope = Scope::Tasks(vec![own().cast_unsigned(), 4_000_000]);
+    let wish = Subscribe { scope, attrs: vec![common::service::bytes_of(&names())], ring_bytes: 8192, wake_bytes: 0 };
+    assert_eq!(client.refused(&Request::Subscribe(wish)).errno, 3);
+    touch(810, 10);
+    assert!(client.read(&[handle])[0].totals.value >= 20);
 }
 
 #[test]

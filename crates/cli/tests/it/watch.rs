@@ -288,6 +288,18 @@ fn programs_that_are_not_looked_into_are_told() {
         user.args([&own]).args(["watch", "vault", "--"]).args([&copy]).args(["forks"]).run()
     };
     let left_out = "ran without the rights that its file gives (set-user-id";
+    let flown = |mode: u32| {
+        std::fs::set_permissions(&copy, Permissions::from_mode(mode)).unwrap();
+        let user = common::start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        let out = folder.path().join("flights");
+        std::fs::create_dir_all(&out).unwrap();
+        std::fs::set_permissions(&out, Permissions::from_mode(0o777)).unwrap();
+        let flight =
+            user.args([&own]).args(["flight", "-e", "page-faults:u", "--on", "watch:vault:w", "-o"]).args([&out]);
+        flight.args(["--"]).args([&copy]).args(["forks"]).run()
+    };
+    flown(0o755).never_says(&[left_out]);
+    flown(0o4755).says(&[left_out]);
     as_user(0o755).bad(3, &[executed]).never_says(&[left_out]);
     as_user(0o4755).bad(3, &[left_out]);
     as_user(0o2755).bad(3, &[left_out]);

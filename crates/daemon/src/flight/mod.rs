@@ -20,6 +20,6 @@ pub use ask::{AskError, ControlCommand, ask};
 pub use child::Child;
 pub use control::{Control, ControlAccess, ControlClientId, ControlError, ControlRequest};
 pub use hosted::Recorders;
-pub use recorder::{FlightRecorder, RecorderError, RecorderPlan};
+pub use recorder::{FlightRecorder, RecorderError, RecorderPlan, ran_without_its_rights};
 pub use recorder_event::{RecorderEvent, snapshot_line};
 pub use socket_dir::{RecorderId, SocketDir};

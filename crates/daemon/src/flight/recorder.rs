@@ -18,7 +18,7 @@ use pmux::trigger::{
     TriggerOptions, Triggers,
 };
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Target};
+use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Stop, Target};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt;
@@ -229,6 +229,7 @@ impl FlightRecorder {
         match step {
             Step::Ended => self.triggers.miss(),
             Step::Mapped(stop) => {
+                self.messages.extend(ran_without_its_rights(stop).map(|what| RecorderEvent::Trouble { what }));
                 if let Err(why) = self.triggers.look_into(stop) {
                     // It has done nothing yet that would be missed.
                     let _ = followed.kill().wait(self.flight.session());
@@ -535,6 +536,17 @@ impl FlightRecorder {
         self.not_run += 1;
         Some(RecorderEvent::NotRun { command: command.to_owned(), why })
     }
+}
+
+/// What to say of a program that runs with fewer rights because it was looked into.
+#[must_use]
+pub fn ran_without_its_rights(stop: &Stop) -> Option<String> {
+    let path = stop.program_without_its_rights()?;
+    Some(format!(
+        "{} ran without the rights that its file gives (set-user-id, set-group-id or capabilities): the kernel leaves them out where \
+         a program is held by ptrace(2), as it is here to find addresses in it; root keeps them",
+        path.display()
+    ))
 }
 
 /// The target that rates and addresses are about.

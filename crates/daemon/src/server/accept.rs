@@ -41,6 +41,7 @@ impl Server {
         let connected = PeerCred { process: pid, user, group, groups, label };
         // Before anything is read about it, but for those that could be exempt: a client without a place costs little.
         let mut gathered = None;
+        self.payers.refresh();
         let payer = self.payers.payer(user, || {
             let peer = gathered.insert(self.gather(connected.clone(), process.as_ref()));
             peer.credentials

@@ -28,7 +28,9 @@ impl WaitsFor {
         match self {
             Self::Room => Some(Interest::Write),
             Self::Request => Some(Interest::Read),
-            Self::Turn | Self::Opener => None,
+            // What is still in its socket waits; that it has gone is heard at once.
+            Self::Opener => Some(Interest::Hangup),
+            Self::Turn => None,
         }
     }
 }

@@ -48,7 +48,7 @@ impl Server {
         let hangup = connection.ready.take().is_some_and(|report| report.hangup);
         let state = match connection.waits {
             // What is left in its socket belongs to no client any more.
-            WaitsFor::Room if hangup => ConnectionState::Closed,
+            WaitsFor::Room | WaitsFor::Opener if hangup => ConnectionState::Closed,
             WaitsFor::Room => connection.flush(now),
             WaitsFor::Opener => self.try_again(id, now),
             WaitsFor::Request => self.take_requests(id, now),

@@ -31,12 +31,14 @@ pub struct NamedCgroup<'a> {
 /// The user and the groups of a process that names a cgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReaderIds<'a> {
-    /// The user; root may read every folder.
+    /// The user.
     pub user: u32,
     /// The group.
     pub group: u32,
     /// The further groups.
     pub groups: &'a [u32],
+    /// It may read whatever the mode says (`CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`).
+    pub reads_all: bool,
 }
 
 impl ReaderIds<'_> {
@@ -47,7 +49,7 @@ impl ReaderIds<'_> {
             false if in_group => 0o040,
             false => 0o004,
         };
-        self.user == 0 || mode & bit != 0
+        self.reads_all || mode & bit != 0
     }
 }
 

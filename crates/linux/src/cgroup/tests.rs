@@ -150,8 +150,8 @@ fn a_named_cgroup_is_the_one_that_was_meant() {
     let Ok(mounts) = Mounts::system() else { return };
     let Some(root) = mounts.for_events() else { return };
     let seen = fs::metadata(root).unwrap();
-    let (root_user, other) =
-        (ReaderIds { user: 0, group: 0, groups: &[] }, ReaderIds { user: 65_534, group: 65_534, groups: &[] });
+    let other = ReaderIds { user: 65_534, group: 65_534, groups: &[], reads_all: false };
+    let root_user = ReaderIds { user: 0, group: 0, reads_all: true, ..other };
     let meant = NamedCgroup { device: seen.dev(), inode: seen.ino(), path: "" };
     let (first, cgroup) = mounts.named(&meant, root_user).unwrap();
     assert_eq!((cgroup.path(), cgroup.name(), first), (root, "/", CgroupInode(seen.ino())));
@@ -170,8 +170,9 @@ fn a_named_cgroup_is_the_one_that_was_meant() {
 
 #[test]
 fn who_may_not_read_a_folder_may_not_name_it() {
-    let reader = |user, group| ReaderIds { user, group, groups: &[7] };
-    assert!(reader(0, 0).may_read(0, 5, 5));
+    let reader = |user, group| ReaderIds { user, group, groups: &[7], reads_all: false };
+    // Root's number is not root's right.
+    assert!(ReaderIds { reads_all: true, ..reader(0, 0) }.may_read(0, 5, 5) && !reader(0, 0).may_read(0, 5, 5));
     assert!(
         reader(5, 1).may_read(0o400, 5, 5) && !reader(5, 5).may_read(0o044, 5, 5),
         "the owner's bits are the owner's"

@@ -493,4 +493,6 @@ fn another_user_namespace_is_entered() {
     let moved = Credentials { user_namespace: Some(namespace + 1), ..of(USER) };
     let moved = openers.on_behalf_of(pid.cast_signed(), moved);
     assert_eq!(moved.answered(&in_user_mode(), task(&inside)), Err(ActError::NotTaken(Errno::ESRCH)));
+    // Which does not say that the task has gone: what others count of it would be ended.
+    assert_eq!(ActError::NotTaken(Errno::ESRCH).errno(), Errno::EPERM);
 }

@@ -12,6 +12,8 @@ pub(super) enum TreeRecordKind {
     Fork { pid: i32, tid: i32, parent: i32 },
     /// A task has another name, by an exec or by itself.
     Name { tid: i32, name: String, exec: bool },
+    /// A task has mapped something to be executed.
+    Mapped { tid: i32 },
     /// A task that exits has counted so much of the event with this kernel id.
     Read { tid: i32, id: u64, count: Count },
     /// A task has exited.
@@ -41,6 +43,7 @@ pub(super) fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<TreeRe
             let name = String::from_utf8_lossy(comm.comm).into_owned();
             (stamp, TreeRecordKind::Name { tid: signed(comm.tid), name, exec: comm.cause == CommCause::Exec })
         }
+        Record::Mmap(mmap) => (stamp, TreeRecordKind::Mapped { tid: signed(mmap.tid) }),
         Record::Read(read) => {
             let ReadMember { value, id, .. } = read.values.first().ok_or(())?;
             let count = Count {

@@ -94,7 +94,8 @@ fn with_ring(attr: Attr, pages: u32) -> Attr {
 }
 
 fn tracking_attr(pages: u32) -> Attr {
-    with_ring(dummy(AttrFlags::INHERIT | AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC), pages)
+    let records = AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC | AttrFlags::MMAP;
+    with_ring(dummy(AttrFlags::INHERIT | records), pages)
 }
 
 /// An event of the root task that only holds a ring: a counting event that is inherited and follows its tasks to every
@@ -268,6 +269,9 @@ impl TreeFollower {
                     }
                 }
                 TreeRecordKind::Name { tid, name, exec } => self.names.named(engine, self.family, tid, name, exec, at),
+                TreeRecordKind::Mapped { tid } => {
+                    engine.with_family(self.family, |family| self.names.mapped(family, tid));
+                }
                 TreeRecordKind::Read { tid, id, count } => {
                     // An id that isn't ours can't come out of our rings, but for a garbled record.
                     match self.ids.get(&id) {

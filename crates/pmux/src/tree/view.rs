@@ -10,7 +10,7 @@ use pmux_engine::engine::FamilyTally;
 use pmux_engine::inherit::{Family, FamilyTask, FamilyTaskId};
 use pmux_engine::{Count, FamilyId, Nanos};
 use pmux_linux::host::{LinuxEngine, LinuxHost};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// One process of a tree.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct Process {
     pub counts: Vec<Option<Count>>,
     /// Whether all of its tasks that have exited have reported all of their counts.
     pub complete: bool,
+    /// Whether an exec has ended its events, as that of a set-user-id program does: what it did from then on was not counted.
+    pub ended_by_exec: bool,
 }
 
 /// A command with everything that it started.
@@ -93,6 +95,11 @@ pub(super) struct TaskNames {
     merged: HashMap<FamilyTaskId, Nanos>,
     /// First threads that have exited and were replaced so.
     replaced: HashMap<FamilyTaskId, Replaced>,
+    /// Tasks that have executed a program of which nothing is mapped yet.
+    loading: HashSet<FamilyTaskId>,
+    /// Tasks whose events ended while a program was executed. The kernel ends them before it maps anything of a program with other
+    /// rights, and writes that they have exited (`perf_event_exit_task` in `begin_new_exec`, fs/exec.c).
+    ended_by_exec: HashSet<FamilyTaskId>,
 }
 
 /// A first thread under whose number others have gone on.
@@ -114,6 +121,8 @@ impl TaskNames {
             threads: HashMap::new(),
             merged: HashMap::new(),
             replaced: HashMap::new(),
+            loading: HashSet::new(),
+            ended_by_exec: HashSet::new(),
         }
     }
 
@@ -145,9 +154,19 @@ impl TaskNames {
 
     /// A task has exited, before the family is told.
     pub(super) fn exiting(&mut self, family: &Family, tid: i32, at: Nanos) {
-        let task_id = family.find(LinuxHost::task(tid));
-        if let Some(replaced) = task_id.and_then(|task_id| self.replaced.get_mut(&task_id)) {
+        let Some(task_id) = family.find(LinuxHost::task(tid)) else { return };
+        if let Some(replaced) = self.replaced.get_mut(&task_id) {
             replaced.ended = Some(at);
+        }
+        if self.loading.remove(&task_id) {
+            self.ended_by_exec.insert(task_id);
+        }
+    }
+
+    /// A task has mapped something to be executed.
+    pub(super) fn mapped(&mut self, family: &Family, tid: i32) {
+        if let Some(task_id) = family.find(LinuxHost::task(tid)) {
+            self.loading.remove(&task_id);
         }
     }
 
@@ -185,7 +204,10 @@ impl TaskNames {
         if tid == self.root_pid {
             if exec {
                 self.root_started.get_or_insert(at);
-                engine.with_family(family, |family| self.unite(family, family.root(), at));
+                engine.with_family(family, |family| {
+                    self.unite(family, family.root(), at);
+                    self.loading.insert(family.root());
+                });
             }
             self.root_name = name;
             return;
@@ -197,6 +219,7 @@ impl TaskNames {
             }
             if exec {
                 self.unite(family, task_id, at);
+                self.loading.insert(task_id);
             }
         });
     }
@@ -273,6 +296,8 @@ impl TaskNames {
             threads: 0,
             counts: layout.blank(),
             complete: true,
+            // Where records were lost, that of a mapping may have been.
+            ended_by_exec: layout.loss == Loss::None && self.ended_by_exec.contains(&first),
         }
     }
 

@@ -170,6 +170,24 @@ pub fn stops_its_opener(arguments: &str) {
     eprintln!("both were opened");
 }
 
+/// A role: leaves while a request of it waits for an opener that stands.
+pub fn leaves_its_opener(arguments: &str) {
+    let (socket, sync_dir) = arguments.split_once(',').unwrap();
+    let said = |name: &str| Path::new(sync_dir).join(name);
+    let own = std::process::id().cast_signed();
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
+    assert_eq!(refused(&mut conn, &Request::Open(on_task(own, &[faults()]))), None);
+    let opener = opener_of(own_user());
+    assert!(Command::new("kill").args(["-STOP", &opener]).status().unwrap().success());
+    assert!(conn.send(&encode_request(7, &Request::Open(on_task(own, &[faults()]))).unwrap()));
+    drop(conn);
+    std::fs::write(said("left"), "it\n").unwrap();
+    eventually("it is told to go", || said("go").exists().then_some(()));
+    // It ends with the last client that has these credentials.
+    let _ = Command::new("kill").args(["-CONT", &opener]).stderr(Stdio::null()).status();
+}
+
 /// A role: asks for records of itself and stops its opener, before CPU 1 comes; lets it go on when it is told to.
 pub fn stops_its_opener_when_a_cpu_comes(arguments: &str) {
     let (socket, sync_dir) = arguments.split_once(',').unwrap();

@@ -203,6 +203,8 @@ pub fn play(name: &str, arguments: &str) {
         "counts" => super::hostile::counts(arguments),
         // stops-its-opener:SOCKET,FOLDER
         "stops-its-opener" => super::hostile::stops_its_opener(arguments),
+        // leaves-its-opener:SOCKET,FOLDER
+        "leaves-its-opener" => super::hostile::leaves_its_opener(arguments),
         // stops-its-opener-when-a-cpu-comes:SOCKET,FOLDER
         "stops-its-opener-when-a-cpu-comes" => super::hostile::stops_its_opener_when_a_cpu_comes(arguments),
         // leaves-tracepoints:SOCKET,FILE
