@@ -88,6 +88,29 @@ impl Bench {
     }
 }
 
+/// A recording of some 15,000 samples that is looked at for the first time: nothing of its programs is kept anywhere.
+fn first_look(bench: &Bench, pmux: &str, folder: &Path) {
+    let file = folder.join("small.data").to_str().unwrap().to_owned();
+    let (hz, load) = match bench.small {
+        true => (999, "ls -lR /usr/share/doc | sort | sha256sum"),
+        false => (4999, "for i in 1 2 3 4 5 6; do ls -lR /usr/share | sort | sha256sum; done"),
+    };
+    let bench = Bench { session: bench.session.clone(), file: file.clone(), ..*bench };
+    let line = format!("exec {pmux} record -q -g -F {hz} -e cpu-clock -o {file} -- sh -c '{load}' >/dev/null 2>&1");
+    let command = Command::hold(["sh", "-c", &line]).unwrap();
+    command.release(&[]).unwrap().wait(&bench.session).unwrap();
+    println!("\nthe first look at {:.1} MiB", mib(std::fs::metadata(&file).unwrap().len()));
+    let nothing_kept = format!("env XDG_CACHE_HOME=/dev/null/none HOME=/dev/null/none {pmux}");
+    for (perf, pmux) in [
+        ("report --stdio", "report --stdio"),
+        ("report --stdio --no-children", "report --stdio --no-children"),
+        ("script", "script"),
+        ("script --no-inline", "script --no-inline"),
+    ] {
+        bench.compare(pmux, Cache::Warm, &format!("perf {perf}"), &format!("{nothing_kept} {pmux}"));
+    }
+}
+
 /// Where a word stands; of what is not there 0.
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word))
@@ -193,6 +216,7 @@ fn main() {
         let cost = bench.run_on(&format!("{pmux} report --stdio"), &long, Cache::Warm);
         println!("  {:8.1} MiB  {:7.1}  ({:.0} ms)", mib(bytes), cost.memory_mib, cost.elapsed_ms);
     }
+    first_look(&bench, pmux, folder.path());
     println!("\nothers, of the {:.1} MiB", mib(bytes));
     println!("  {:>11}  {:>9}  {:>7}", "elapsed ms", "CPU ms", "MiB");
     for what in [

@@ -44,6 +44,8 @@ pub struct Peer {
     pub connected: PeerCred,
     /// The process, where it is sure that its number still means the one that connected.
     pub process: Option<i32>,
+    /// Whether it is known to have exited, or its first thread, of which alone `/proc` tells.
+    pub has_exited: bool,
     /// What the kernel decides by about it; `None` where that is not sure: it has exited, or its users differ from each other or from
     /// the one that connected.
     pub credentials: Option<Credentials>,
@@ -60,10 +62,12 @@ impl Peer {
     /// 6.5 of the process that had its number when the connection was accepted; `user_namespace` says in which user namespace a process
     /// is.
     ///
-    /// What is read is believed only (1) of a process that a pidfd shows to be alive after all was read; (2) whose users and groups are
-    /// still all the one that connected. Its capabilities are believed only (3) where it is dumpable, which a process that gained
-    /// rights by an exec is not, and was before and after they were read: a client may keep the connection in another process while it
-    /// executes a program with more rights. Root's need no (3): root can't gain any by an exec that it could not have without.
+    /// What is read is believed only (1) of a process that a pidfd shows to be alive after all was read, and whose first thread has not
+    /// exited; (2) whose users and groups are still all the one that connected. Its capabilities are believed only (3) where it is
+    /// dumpable, which a process that gained rights by an exec is not (where `fs.suid_dumpable` is 1 it may be, so none are), and they
+    /// were the same before and after that was looked at: a client may keep the connection in another process while it executes a program
+    /// with more rights. Root's need no (3): an exec gives root what its bounding set has, unless it has given that up (`SECBIT_NOROOT`,
+    /// which `/proc` does not tell).
     #[must_use]
     pub fn gather(
         proc: &Proc,
@@ -73,7 +77,10 @@ impl Peer {
     ) -> Self {
         let pid = connected.process;
         let mut peer = Self { connected, ..Self::default() };
-        let Ok(status) = proc.status(pid) else { return peer };
+        let Ok(status) = proc.status(pid) else {
+            peer.has_exited = pid != 0;
+            return peer;
+        };
         let (user, group) = (peer.connected.user, peer.connected.group);
         let dumpable = proc.is_dumpable(pid, user);
         let again = proc.status(pid);
@@ -83,9 +90,10 @@ impl Peer {
         let command = proc.comm(pid).unwrap_or_default();
         let cgroup = proc.cgroup(pid).unwrap_or_default();
         // Asked last: all that was read so far was this process's.
-        let alive = handle.is_some_and(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) != Err(Errno::ESRCH));
+        let ended = handle.map(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) == Err(Errno::ESRCH));
         peer.command = command;
-        if !alive {
+        peer.has_exited = ended == Some(true) || status.has_exited;
+        if ended != Some(false) || status.has_exited {
             return peer;
         }
         peer.process = Some(pid);
@@ -102,7 +110,8 @@ impl Peer {
             && status.users.are_all(user)
             && status.groups.are_all(group);
         let ours = users.is_some() && users == own_user_namespace();
-        let (permitted, effective) = match dumpable || (user == 0 && ours) {
+        let is_believed = dumpable && (status.permitted_capabilities == 0 || !proc.all_are_dumpable());
+        let (permitted, effective) = match is_believed || (user == 0 && ours) {
             true => (status.permitted_capabilities, status.effective_capabilities),
             false => (0, 0),
         };
@@ -209,7 +218,22 @@ mod tests {
         child.wait().unwrap();
         let peer =
             Peer::gather(&Proc::system(), PeerCred { process, ..own() }, Some(handle.as_fd()), user_namespace_of);
-        assert_eq!((peer.process, peer.credentials), (None, None));
+        assert_eq!((peer.process, peer.credentials, peer.has_exited), (None, None, true));
+    }
+
+    /// The first thread keeps what it had, and may be nothing but that by now: another thread may have given it up.
+    #[test]
+    fn of_a_process_without_its_first_thread_nothing_is_believed() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = child.id().cast_signed();
+        let handle = sys::pidfd_open(process).unwrap();
+        while !Proc::system().status(process).unwrap().has_exited {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let peer =
+            Peer::gather(&Proc::system(), PeerCred { process, ..own() }, Some(handle.as_fd()), user_namespace_of);
+        assert_eq!((peer.process, peer.credentials, peer.has_exited), (None, None, true));
+        child.wait().unwrap();
     }
 
     #[test]

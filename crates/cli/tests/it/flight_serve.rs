@@ -1,7 +1,7 @@
 //! Recorders of `pmux serve`: what the configuration says of them, at the start and at a reload, and who may ask them.
 
-use crate::common;
 use crate::common::service::Service;
+use crate::common::{self, hostile};
 use crate::common::{Start, eventually, pmux, program, root, skip_unless};
 use crate::off_cpu;
 use serde_json::Value;
@@ -132,4 +132,13 @@ fn others_may_not_ask() {
     let root = common::start("setpriv", ["--bounding-set", "-all", "--inh-caps", "-all"]).args([&program]);
     let root = root.args(["flight", "dump", "--recorder", "one"]).env("PMUX_SOCKET", service.socket());
     root.run().bad(125, &["only root, the service's user and the groups of `rights.system_wide`"]);
+    // Nor do they keep others from asking.
+    let door = hostile::open_door();
+    let socket = service.folder().join("flight/one.sock");
+    let role = hostile::as_user(65_517, &format!("floods:{},{}", socket.display(), door.text("")));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let status = pmux(["flight", "status", "--recorder", "one"]).env("PMUX_SOCKET", service.socket());
+    status.run().good();
+    std::fs::write(door.path("leave"), "").unwrap();
+    hostile::said_by(role, &service);
 }

@@ -245,6 +245,11 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
     let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("refused: "), "{said}");
+    // It is still root's number, without root's rights: what it asks for from now on is paid for by another account.
+    let words = role::words(&format!("connects-then-gives-up:{}", service.socket().display()));
+    let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("refused: ") && said.contains("has given up rights"), "{said}");
     service.is_empty();
 }
 

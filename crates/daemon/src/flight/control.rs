@@ -154,7 +154,8 @@ impl Control {
     }
 
     fn accept(&mut self, now: Instant) {
-        while self.clients.len() < MAX_CLIENTS {
+        // The listener stays readable while one waits: who connects again and again must not keep the recorder here.
+        for _ in 0..MAX_CLIENTS.saturating_sub(self.clients.len()) {
             // Without a file for it the client waits.
             let Ok(Some(channel)) = self.listener.accept() else { return };
             let Ok(peer) = channel.peer() else { continue };

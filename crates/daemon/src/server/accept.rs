@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::start::membership;
 use super::{ACCEPTS, FIRST_CLIENT, LOG_AGAIN_NS, NO_FILES_NS, Server, log_for_user};
 use crate::config::Level;
+use crate::payer::WITHOUT_RIGHTS;
 use crate::service::{ClientId, Counting as _, KEPT_FOR_ROOT, errno};
 use pmux::server_api::shared::channel::{Channel, SocketPeer};
 use pmux::server_api::shared::poll::{Interest, Token};
@@ -98,23 +99,28 @@ impl Server {
     }
 
     /// Brings what is known of a client up to date, because its rights decide about what it asks for: it may have given some up, or
-    /// gained some, since it asked last.
-    pub(super) fn refresh_peer(&mut self, id: ClientId) {
+    /// gained some, since it asked last. Answers whether it may go on: one that was exempt from budgets, and has given up the rights that
+    /// made it so, has to connect anew.
+    pub(super) fn refresh_peer(&mut self, id: ClientId) -> bool {
         let look = |server: &Self| {
             let connection = server.connections.get(&id)?;
             let again = connection.channel.process();
             let process = connection.process.as_ref().or(again.as_ref().ok());
             Some(server.gather(connection.connected.clone(), process))
         };
-        let Some(mut peer) = look(self) else { return };
+        let Some(mut peer) = look(self) else { return true };
         if peer.credentials.is_none() {
             // To look needs files, also where none is left.
             self.reserve.give_up();
             peer = look(self).unwrap_or(peer);
             self.reserve.refill(&self.listener);
         }
+        let (user, known) = (peer.connected.user, peer.credentials.is_some());
+        let payer = self.payers.payer(user, || peer.credentials);
+        let paid_by = self.connections.get(&id).map(|connection| connection.user);
         let membership = membership(&peer, &self.system_wide);
         self.service.set_peer(id, peer, membership);
+        !known || payer != WITHOUT_RIGHTS || paid_by == Some(WITHOUT_RIGHTS)
     }
 }
 

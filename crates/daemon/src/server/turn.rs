@@ -15,6 +15,8 @@ use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
 const REQUESTS: usize = 16;
+const RIGHTS_GIVEN_UP: &str =
+    "this process has given up rights with which it connected, and which exempt it from budgets: connect anew";
 /// And for so long at most; the request that is under way is finished.
 const TURN_NS: u64 = MILLISECOND_NS;
 /// All turns together last so long before everything else is looked at, and one turn longer.
@@ -84,6 +86,7 @@ impl Server {
             if connection.is_blocked() || self.service.ready_at(id, now).is_some() {
                 return ConnectionState::Open;
             }
+            let greeted = connection.greeted;
             match connection.channel.receive(&mut self.buffer, 0) {
                 Ok(Received::Nothing) => return ConnectionState::Open,
                 Ok(Received::End) | Err(_) => return ConnectionState::Closed,
@@ -95,8 +98,10 @@ impl Server {
                     self.service.nonsense(id, text, &mut effects);
                 }
                 Ok(Received::Packet(bytes, _)) => match decode_request(self.buffer.bytes(bytes)) {
-                    Ok((number, Request::Status { detail })) if connection.greeted => {
-                        self.refresh_peer(id);
+                    Ok((_, Request::Status { .. })) if greeted && !self.refresh_peer(id) => {
+                        self.service.nonsense(id, RIGHTS_GIVEN_UP, &mut effects);
+                    }
+                    Ok((number, Request::Status { detail })) if greeted => {
                         self.service.note_request(id, now);
                         let job = Box::new(self.status_job(id, number, detail));
                         if let Some(connection) = self.connections.get_mut(&id) {
@@ -128,18 +133,21 @@ impl Server {
 
     /// Does what a client asks, or keeps it until an opener has answered.
     fn try_request(&mut self, id: ClientId, now: u64, request: (u32, Request), effects: &mut Vec<Effect<OwnedFd>>) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
         if !needs_rights(&request.1) {
             self.service.request(id, &mut self.counters, now, request, effects);
             return;
         }
+        if !self.refresh_peer(id) {
+            self.service.nonsense(id, RIGHTS_GIVEN_UP, effects);
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let openers = self.counters.session().clone();
         let openers = openers.openers();
         if !openers.begin(RequestId(id.0), connection.user) {
             connection.parked = Some(request);
             return;
         }
-        self.refresh_peer(id);
         let left = self.service.request(id, &mut self.counters, now, request, effects);
         // What did not come back has been answered, whatever is still to come of it.
         if openers.pause() && left.is_none() {

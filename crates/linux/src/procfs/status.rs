@@ -57,6 +57,8 @@ pub struct Status {
     pub process: i32,
     /// Its parent.
     pub parent: i32,
+    /// Whether it has exited, and is still there for its parent or for its other threads (states `Z` and `X`).
+    pub has_exited: bool,
     /// The effective user.
     pub effective_uid: u32,
     /// Its users.
@@ -99,6 +101,7 @@ impl Status {
             match key {
                 "Tgid" => process = rest.trim().parse().ok(),
                 "PPid" => status.parent = rest.trim().parse().unwrap_or(0),
+                "State" => status.has_exited = matches!(rest.trim().chars().next(), Some('Z' | 'X')),
                 "Uid" => {
                     // Real, effective, saved, file system.
                     status.users = Ids::parse(rest)?;
@@ -162,6 +165,12 @@ impl Proc {
     pub fn is_dumpable(&self, id: i32, user: u32) -> bool {
         let owner = std::fs::metadata(self.task_path(id, "status")).map(|file| file.uid());
         user != 0 && owner.is_ok_and(|owner| owner == user)
+    }
+
+    /// Whether the kernel leaves a process dumpable that has gained rights by an exec (`fs.suid_dumpable` is 1, `proc_sys_fs(5)`).
+    #[must_use]
+    pub fn all_are_dumpable(&self) -> bool {
+        self.read_global("sys/fs/suid_dumpable").is_ok_and(|text| text.trim() == "1")
     }
 
     /// Reads the status of the calling process.

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 use super::holders::Holders;
 use super::wire::PACKET_BYTES;
 
+/// How often it is tried again to connect where too many wait.
+const AGAIN: Duration = Duration::from_millis(2);
+
 /// A connection. Closed when it is dropped.
 #[derive(Debug)]
 pub struct Channel {
@@ -90,6 +93,19 @@ impl Channel {
         let socket = sys::packet_socket()?;
         sys::connect(socket.as_fd(), path.as_os_str())?;
         Ok(Self::new(socket, FdPolicy::Accepted, None))
+    }
+
+    /// The same, and tries until then for a place in the queue of who listens: others may connect again and again.
+    ///
+    /// # Errors
+    /// As [`Channel::connect`]; `EAGAIN` only when the time is over.
+    pub fn connect_until(path: &Path, until: Instant) -> Result<Self, Errno> {
+        loop {
+            match Self::connect(path) {
+                Err(Errno::EAGAIN) if Instant::now() < until => std::thread::sleep(AGAIN),
+                connected => return connected,
+            }
+        }
     }
 
     const fn new(socket: OwnedFd, files: FdPolicy, sender: Option<(i32, u32, u32)>) -> Self {

@@ -9,6 +9,7 @@ use super::role;
 use super::service::{Service, ServiceClient, faults, on_cpu, on_task};
 use super::{eventually, hostile};
 use pmux::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+use pmux::server_api::shared::channel::Channel;
 use pmux::server_api::shared::wire::{EventOp, Handle, Notice, Reply, Request, decode_reply, encode_request};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -209,6 +210,31 @@ pub fn connects_then_becomes(arguments: &str) {
     let words = role::of(Path::new(program), "asks-on-stdin:0");
     let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
     panic!("{}", Command::new(&words[0]).args(&words[1..]).stdin(stdin).uid(user).gid(user).exec());
+}
+
+/// A role, `SOCKET`: connects as root, gives up root's capabilities, and asks.
+pub fn connects_then_gives_up(socket: &str) {
+    let mut conn = ServiceClient::connect(Path::new(socket));
+    conn.greet();
+    let stdin = Stdio::from(conn.channel.as_fd().try_clone_to_owned().unwrap());
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).args(role::words("asks-on-stdin:0")).stdin(stdin);
+    panic!("{}", command.exec());
+}
+
+/// A role, `SOCKET,DOOR`: connects and leaves, again and again, until it is told to stop.
+pub fn floods(arguments: &str) {
+    let (socket, door) = arguments.split_once(',').unwrap();
+    let (socket, leave) = (Path::new(socket), Path::new(door).join("leave"));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !leave.exists() && Path::new(door).exists() {
+                    (0..100).for_each(|_| drop(Channel::connect(socket)));
+                }
+            });
+        }
+    });
 }
 
 /// A role, `SOCKET,DOOR`: counts CPU 0 until it is told that it may no more, or killed.

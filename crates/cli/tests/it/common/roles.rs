@@ -227,6 +227,10 @@ pub fn play(name: &str, arguments: &str) {
         "asks-on-stdin" => super::attacks::asks_on_stdin(arguments),
         // connects-then-becomes:SOCKET,PROGRAM,USER
         "connects-then-becomes" => super::attacks::connects_then_becomes(arguments),
+        // connects-then-gives-up:SOCKET
+        "connects-then-gives-up" => super::attacks::connects_then_gives_up(arguments),
+        // floods:SOCKET,DOOR
+        "floods" => super::attacks::floods(arguments),
         // holds-a-cpu:SOCKET,DOOR
         "holds-a-cpu" => super::attacks::holds_a_cpu(arguments),
         _ => panic!("there is no role {name}"),

@@ -56,7 +56,7 @@ impl Connection {
         // The kernel refuses to connect to what is no socket as to one at which nothing listens.
         let is_socket = || std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
         let refused = |errno| if errno == Errno::ECONNREFUSED && !is_socket() { Errno::ENOTSOCK } else { errno };
-        let channel = Channel::connect(path).map_err(|errno| socket(refused(errno)))?;
+        let channel = Channel::connect_until(path, until).map_err(|errno| socket(refused(errno)))?;
         let owner = channel.peer().map_err(socket)?.uid;
         if !trusts(owner) {
             return Err(ConnectError::Stranger(path.to_owned(), owner));
