@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// For so long a setting that was read is taken to hold.
 const SETTING_AGE: Duration = Duration::from_millis(100);
 /// The number of an error for a task that has gone (`ESRCH`), and for a file that is no cgroup (`EBADF`).
-const NO_TASK: i32 = 3;
+pub(crate) const NO_TASK: i32 = 3;
 const NO_CGROUP: i32 = 9;
 /// What the kernel says to a process that lacks a right (`EPERM`, `EACCES`).
 const NO_RIGHT: [i32; 2] = [1, EACCES];

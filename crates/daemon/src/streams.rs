@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** every event is opened with the rights of its client, by the kernel's own decision.
 
-use crate::counters::{Counters, not_yet};
+use crate::counters::{Counters, NO_TASK, not_yet};
 use crate::rights;
 use crate::service::{Counting as _, Flow, Refused, Streaming, Subscription};
 use pmux::server_api::shared::wire::{EventNumber, Scope};
@@ -69,6 +69,8 @@ impl Counters {
                     match self.check_target(&acting, &wanted.attrs, (target, TargetKind::Task(Whose::Other))) {
                         // The opener is asked about all of them at once.
                         Err(refused @ Refused::Late(_)) if self.is_waiting() => checked = Err(refused),
+                        // One that has gone is left out; where all have, opening says so.
+                        Err(Refused::Failed(ServeError { errno: NO_TASK, .. })) if tasks.len() > 1 => {}
                         answered => answered?,
                     }
                 }

@@ -7,6 +7,7 @@ use crate::common::recording::Content;
 use crate::common::{
     Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, skip_unless, start, tracefs,
 };
+use crate::stat_targets::Worker;
 use linux_perf_data::PerfFileReader;
 use std::ffi::OsString;
 use std::path::Path;
@@ -502,6 +503,22 @@ fn what_is_recorded_through_the_service_is_opened_once() {
             }
         }
     }
+    service.is_empty();
+}
+
+/// Threads end and start others while they are opened: those that are there are recorded, and it is said that others may be missing.
+#[test]
+fn threads_that_come_and_go_are_recorded_through_the_service() {
+    skip_unless!(root());
+    let service = common::service::Service::start();
+    let folder = folder();
+    let file = folder.path().join("chains.data");
+    let worker = Worker::new("chains:20");
+    let words = ["--shared=always", "-e", "cpu-clock", "-F", "997", "-p", &worker.pid, "--", "sleep", "0.2"];
+    let mut start = record(&file, words);
+    start.command.env("PMUX_SOCKET", service.socket());
+    start.run().good().says(&["records through the service", "wrote "]);
+    drop(worker);
     service.is_empty();
 }
 

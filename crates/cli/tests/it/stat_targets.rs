@@ -5,14 +5,14 @@ use crate::common::{Cgroup, SyncDir, kernel, role, root, skip_unless, stat};
 use std::process::{Child, Command, Stdio};
 
 /// A process that touches pages when it is told to, and leaves when this is dropped.
-struct Worker {
+pub(crate) struct Worker {
     sync_dir: SyncDir,
     child: Child,
-    pid: String,
+    pub(crate) pid: String,
 }
 
 impl Worker {
-    fn new(role: &str) -> Self {
+    pub(crate) fn new(role: &str) -> Self {
         Self::with(role, |command| command)
     }
 

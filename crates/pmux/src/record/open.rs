@@ -40,6 +40,7 @@ const SMALL_RING_BYTES: u64 = 128 << 10;
 const ESRCH: i32 = 3;
 /// How often threads are listed before it is given up to meet them all.
 const MOST_ROUNDS: usize = 64;
+pub(super) const UNSETTLED: &str = "threads came and went faster than they could be listed: some may not be recorded";
 
 /// What is open beside the events: what is written, what is read of `/proc`, what is waited for.
 const OTHER_FILES: u64 = 16;
@@ -383,7 +384,6 @@ impl Recorder {
         pids: &[i32],
         whose: Whose,
     ) -> Result<Option<RecordRefusal>, Error> {
-        const UNSETTLED: &str = "threads came and went faster than they could be listed: some may not be recorded";
         let (mut gone, mut born, mut cloning) = (None, HashSet::new(), Cloning::default());
         let mut settled = pids.is_empty();
         for _ in 0..MOST_ROUNDS {

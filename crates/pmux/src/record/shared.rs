@@ -12,10 +12,11 @@ use super::attrs::{PRIVILEGED, RecordScope, TIME_AT};
 use super::build_ids::MappedBuildIds;
 use super::drain::{LOST, MMAP2, Progress, SAMPLE, THROTTLE};
 use super::mend::{may_have_excess, put_own};
-use super::open::RecordMode;
+use super::open::{RecordMode, UNSETTLED};
 use super::plan::{Plan, able, samples_user};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
+use crate::clones::Cloning;
 use crate::error::Error;
 use crate::event::{Event, EventList, Software};
 use crate::perf_data::Writer;
@@ -24,6 +25,7 @@ use crate::subscription::{StreamRequest, StreamScope, Subscription};
 use crate::target::{CpuChoice, Start, Target};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_abi::record::SampleLayout;
+use pmux_linux::Errno;
 use pmux_linux::procfs::Proc;
 use pmux_linux::shared::client::AskError;
 use pmux_linux::shared::wire::{Refusal, RefusalKind};
@@ -33,6 +35,8 @@ use std::time::Duration;
 /// Bytes of the ring, where the caller does not say.
 const USUAL_BYTES: u64 = 4 << 20;
 const LEAST_BYTES: u64 = 4096;
+/// How often the threads of a process are asked for again where some came or went meanwhile.
+const MOST_ROUNDS: u32 = 8;
 
 /// Where records come from, where a service opens the events.
 pub(super) struct Shared {
@@ -94,7 +98,7 @@ impl Recorder {
         target: &Target<'_>,
         options: RecordOptions,
     ) -> Result<Self, Error> {
-        let (scope, tids) = scope_of(target)?;
+        let (mut scope, mut tids) = scope_of(target)?;
         if options.start == Start::OnExec || options.exit_counts == super::Keep::Record {
             return Err(Error::Options(
                 "what begins with an exec or tells counts at exit is not shared: --shared=never",
@@ -117,14 +121,34 @@ impl Recorder {
         let mut plan = Plan::new(events, &mut RecordMode::default(), &options, kind, able)?;
         let page_bytes = u64::from(pmux_linux::page_bytes()).max(LEAST_BYTES);
         let ring_bytes = options.ring_bytes.unwrap_or(USUAL_BYTES).max(page_bytes).next_power_of_two();
+        let (pids, mut rounds) = match target {
+            Target::Processes(pids) => (pids.as_slice(), MOST_ROUNDS),
+            _ => (&[][..], 0),
+        };
         let subscription = loop {
             let mut attrs = plan.attrs.clone();
             attrs.push(plan.tracking);
             let wake_bytes = ring_bytes / 4;
             let question = StreamRequest { scope: scope.clone(), attrs, ring_bytes, wake_bytes };
             match Subscription::ask(session, &question) {
-                Ok(subscription) => break subscription,
+                Ok(subscription) => match more_threads(pids, &tids) {
+                    None => break subscription,
+                    Some(_) if rounds == 0 => {
+                        plan.notes.push(UNSETTLED.to_owned());
+                        break subscription;
+                    }
+                    // The events of all are opened anew, before anything is recorded.
+                    Some(now) => {
+                        rounds -= 1;
+                        (scope, tids) = (StreamScope::Tasks(now.clone()), now);
+                    }
+                },
                 Err(AskError::Away) => return Err(Error::NoService),
+                // One that was listed has gone.
+                Err(AskError::Refused(refusal)) if refusal.errno == Errno::ESRCH.raw() && rounds > 0 => {
+                    rounds -= 1;
+                    (scope, tids) = scope_of(target)?;
+                }
                 Err(AskError::Refused(refusal)) => give_in(&mut plan, &refusal, &options, kind, session)?,
             }
         };
@@ -310,6 +334,20 @@ fn scope_of(target: &Target<'_>) -> Result<(StreamScope, Vec<i32>), Error> {
         }
     };
     Ok((StreamScope::Tasks(tids.clone()), tids))
+}
+
+/// The threads of processes, where there are others than those on which events were just opened: that were in clone(2) then, and did not
+/// inherit them.
+fn more_threads(pids: &[i32], opened: &[i32]) -> Option<Vec<i32>> {
+    let mut cloning = Cloning::default();
+    if !pids.is_empty() {
+        cloning.add(opened);
+    }
+    if !cloning.list_again() {
+        return None;
+    }
+    let now: Vec<i32> = pids.iter().flat_map(|&pid| Proc::system().threads_of(pid).unwrap_or_default()).collect();
+    now.iter().any(|tid| !opened.contains(tid)).then_some(now)
 }
 
 /// Changes the plan to what may be granted, or says why nothing helps.

@@ -129,7 +129,7 @@ impl Streams {
         })
     }
 
-    /// Opens a stream with these rights, off; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`]
+    /// Opens a stream with these rights, off; of several tasks those that are still there; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`]
     /// passes them.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Streams {
         let groups: Vec<_> =
             question.attrs.iter().map(|attr| GroupSpec::single(KERNEL, Attr { wakeup, ..*attr })).collect();
         let mut sets = Vec::with_capacity(scopes.len());
-        let mut refused = None;
+        let (mut refused, mut gone, many) = (None, None, scopes.len() > 1);
         for scope in scopes {
             let request = SetRequest { groups: groups.clone(), scope, mask: mask.clone(), absent };
             match engine.open_set_in(acting.sharing_scope(SharingScope::RECORDS), request) {
@@ -183,27 +183,40 @@ impl Streams {
                 Err(error) if error.error.errno() == EAGAIN => {
                     refused.get_or_insert((scope, error));
                 }
+                // A task that ends while others are opened is left out, as long as one remains.
+                Err(error) if many && error.error.errno() == ESRCH => {
+                    self.is_over(scope);
+                    gone = Some((scope, error));
+                }
                 Err(error) => {
                     refused = Some((scope, error));
                     break;
                 }
             }
         }
-        if let Some((scope, error)) = refused {
+        if let Some((scope, error)) = refused.or(gone.filter(|_| sets.is_empty())) {
             sets.into_iter().for_each(|set| engine.close_set(set));
             let attr = question.attrs.get(error.group).copied().unwrap_or_default();
-            let (kind, task) = match scope {
-                SetScope::Task(task) => (TargetKind::Task(Whose::Other), i32::try_from(task.0).ok()),
-                _ => (TargetKind::Cpu(error.cpu.0), None),
+            let kind = match scope {
+                SetScope::Task(_) => TargetKind::Task(Whose::Other),
+                _ => TargetKind::Cpu(error.cpu.0),
             };
             let (errno, text) = (error.error.errno(), acting.reason(&self.session, error.error, &attr, kind));
-            // Whatever is open on its number is over.
-            if let (Some(task), ESRCH) = (task, errno) {
-                self.session.served_task_exited(task);
+            if errno == ESRCH {
+                self.is_over(scope);
             }
             return Err(ServeError { index: error.group, errno, text });
         }
         Ok(sets)
+    }
+
+    /// Whatever is open on the number of a task that has gone is over.
+    fn is_over(&self, scope: SetScope) {
+        if let SetScope::Task(task) = scope
+            && let Ok(task) = i32::try_from(task.0)
+        {
+            self.session.served_task_exited(task);
+        }
     }
 
     /// Gives sets that are open sources, a ring and a bell.
