@@ -5,6 +5,7 @@
 
 use super::{Pmux, man, timec};
 use clap::{Args, CommandFactory};
+use clap_complete::shells;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,15 @@ use std::path::{Path, PathBuf};
 pub(crate) struct CompletionsOptions {
     /// Shell to print completions for
     #[arg(value_name = "SHELL", value_enum)]
-    pub(crate) shell: clap_complete::Shell,
+    pub(crate) shell: Shell,
+}
+
+/// Shells of Linux that people have; further ones cost 6 KB each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Fish,
+    Zsh,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
@@ -23,9 +32,13 @@ pub(crate) struct ManOptions {
 }
 
 /// Returns the completions for one shell.
-pub(crate) fn completions(shell: clap_complete::Shell) -> String {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Pmux::command(), "pmux", &mut text);
+pub(crate) fn completions(shell: Shell) -> String {
+    let (mut text, mut command) = (Vec::new(), Pmux::command());
+    match shell {
+        Shell::Bash => clap_complete::generate(shells::Bash, &mut command, "pmux", &mut text),
+        Shell::Fish => clap_complete::generate(shells::Fish, &mut command, "pmux", &mut text),
+        Shell::Zsh => clap_complete::generate(shells::Zsh, &mut command, "pmux", &mut text),
+    }
     String::from_utf8_lossy(&text).into_owned()
 }
 
