@@ -341,7 +341,7 @@ impl Counting for Counters {
         let served = opened.map_err(|error| {
             // Whatever is open on its number is over.
             if let (NO_TASK, Some(tid)) = (error.errno, target.task()) {
-                self.session.served_task_exited(id(tid));
+                self.session.served_task_was_gone(id(tid));
             }
             Self::refused(&acting, error)
         })?;

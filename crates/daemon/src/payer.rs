@@ -12,6 +12,7 @@
 //! Source: `subuid(5)`, `passwd(5)`.
 
 use pmux::server_api::{Credentials, Proc};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -27,34 +28,57 @@ pub struct Payers {
     /// Numbers that a user may take beside its own.
     subordinate: Vec<(Range<u32>, u32)>,
     /// Of which state of [`SUBUID`] that is.
-    read_at: Option<FileState>,
+    read_at: FileState,
 }
 
 const SUBUID: &str = "/etc/subuid";
 
-/// What changes when a file is written or replaced: its inode, its time of change, its size.
-type FileState = (u64, (i64, i64), u64);
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileState {
+    NotRead,
+    Missing,
+    /// What changes when it is written or replaced: its inode, its time of change, its size.
+    Is(u64, (i64, i64), u64),
+}
 
-fn state_of(path: &str) -> Option<FileState> {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.ino(), (found.ctime(), found.ctime_nsec()), found.size()))
+impl FileState {
+    fn of(path: &str) -> Self {
+        match std::fs::metadata(path) {
+            Ok(found) => Self::Is(found.ino(), (found.ctime(), found.ctime_nsec()), found.size()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Self::Missing,
+            Err(_) => Self::NotRead,
+        }
+    }
 }
 
 impl Payers {
     /// As this machine is configured now.
     #[must_use]
     pub fn look_up() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        // Its state first: what is written meanwhile is read again.
-        let read_at = state_of(SUBUID);
-        let subordinate = subordinate(&read(SUBUID), &read("/etc/passwd"));
-        Self { own_user: own_user(), own: Credentials::own(), subordinate, read_at }
+        let mut payers = Self {
+            own_user: own_user(),
+            own: Credentials::own(),
+            subordinate: Vec::new(),
+            read_at: FileState::NotRead,
+        };
+        payers.refresh();
+        payers
     }
 
-    /// Looks again where users may have got other numbers since: adding a user gives it some.
+    /// Looks again where users may have got other numbers since: adding a user gives it some. What can't be read now is as it was, and is
+    /// tried again.
     pub fn refresh(&mut self) {
-        if state_of(SUBUID) != self.read_at {
-            *self = Self::look_up();
+        let read = |path: &str| match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        };
+        // Its state first: what is written meanwhile is read again.
+        let state = FileState::of(SUBUID);
+        if self.read_at == state || state == FileState::NotRead {
+            return;
+        }
+        if let (Ok(subuid), Ok(passwd)) = (read(SUBUID), read("/etc/passwd")) {
+            (self.subordinate, self.read_at) = (subordinate(&subuid, &passwd), state);
         }
     }
 
@@ -116,7 +140,7 @@ mod tests {
 
     #[test]
     fn rights_and_not_numbers_make_exempt() {
-        let payers = Payers { own_user: 0, own: Some(root()), subordinate: Vec::new(), read_at: None };
+        let payers = Payers { own_user: 0, own: Some(root()), subordinate: Vec::new(), read_at: FileState::NotRead };
         assert_eq!(payers.payer(0, || Some(root())), 0);
         let without = [
             None,
@@ -131,7 +155,7 @@ mod tests {
         // A service of an ordinary user: its own clients and root.
         let own =
             Credentials { user: 1000, group: 1000, permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
-        let payers = Payers { own_user: 1000, own: Some(own), subordinate: Vec::new(), read_at: None };
+        let payers = Payers { own_user: 1000, own: Some(own), subordinate: Vec::new(), read_at: FileState::NotRead };
         assert_eq!(payers.payer(1000, || Some(own)), 1000);
         // Of a program that was given capabilities nothing more can be known.
         assert_eq!(payers.payer(1000, || Some(Credentials { permitted: 0, effective: 0, ..own })), 1000);
@@ -140,7 +164,7 @@ mod tests {
         assert_eq!(payers.payer(0, || Some(root())), 0);
         assert_eq!(payers.payer(0, || Some(Credentials::default())), WITHOUT_RIGHTS);
         // Whose rights differ from each other: nothing is known to cover them.
-        let payers = Payers { own_user: 0, own: None, subordinate: Vec::new(), read_at: None };
+        let payers = Payers { own_user: 0, own: None, subordinate: Vec::new(), read_at: FileState::NotRead };
         assert_eq!(payers.payer(0, || Some(root())), WITHOUT_RIGHTS);
     }
 
@@ -149,14 +173,16 @@ mod tests {
         let passwd = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n1001:x:7:7:::\n";
         let subuid =
             "ann:100000:65536\n1002:165536:65536\nroot:1000000:65536\nnobody's:5:5\nann:x:y\n\n1001:300000:2\n";
-        let payers = Payers { own_user: 0, own: None, subordinate: subordinate(subuid, passwd), read_at: None };
+        let payers =
+            Payers { own_user: 0, own: None, subordinate: subordinate(subuid, passwd), read_at: FileState::NotRead };
         let payer = |user| payers.payer(user, || None);
         assert_eq!([100_000, 165_535].map(payer), [1000; 2]);
         assert_eq!([165_536, 231_071].map(payer), [1002; 2]);
         assert_eq!([99_999, 231_072, 1_000_000, 1_000_001].map(payer), [99_999, 231_072, 1_000_000, 1_000_000]);
         assert_eq!([300_001, 5].map(payer), [7, 5]);
         // They pay with their user's account, and are not their user.
-        let payers = Payers { own_user: 1000, own: None, subordinate: subordinate(subuid, passwd), read_at: None };
+        let payers =
+            Payers { own_user: 1000, own: None, subordinate: subordinate(subuid, passwd), read_at: FileState::NotRead };
         assert!(!payers.is_trusted(100_000, || None));
     }
 }

@@ -70,6 +70,12 @@ pub fn now_ns() -> u64 {
     sys::clock::monotonic_ns()
 }
 
+/// The time on the clock by which tasks begin (`CLOCK_BOOTTIME`), in nanoseconds.
+#[must_use]
+pub fn since_boot_ns() -> u64 {
+    sys::clock::since_boot_ns()
+}
+
 /// What [`now_ns`] was at the kernel's last tick.
 #[must_use]
 pub fn tick_ns() -> u64 {

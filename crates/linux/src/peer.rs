@@ -7,7 +7,7 @@
 //! namespace, not dumpable.
 
 use crate::credentials::Credentials;
-use crate::procfs::Proc;
+use crate::procfs::{Proc, Status};
 use crate::sys::{self, Errno};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -77,8 +77,9 @@ impl Peer {
     ) -> Self {
         let pid = connected.process;
         let mut peer = Self { connected, ..Self::default() };
+        let has_ended = || handle.map(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) == Err(Errno::ESRCH));
         let Ok(status) = proc.status(pid) else {
-            peer.has_exited = pid != 0;
+            peer.has_exited = has_ended() == Some(true);
             return peer;
         };
         let (user, group) = (peer.connected.user, peer.connected.group);
@@ -90,7 +91,7 @@ impl Peer {
         let command = proc.comm(pid).unwrap_or_default();
         let cgroup = proc.cgroup(pid).unwrap_or_default();
         // Asked last: all that was read so far was this process's.
-        let ended = handle.map(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) == Err(Errno::ESRCH));
+        let ended = has_ended();
         peer.command = command;
         peer.has_exited = ended == Some(true) || status.has_exited;
         if ended != Some(false) || status.has_exited {
@@ -106,7 +107,8 @@ impl Peer {
         if peer.connected.label.as_ref().is_some_and(|known| known.as_bytes() != trimmed(&label)) {
             peer.connected.label = None;
         }
-        let unchanged = again.is_ok_and(|again| again.permitted_capabilities == status.permitted_capabilities)
+        let capabilities = |of: &Status| (of.permitted_capabilities, of.effective_capabilities);
+        let unchanged = again.is_ok_and(|again| capabilities(&again) == capabilities(&status))
             && status.users.are_all(user)
             && status.groups.are_all(group);
         let ours = users.is_some() && users == own_user_namespace();
@@ -221,9 +223,9 @@ mod tests {
         assert_eq!((peer.process, peer.credentials, peer.has_exited), (None, None, true));
     }
 
-    /// The first thread keeps what it had, and may be nothing but that by now: another thread may have given it up.
+    /// As is the first thread of a process that goes on in others: it keeps what it had, which these may have given up.
     #[test]
-    fn of_a_process_without_its_first_thread_nothing_is_believed() {
+    fn a_zombie_is_believed_nothing() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = child.id().cast_signed();
         let handle = sys::pidfd_open(process).unwrap();
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn users_of_a_status_are_read_in_their_order() {
         let text = "Tgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nCapPrm:\t0000000000000003\n";
-        let status = crate::procfs::Status::parse(text).unwrap();
+        let status = Status::parse(text).unwrap();
         assert_eq!(status.users, crate::procfs::Ids { real: 1, effective: 2, saved: 3 });
         assert_eq!(status.groups, crate::procfs::Ids { real: 5, effective: 6, saved: 7 });
         assert_eq!((status.permitted_capabilities, status.effective_uid), (3, 2));

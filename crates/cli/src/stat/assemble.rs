@@ -262,9 +262,9 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
     ProcessTreeReport { processes, totals, unattributed }
 }
 
-/// A process that exited before it ever ran with an event has counted 0: nothing happened in no time.
 const NOT_COUNTED: Value = Value::NotCounted { enabled_ns: 0 };
 
+/// A process that exited before it ever ran with an event has counted 0: nothing happened in no time.
 fn tree_value(reading: Reading) -> Value {
     match value(reading, None) {
         Value::NotCounted { enabled_ns: 0 } => Value::exact(0.0, 0),

@@ -310,6 +310,7 @@ pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
     if let Some(first) = ended.first() {
         let text = match ended.len() {
             1 => ended_by_exec("counting", &format!("{} ({})", first.command, first.pid)),
+            2 => ended_by_exec("counting", &format!("{} ({}) and another process", first.command, first.pid)),
             more => ended_by_exec("counting", &format!("{} ({}) and {} others", first.command, first.pid, more - 1)),
         };
         notes.push(Note { help: vec![EXEC_HELP.to_owned()], ..Note::measurement(text) });

@@ -136,7 +136,7 @@ fn others_may_not_ask() {
     let door = hostile::open_door();
     let socket = service.folder().join("flight/one.sock");
     let role = hostile::as_user(65_517, &format!("floods:{},{}", socket.display(), door.text("")));
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    door.read("floods");
     let status = pmux(["flight", "status", "--recorder", "one"]).env("PMUX_SOCKET", service.socket());
     status.run().good();
     std::fs::write(door.path("leave"), "").unwrap();

@@ -14,6 +14,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const USER: u32 = 65_533;
+/// Above all numbers that tasks have (`PID_MAX_LIMIT`).
+const NO_TASK: u32 = 1 << 23;
 
 fn sources(service: &Service) -> u64 {
     service.status()["records"]["kernel_events"].as_u64().unwrap()
@@ -255,10 +257,10 @@ fn a_thread_that_has_gone_ends_no_other_count() {
     let handle = client.open(on_task(own(), &[faults()])).handles[0];
     client.does(handle, EventOp::Enable);
     touch(800, 10);
-    let scope = Scope::Tasks(vec![own().cast_unsigned(), 4_000_000]);
+    let scope = Scope::Tasks(vec![own().cast_unsigned(), NO_TASK]);
     let wish = Subscribe { scope, attrs: vec![common::service::bytes_of(&names())], ring_bytes: 8192, wake_bytes: 0 };
     assert!(matches!(client.ask(&Request::Subscribe(wish.clone())).reply, Reply::Subscribed(_)));
-    let all_gone = Subscribe { scope: Scope::Tasks(vec![4_000_000, 4_000_001]), ..wish };
+    let all_gone = Subscribe { scope: Scope::Tasks(vec![NO_TASK, NO_TASK + 1]), ..wish };
     assert_eq!(client.refused(&Request::Subscribe(all_gone)).errno, 3);
     touch(810, 10);
     assert!(client.read(&[handle])[0].totals.value >= 20);

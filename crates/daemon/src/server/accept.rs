@@ -7,6 +7,7 @@ use super::start::membership;
 use super::{ACCEPTS, FIRST_CLIENT, LOG_AGAIN_NS, NO_FILES_NS, Server, log_for_user};
 use crate::config::Level;
 use crate::payer::WITHOUT_RIGHTS;
+use crate::rights::Membership;
 use crate::service::{ClientId, Counting as _, KEPT_FOR_ROOT, errno};
 use pmux::server_api::shared::channel::{Channel, SocketPeer};
 use pmux::server_api::shared::poll::{Interest, Token};
@@ -118,9 +119,14 @@ impl Server {
         let (user, known) = (peer.connected.user, peer.credentials.is_some());
         let payer = self.payers.payer(user, || peer.credentials);
         let paid_by = self.connections.get(&id).map(|connection| connection.user);
-        let membership = membership(&peer, &self.system_wide);
+        let was_exempt = payer == WITHOUT_RIGHTS && paid_by != Some(WITHOUT_RIGHTS);
+        // One that has exited has no rights; nor has one, on an account that is exempt, of which it is not known what it may.
+        let membership = match peer.has_exited || (was_exempt && !known) {
+            true => Membership::None,
+            false => membership(&peer, &self.system_wide),
+        };
         self.service.set_peer(id, peer, membership);
-        !known || payer != WITHOUT_RIGHTS || paid_by == Some(WITHOUT_RIGHTS)
+        !(was_exempt && known)
     }
 }
 

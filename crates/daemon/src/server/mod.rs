@@ -464,7 +464,6 @@ impl Server {
             self.send_notice(id, &notice);
         }
         self.system_wide = system_wide;
-        self.payers = Payers::look_up();
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
         self.counters.set_turns(turns(&config));

@@ -111,8 +111,7 @@ pub(super) fn epoch(now_ns: u64) -> u64 {
 pub(super) fn membership(peer: &Peer, system_wide: &[u32]) -> Membership {
     let connected = &peer.connected;
     let named = |group: &u32| system_wide.contains(group);
-    // One that has exited has no rights.
-    let named = !peer.has_exited && (named(&connected.group) || connected.groups.iter().any(named));
+    let named = named(&connected.group) || connected.groups.iter().any(named);
     if named { Membership::Named } else { Membership::None }
 }
 

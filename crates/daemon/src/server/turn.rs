@@ -15,14 +15,14 @@ use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
 const REQUESTS: usize = 16;
-const RIGHTS_GIVEN_UP: &str =
-    "this process has given up rights with which it connected, and which exempt it from budgets: connect anew";
 /// And for so long at most; the request that is under way is finished.
 const TURN_NS: u64 = MILLISECOND_NS;
 /// All turns together last so long before everything else is looked at, and one turn longer.
 const TURNS_NS: u64 = 4 * MILLISECOND_NS;
 /// Slow clients are looked for as often as this part of the time that they may take.
 const LOOKS: u64 = 4;
+const RIGHTS_GIVEN_UP: &str =
+    "this process has given up rights with which it connected, and which exempt it from budgets: connect anew";
 
 impl Server {
     /// Something happened to a client: it has its turn when those have had theirs that wait already.
@@ -138,6 +138,7 @@ impl Server {
             return;
         }
         if !self.refresh_peer(id) {
+            self.counters.session().openers().end(RequestId(id.0));
             self.service.nonsense(id, RIGHTS_GIVEN_UP, effects);
             return;
         }

@@ -167,10 +167,11 @@ impl Proc {
         user != 0 && owner.is_ok_and(|owner| owner == user)
     }
 
-    /// Whether the kernel leaves a process dumpable that has gained rights by an exec (`fs.suid_dumpable` is 1, `proc_sys_fs(5)`).
+    /// Whether the kernel may leave a process dumpable that has gained rights by an exec: `fs.suid_dumpable` is 1, or can't be read
+    /// (`proc_sys_fs(5)`).
     #[must_use]
     pub fn all_are_dumpable(&self) -> bool {
-        self.read_global("sys/fs/suid_dumpable").is_ok_and(|text| text.trim() == "1")
+        self.read_global("sys/fs/suid_dumpable").map_or(true, |text| text.trim() == "1")
     }
 
     /// Reads the status of the calling process.

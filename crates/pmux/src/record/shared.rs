@@ -125,6 +125,8 @@ impl Recorder {
             Target::Processes(pids) => (pids.as_slice(), MOST_ROUNDS),
             _ => (&[][..], 0),
         };
+        // One that lacks threads stays until there is another: that may be refused.
+        let mut kept = None;
         let subscription = loop {
             let mut attrs = plan.attrs.clone();
             attrs.push(plan.tracking);
@@ -140,7 +142,8 @@ impl Recorder {
                     // The events of all are opened anew, before anything is recorded.
                     Some(now) => {
                         rounds -= 1;
-                        (scope, tids) = (StreamScope::Tasks(now.clone()), now);
+                        kept = Some((subscription, std::mem::replace(&mut tids, now)));
+                        scope = StreamScope::Tasks(tids.clone());
                     }
                 },
                 Err(AskError::Away) => return Err(Error::NoService),
@@ -148,6 +151,12 @@ impl Recorder {
                 Err(AskError::Refused(refusal)) if refusal.errno == Errno::ESRCH.raw() && rounds > 0 => {
                     rounds -= 1;
                     (scope, tids) = scope_of(target)?;
+                }
+                Err(AskError::Refused(_)) if kept.is_some() => {
+                    plan.notes.push(UNSETTLED.to_owned());
+                    let Some((subscription, opened)) = kept.take() else { return Err(Error::NoService) };
+                    tids = opened;
+                    break subscription;
                 }
                 Err(AskError::Refused(refusal)) => give_in(&mut plan, &refusal, &options, kind, session)?,
             }
@@ -337,8 +346,9 @@ fn scope_of(target: &Target<'_>) -> Result<(StreamScope, Vec<i32>), Error> {
 }
 
 /// The threads of processes, where there are others than those on which events were just opened: that were in clone(2) then, and did not
-/// inherit them.
+/// inherit them. Whatever began later has.
 fn more_threads(pids: &[i32], opened: &[i32]) -> Option<Vec<i32>> {
+    let until_ns = pmux_linux::since_boot_ns();
     let mut cloning = Cloning::default();
     if !pids.is_empty() {
         cloning.add(opened);
@@ -346,8 +356,9 @@ fn more_threads(pids: &[i32], opened: &[i32]) -> Option<Vec<i32>> {
     if !cloning.list_again() {
         return None;
     }
-    let now: Vec<i32> = pids.iter().flat_map(|&pid| Proc::system().threads_of(pid).unwrap_or_default()).collect();
-    now.iter().any(|tid| !opened.contains(tid)).then_some(now)
+    let proc = Proc::system();
+    let now: Vec<i32> = pids.iter().flat_map(|&pid| proc.threads_of(pid).unwrap_or_default()).collect();
+    now.iter().any(|&tid| !opened.contains(&tid) && proc.lives_since(tid, until_ns)).then_some(now)
 }
 
 /// Changes the plan to what may be granted, or says why nothing helps.

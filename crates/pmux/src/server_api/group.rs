@@ -19,6 +19,7 @@ use pmux_engine::{
 };
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
+use pmux_linux::procfs::Proc;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -238,6 +239,13 @@ impl Session {
     /// A task has exited: nothing that is opened from now on has to do with what was open on its number.
     pub fn served_task_exited(&self, tid: i32) {
         self.engine().task_exit(LinuxHost::task(tid));
+    }
+
+    /// The same where the kernel has said so some time ago, to an opener: the number may be another task's by now.
+    pub fn served_task_was_gone(&self, tid: i32) {
+        if !Proc::system().thread_stat(tid).is_ok_and(|stat| !stat.is_ending()) {
+            self.served_task_exited(tid);
+        }
     }
 }
 

@@ -33,8 +33,10 @@ use std::os::fd::BorrowedFd;
 const RING_PAGES: [(u32, u32); 5] = [(512, 128), (128, 64), (32, 16), (8, 8), (2, 2)];
 /// A record may be seen so much later than its time says, because another CPU was still writing it.
 pub(super) const LAG: Nanos = Nanos(2_000_000);
-/// Bytes that the longest record of a ring may have: a name with its identity.
+/// Bytes that the longest record of a ring may have, other than that of a mapping: a name with its identity.
 const LONGEST_RECORD: u64 = 128;
+/// Bytes of the longest record of a mapping: a path, and what all records have.
+const LONGEST_MAPPING: u64 = 4096 + 128;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
 const CLOCK_MONOTONIC: i32 = 1;
 
@@ -51,6 +53,8 @@ pub(crate) struct TreeFollower {
     lost: u64,
     /// How many rings were full when they were last drained: what is lost then is told only in front of the next record.
     full: u64,
+    /// Whether a ring has been so full that the record of a mapping may be missing.
+    may_lack_mappings: bool,
 }
 
 /// What a follower has opened, closed when it is dropped.
@@ -220,6 +224,7 @@ impl TreeFollower {
             names: TaskNames::new(pid),
             lost: 0,
             full: 0,
+            may_lack_mappings: false,
         })
     }
 
@@ -242,6 +247,7 @@ impl TreeFollower {
         for ring in &mut self.rings {
             let free = ring.ring.capacity_bytes().saturating_sub(ring.ring.waiting_bytes());
             self.full += u64::from(free < LONGEST_RECORD);
+            self.may_lack_mappings |= free < LONGEST_MAPPING;
             let result = ring.ring.drain(&mut |bytes| match entry(bytes, layout) {
                 Ok(Some(entry)) => pending.push(entry),
                 Ok(None) => {}
@@ -318,7 +324,8 @@ impl TreeFollower {
         // Asked before: the family is looked at under a lock that allows no call of the host.
         let now = engine.host().now();
         let tree = engine.with_family(self.family, |family| {
-            let layout = Layout { columns: &self.columns, width, reports, loss };
+            let mappings = if self.may_lack_mappings { Loss::Some } else { loss };
+            let layout = Layout { columns: &self.columns, width, reports, loss, mappings };
             self.names.tree(family, &tallies, &layout, now)
         });
         let mut tree = tree.ok_or(ReadError::Closed)?;

@@ -23,7 +23,7 @@ fn tree(reported: Option<u64>, loss: Loss, at: [Option<u64>; 2]) -> ProcessTree 
     // What has not been reported is in the root's own part.
     let retired = count(reported.unwrap_or(0));
     let tally = FamilyTally { own: count(9 - retired.value), retired, total: count(9) };
-    let layout = Layout { columns: &[0], width: 1, reports: 1, loss };
+    let layout = Layout { columns: &[0], width: 1, reports: 1, loss, mappings: loss };
     TaskNames::new(10).tree(&family, &[tally], &layout, Nanos(10_000_000))
 }
 

@@ -34,7 +34,8 @@ pub struct Process {
     pub counts: Vec<Option<Count>>,
     /// Whether all of its tasks that have exited have reported all of their counts.
     pub complete: bool,
-    /// Whether an exec has ended its events, as that of a set-user-id program does: what it did from then on was not counted.
+    /// Whether an exec has ended its events, as that of a set-user-id program does: what it did from then on was not counted. (One that was
+    /// killed while its program was being loaded looks the same.) Never told where records were lost.
     pub ended_by_exec: bool,
 }
 
@@ -296,8 +297,7 @@ impl TaskNames {
             threads: 0,
             counts: layout.blank(),
             complete: true,
-            // Where records were lost, that of a mapping may have been.
-            ended_by_exec: layout.loss == Loss::None && self.ended_by_exec.contains(&first),
+            ended_by_exec: layout.mappings == Loss::None && self.ended_by_exec.contains(&first),
         }
     }
 
@@ -373,6 +373,8 @@ pub(super) struct Layout<'a> {
     /// How many reports each exiting task makes.
     pub(super) reports: u32,
     pub(super) loss: Loss,
+    /// Of records of mappings.
+    pub(super) mappings: Loss,
 }
 
 impl Layout<'_> {

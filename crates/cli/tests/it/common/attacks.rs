@@ -225,16 +225,11 @@ pub fn connects_then_gives_up(socket: &str) {
 /// A role, `SOCKET,DOOR`: connects and leaves, again and again, until it is told to stop.
 pub fn floods(arguments: &str) {
     let (socket, door) = arguments.split_once(',').unwrap();
-    let (socket, leave) = (Path::new(socket), Path::new(door).join("leave"));
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !leave.exists() && Path::new(door).exists() {
-                    (0..100).for_each(|_| drop(Channel::connect(socket)));
-                }
-            });
-        }
-    });
+    let (socket, door) = (Path::new(socket), Path::new(door));
+    while !door.join("leave").exists() && door.exists() {
+        (0..2000).for_each(|_| drop(Channel::connect(socket)));
+        let _ = std::fs::write(door.join("floods"), "it\n");
+    }
 }
 
 /// A role, `SOCKET,DOOR`: counts CPU 0 until it is told that it may no more, or killed.

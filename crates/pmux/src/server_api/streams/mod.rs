@@ -215,7 +215,7 @@ impl Streams {
         if let SetScope::Task(task) = scope
             && let Ok(task) = i32::try_from(task.0)
         {
-            self.session.served_task_exited(task);
+            self.session.served_task_was_gone(task);
         }
     }
 
