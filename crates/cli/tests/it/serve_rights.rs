@@ -245,7 +245,16 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
     let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("refused: "), "{said}");
-    // It is still root's number, without root's rights: what it asks for from now on is paid for by another account.
+    service.is_empty();
+}
+
+/// It is still root's number, without root's rights: what it asks for from now on is paid for by another account.
+#[test]
+fn a_root_that_gives_up_its_rights_has_to_connect_anew() {
+    if !root() || !setpriv() {
+        return;
+    }
+    let service = Service::start();
     let words = role::words(&format!("connects-then-gives-up:{}", service.socket().display()));
     let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
