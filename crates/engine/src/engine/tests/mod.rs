@@ -1,6 +1,4 @@
 //! The engine on a machine whose truth is known.
-#![allow(clippy::unwrap_used)]
-
 mod allocations;
 mod audience;
 mod claims;
