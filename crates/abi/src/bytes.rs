@@ -141,7 +141,6 @@ pub(crate) fn matching<T>(asked: bool, value: Option<T>) -> Option<Option<T>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -2,10 +2,16 @@
 
 use crate::options::exit_status;
 use crate::stat::error_message;
+use crate::stderr::report_error;
 use pmux::Error;
 
 /// A text for the user, and the exit status.
 pub(crate) type Failure = (String, u8);
+
+/// The exit status of a command, which says what has ended it where that is a failure.
+pub(crate) fn ended(result: Result<u8, Failure>) -> u8 {
+    result.unwrap_or_else(|(text, status)| report_error(&text, status))
+}
 
 /// pmux itself failed.
 pub(crate) fn failed(text: impl Into<String>) -> Failure {

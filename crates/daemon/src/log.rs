@@ -159,7 +159,6 @@ fn line_of(style: Style, level: Level, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::mpsc::Sender;
 

@@ -128,7 +128,6 @@ pub fn on_cpu<R>(cpu: u32, work: impl FnOnce() -> R) -> (R, Placement) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// CPUs of this thread's set.

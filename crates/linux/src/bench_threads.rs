@@ -61,7 +61,6 @@ impl<F: Fn() + Send + Sync + 'static> BenchThread<F> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -352,7 +352,6 @@ fn allowed() -> Option<CpuList> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn list(text: &str) -> Vec<u32> {

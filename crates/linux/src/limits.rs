@@ -149,7 +149,6 @@ pub fn open_files() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
 

@@ -112,7 +112,6 @@ impl Lineage {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::cpus::Cpus;
     use std::sync::mpsc::channel;

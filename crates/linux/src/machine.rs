@@ -206,7 +206,6 @@ fn value_of(text: &str, key: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn made_up() -> (tempfile::TempDir, Machine) {

@@ -165,7 +165,6 @@ pub fn user_namespace_of(process: i32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn own() -> PeerCred {

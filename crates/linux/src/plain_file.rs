@@ -24,7 +24,6 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::process::Command;
 

@@ -154,7 +154,6 @@ impl AsFd for Pressure {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LIMIT: Limit<'static> =

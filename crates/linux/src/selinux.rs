@@ -202,7 +202,6 @@ struct Decision {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LABEL: &str = "u:r:agent_t:s0-s0:c1.c9";

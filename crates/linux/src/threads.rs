@@ -40,7 +40,6 @@ pub fn in_a_row(pid: i32, count: u64) -> Option<Vec<i32>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::procfs::Proc;
     use std::io::{Read as _, Write as _};

@@ -137,7 +137,6 @@ const MOST_COUNTERS: u8 = 64;
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::machine::profiles;
 

@@ -321,7 +321,6 @@ fn read_at_once(list: EventList) -> EventList {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

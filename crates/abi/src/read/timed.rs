@@ -129,7 +129,6 @@ impl TimedRead<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     extern crate std;
     use super::*;
     use crate::read::{ReadMember, ReadValues};

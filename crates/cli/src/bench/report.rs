@@ -159,7 +159,6 @@ fn add(object: &mut Value, cost: Cost) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const COST: Cost = Cost { total: Duration::from_millis(1500), operations: 1000, parallelism: 4 };

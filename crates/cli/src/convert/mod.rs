@@ -12,21 +12,17 @@ mod pprof;
 mod protobuf;
 mod speedscope;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, ended, failed};
 use crate::input;
 use crate::options::convert::{ConvertOptions, Format};
 use crate::options::exit_status;
 use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self, Weighing};
-use crate::stderr::report_error;
 use pmux::profile::{Apart, LookupDetail, NotedKind, Profile};
 
 /// Runs `pmux convert` and returns the exit status.
 pub(crate) fn convert(options: &ConvertOptions) -> u8 {
-    match run(options) {
-        Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|()| exit_status::SUCCESS))
 }
 
 /// Names that the tools know.

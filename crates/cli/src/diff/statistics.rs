@@ -151,7 +151,6 @@ fn fraction(x: f64, a: f64, b: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@
 
 pub(crate) mod colours;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, ended, failed};
 use crate::input::{self, InputSpec};
 use crate::options::exit_status;
 use crate::options::flame::{FlameOptions, GroupStacksBy};
@@ -14,7 +14,7 @@ use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
 use crate::picture::output::{self, Kind, Packing, Place};
 use crate::picture::{self, Drawn, Unit, Weighing, base_name, unit};
-use crate::stderr::{report_error, visible};
+use crate::stderr::visible;
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 use pmux::profile::{Apart, EventInfo, LookupDetail, Tally};
 use std::collections::BTreeMap;
@@ -33,10 +33,7 @@ const KIND: Kind = Kind {
 
 /// Runs `pmux flame` and returns the exit status.
 pub(crate) fn flame(options: &FlameOptions) -> u8 {
-    match run(options) {
-        Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|()| exit_status::SUCCESS))
 }
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {

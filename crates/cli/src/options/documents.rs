@@ -1,6 +1,5 @@
 //! The command lines of the documentation, and the examples of the help, read as they would be.
 
-#![allow(clippy::unwrap_used)]
 use super::{Parsed, man, parse};
 use std::ffi::OsString;
 use std::path::Path;

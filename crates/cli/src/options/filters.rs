@@ -63,7 +63,6 @@ impl Args for EventFilters {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use clap::Parser;
 

@@ -310,7 +310,6 @@ Exit status: that of the command, as with pmux stat; 125 if it is 0 and a snapsh
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::{Invocation, Parsed, parse};
     use super::*;
     use std::ffi::OsString;

@@ -71,7 +71,6 @@ pub(super) fn in_groups(command: Command) -> Command {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use clap::CommandFactory as _;
 

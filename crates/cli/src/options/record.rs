@@ -193,7 +193,6 @@ Exit status: that of the command, as with pmux stat.";
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::ffi::OsString;
 

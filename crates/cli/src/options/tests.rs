@@ -1,7 +1,5 @@
 //! Tests of the command line as a user types it.
 
-#![allow(clippy::unwrap_used)]
-
 use super::control::Delay;
 use super::stat::StatOptions;
 use super::stat_rules::{StatTarget, Warning};

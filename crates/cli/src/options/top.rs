@@ -186,7 +186,6 @@ Exit status: 0, also when it is ended by a key or the watched processes end.";
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::target::TargetSpec;
     use super::*;
 

@@ -208,7 +208,6 @@ fn slice_ms(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn options() -> WatchOptions {

@@ -292,7 +292,6 @@ pub(crate) fn duration(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux::abi::{Attr, BranchSample, SampleFormat};
     use pmux::perf_data::file::FileWriter;

@@ -1,6 +1,4 @@
 //! What is printed of plans.
-#![allow(clippy::unwrap_used)]
-
 use super::chart::Signs;
 use super::planned_machine::PlannedMachine;
 use super::{Planned, chart, data, messages, page};

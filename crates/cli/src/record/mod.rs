@@ -11,17 +11,13 @@ mod run;
 
 pub(crate) use files::timestamp;
 
-use crate::failure::failure;
+use crate::failure::{ended, failure};
 use crate::options::record::RecordOptions;
-use crate::stderr::report_error;
 
 /// Runs `pmux record` and returns the exit status.
 pub(crate) fn record(options: &RecordOptions) -> u8 {
     let session = crate::session::open(&options.shared, Some(pmux::SharedChoice::Never));
     let recorded =
         session.map_err(|error| failure(&error)).and_then(|session| run::RecordRun::new(options, &session)?.run());
-    match recorded {
-        Ok(status) => status,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(recorded)
 }

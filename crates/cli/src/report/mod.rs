@@ -15,13 +15,13 @@ mod table;
 mod view;
 mod waits;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, ended, failed};
 use crate::input::manifest::Manifest;
 use crate::input::{self, OpenedInput};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, Percent, ReportOptions, SortChoice};
 use crate::picture;
-use crate::stderr::{report_error, write_stderr};
+use crate::stderr::write_stderr;
 use crate::style::{Destination, Grouping, Style};
 use pmux::profile::{
     self, Apart, BrokenChains, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight,
@@ -172,10 +172,7 @@ fn columns(options: &ReportOptions, keys: &[SortKey], children: Children) -> Vec
 
 /// Runs `pmux report` and returns the exit status.
 pub(crate) fn report(options: &ReportOptions) -> u8 {
-    match run(options) {
-        Ok(()) => SUCCESS,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|()| SUCCESS))
 }
 
 fn run(options: &ReportOptions) -> Result<(), Failure> {

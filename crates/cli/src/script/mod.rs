@@ -13,13 +13,13 @@ mod lines;
 mod memory;
 mod registers;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, ended, failed};
 use crate::input::{self, OpenedInput};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::ScriptOptions;
 use crate::picture;
 use crate::report::missing;
-use crate::stderr::{report_error, write_stderr};
+use crate::stderr::write_stderr;
 use fields::FieldSelection;
 use json::JsonLines;
 use lines::Lines;
@@ -103,10 +103,7 @@ fn for_place<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
 
 /// Runs `pmux script` and returns the exit status.
 pub(crate) fn script(options: &ScriptOptions) -> u8 {
-    match run(options) {
-        Ok(()) => SUCCESS,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|()| SUCCESS))
 }
 
 fn run(options: &ScriptOptions) -> Result<(), Failure> {

@@ -72,7 +72,6 @@ impl Mean {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::stat::format::sample;
 

@@ -23,7 +23,7 @@ pub(crate) mod spread;
 mod windows;
 
 use crate::control::Channel;
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::foreground::waiter;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
@@ -45,10 +45,7 @@ pub(crate) fn stat(options: &StatOptions) -> u8 {
     for warning in options.warnings() {
         write_stderr(&format!("pmux: {warning}"));
     }
-    match try_stat(options) {
-        Ok(status) => status,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(try_stat(options))
 }
 
 fn try_stat(options: &StatOptions) -> Result<u8, Failure> {

@@ -7,13 +7,12 @@
 
 mod data;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::input;
 use crate::options::exit_status;
 use crate::options::timeline::TimelineOptions;
 use crate::picture::output::{self, Kind, Packing};
 use crate::picture::{self};
-use crate::stderr::report_error;
 use pmux::profile::LookupDetail;
 use std::io::{self, Write};
 
@@ -36,10 +35,7 @@ const KIND: Kind = Kind {
 
 /// Runs `pmux timeline` and returns the exit status.
 pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
-    match run(options) {
-        Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|()| exit_status::SUCCESS))
 }
 
 fn run(options: &TimelineOptions) -> Result<(), Failure> {

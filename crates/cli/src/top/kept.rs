@@ -311,7 +311,6 @@ pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const COMM: u32 = RecordKind::COMM.0;

@@ -15,11 +15,11 @@ mod screen;
 mod text;
 mod waits;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, ended, failed};
 use crate::foreground;
 use crate::options::exit_status;
 use crate::options::top::{Seconds, TopOptions};
-use crate::stderr::{report_error, write_stderr};
+use crate::stderr::write_stderr;
 use crate::style::ColorChoice;
 use crate::terminal::{Screen, TerminalDevice, spawn_input, spawn_signals};
 use crate::theme::Theme;
@@ -50,10 +50,7 @@ const USUAL_ENTRIES: usize = 20;
 
 /// Runs `pmux top` and returns the exit status.
 pub(crate) fn top(options: &TopOptions) -> u8 {
-    match run(options) {
-        Ok(()) => exit_status::SUCCESS,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(run(options).map(|()| exit_status::SUCCESS))
 }
 
 fn run(options: &TopOptions) -> Result<(), Failure> {

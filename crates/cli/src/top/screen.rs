@@ -382,7 +382,6 @@ fn draw_foot(buffer: &mut Buffer, view: &View, facts: &Facts, theme: Theme, y: u
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::facts::tests::facts;
     use super::super::interval::tests::shop;
     use super::*;

@@ -20,9 +20,8 @@ mod targets;
 mod tests;
 mod trace;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Failure, ended, failed};
 use crate::options::watch::WatchOptions;
-use crate::stderr::report_error;
 use output::WatchOutput;
 use pmux::Error;
 
@@ -43,10 +42,7 @@ fn failure(error: &Error) -> Failure {
 
 /// Runs `pmux watch` and returns the exit status.
 pub(crate) fn watch(options: &WatchOptions) -> u8 {
-    match try_watch(options) {
-        Ok(status) => status,
-        Err((text, status)) => report_error(&text, status),
-    }
+    ended(try_watch(options))
 }
 
 fn try_watch(options: &WatchOptions) -> Result<u8, Failure> {

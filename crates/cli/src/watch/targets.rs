@@ -153,7 +153,6 @@ pub(super) fn about(watch_target: &WatchTarget) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -1,6 +1,4 @@
 //! Reports as they are printed.
-#![allow(clippy::unwrap_used)]
-
 use super::report::{ChainShare, HitRow, TargetReport, WatchReport};
 use super::resolver::{AddressKind, Resolver};
 use super::{json, table, trace};

@@ -1,6 +1,4 @@
 //! What a configuration says, and what it is told when it is wrong.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 
 #[test]

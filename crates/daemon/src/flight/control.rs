@@ -238,7 +238,6 @@ fn packet(answer: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::ask::{self, AskError, ask};
     use super::*;
     use std::path::Path;

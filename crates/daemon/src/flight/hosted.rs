@@ -276,7 +276,6 @@ fn is_stop(wake: &pmux::wait::Wake) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::mpsc::channel;
 

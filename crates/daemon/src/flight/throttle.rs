@@ -174,7 +174,6 @@ impl SnapshotThrottle {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux::Nanos;
     use pmux::trigger::{Reason, TriggerTarget};

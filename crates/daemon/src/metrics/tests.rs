@@ -1,6 +1,4 @@
 //! Requests, well and badly formed; and what samples become as text.
-#![allow(clippy::unwrap_used)]
-
 use super::collect::{RefusedEvent, Sample, Series};
 use super::text::{Format, text};
 use super::{Carried, Metrics, MetricsConfig, ends, spawn};

@@ -1,6 +1,4 @@
 //! The rules, one by one. `tests/it/serve_rights.rs` of the command compares what the service does with the kernel.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 use pmux::abi::{AttrFlags, SampleFormat, Sampling};
 use pmux::server_api::{PeerCred, PerfRights};

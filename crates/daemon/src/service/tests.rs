@@ -1,6 +1,4 @@
 //! The service on counters that are a list: what each request leads to, and random clients against a slow and obvious model.
-#![allow(clippy::unwrap_used)]
-
 mod budget;
 mod random;
 mod records;

@@ -21,8 +21,6 @@ pub enum ProgramKind {
     /// Runs at an overflow of an event that is no tracepoint; its context is `struct bpf_perf_event_data`: registers, the period,
     /// the address. It answers 0 for: no sample.
     PerfEvent,
-    /// Runs at a hit of a tracepoint event; its context is the tracepoint's record. It answers 0 for: no sample.
-    Tracepoint,
     /// Runs at a tracepoint of the kernel by its name, on every CPU; its context are the tracepoint's arguments, 8 bytes each.
     RawTracepoint,
     /// As [`ProgramKind::RawTracepoint`], at the tracepoint with this number among the kernel's types: the verifier knows
@@ -39,7 +37,6 @@ const ITERATOR: u32 = 28;
 impl ProgramKind {
     const fn number(self) -> ProgramType {
         let (kind, attach_type, attach_id) = match self {
-            Self::Tracepoint => (5, 0, 0),
             Self::PerfEvent => (7, 0, 0),
             Self::RawTracepoint => (17, 0, 0),
             // `BPF_PROG_TYPE_TRACING`, `BPF_TRACE_RAW_TP`.

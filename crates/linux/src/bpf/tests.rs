@@ -1,6 +1,4 @@
 //! The bytes of instructions; and programs that the kernel takes, runs, or refuses.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};

@@ -112,7 +112,6 @@ pub fn watchdog_counts() -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::fs::symlink;
 

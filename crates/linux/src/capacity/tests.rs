@@ -1,6 +1,4 @@
 //! The capacity of PMUs whose counters are known.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 use pmux_engine::pmu::{Slot, SlotMask, place_on_allowed};
 use proptest::prelude::*;

@@ -1,6 +1,4 @@
 //! The catalog on fabricated trees, and on this machine.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,6 +1,4 @@
 //! On fabricated mount tables and folders, and on this machine.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 
 use super::*;

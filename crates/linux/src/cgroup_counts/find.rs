@@ -194,7 +194,6 @@ pub fn all(root: &Path) -> HashSet<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -1,6 +1,4 @@
 //! On this kernel: the program is taken, counts what ran, and lets go.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 
 /// Counts for one event, where they can be had.

@@ -1,6 +1,4 @@
 //! The openers, as root makes them for users: what the kernel then allows, and what their users can do to them.
-#![allow(clippy::unwrap_used)]
-
 use super::state::OPENERS_PER_USER;
 use super::*;
 use crate::peer::user_namespace_of;

@@ -1,6 +1,4 @@
 //! Each case pairs a request with the error number that kernel 6.18 gave for it, where a machine could show it.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 
 use libc::{

@@ -379,7 +379,6 @@ pub(super) fn can_read_as_group(attr: &Attr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
 

@@ -279,7 +279,6 @@ impl Proc {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::Write as _;
 

@@ -1,6 +1,4 @@
 //! On fabricated trees, and on the tasks of this machine.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::process::{Command, Stdio};
 

@@ -185,7 +185,6 @@ impl RegionTable {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn take(table: &RegionTable, which: TakeMarks) -> Vec<(u32, MarkKind)> {

@@ -343,7 +343,6 @@ impl RegionTable {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::Barrier;
 

@@ -1,6 +1,4 @@
 //! Rings that are overwritten: against a model, with lies, and the kernel's.
-#![allow(clippy::unwrap_used)]
-
 use super::backward::{BackwardSource, Copied};
 use super::{BackwardRing, Corruption, Excerpt, Ring, RingError, Writers};
 use crate::sys::{Errno, perf};

@@ -188,7 +188,6 @@ impl RingEnd for TakingFile {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_engine::Nanos;
     use pmux_engine::ring_buffer::{

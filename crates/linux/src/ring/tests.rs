@@ -1,6 +1,4 @@
 //! The reader on fabricated memory, and the whole on the kernel's.
-#![allow(clippy::unwrap_used)]
-
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;

@@ -77,7 +77,6 @@ pub fn hear(file: impl AsFd) -> Heard {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::OpenOptions;
     use std::io::Write as _;

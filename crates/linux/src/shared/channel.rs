@@ -316,7 +316,6 @@ pub struct SocketPeer {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
     use std::io::{Read as _, Write as _};

@@ -89,7 +89,6 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::Read as _;
     use std::time::{Duration, Instant};

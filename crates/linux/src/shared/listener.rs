@@ -333,7 +333,6 @@ pub fn handed_over() -> Vec<(OsString, OwnedFd)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::shared::channel::{PacketBuffer, Received, Sent};
     use pmux_testkit::own_process;

@@ -97,7 +97,6 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::shared::channel::{PacketBuffer, Received};
 

@@ -1,6 +1,4 @@
 //! Real commands, started, released, refused and abandoned.
-#![allow(clippy::unwrap_used)]
-
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsFd;

@@ -84,7 +84,6 @@ pub(crate) fn set_thread_affinity(mask: &CpuMask) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -20,8 +20,6 @@ pub struct Token(pub u64);
 pub enum Interest {
     /// That there is something to read, or that the other end has gone.
     Read,
-    /// The same, or that there is room to write.
-    ReadAndWrite,
     /// That there is room to write, or that the other end has gone.
     Write,
     /// That the other end has gone, and nothing else.
@@ -123,7 +121,6 @@ impl Poll {
 fn events(interest: Interest) -> libc::c_int {
     match interest {
         Interest::Read => libc::EPOLLIN | libc::EPOLLRDHUP,
-        Interest::ReadAndWrite => libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLOUT,
         // That no process is at the other end is said in any case.
         Interest::Write => libc::EPOLLOUT,
         Interest::Hangup => 0,

@@ -242,7 +242,6 @@ pub(crate) fn page_bytes() -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
     use std::io::Write;

@@ -221,7 +221,6 @@ impl SharedWords {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::{File, OpenOptions};
     use std::io::Write as _;

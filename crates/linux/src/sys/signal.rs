@@ -269,7 +269,6 @@ fn call_next(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// Signals that come together: more than the signal stack of a thread has room for.

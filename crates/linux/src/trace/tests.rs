@@ -1,6 +1,4 @@
 //! Real commands, followed to the end, let go and killed.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;

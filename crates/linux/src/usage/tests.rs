@@ -1,6 +1,4 @@
 //! On fabricated trees, where every step is known, and on real processes.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

@@ -1,8 +1,6 @@
 //! The waiter, on real children, signals and pipes.
 //!
 //! Signals are sent to this very process, where other tests run as well: only those that nothing else here uses.
-#![allow(clippy::unwrap_used)]
-
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};

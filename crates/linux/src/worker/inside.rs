@@ -94,7 +94,6 @@ fn mapping(line: &str) -> Option<(usize, usize, bool)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -175,7 +175,6 @@ pub fn finished_init() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_abi::attr::EventType;
     use pmux_abi::record::RecordHeader;

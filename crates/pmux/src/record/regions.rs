@@ -282,7 +282,6 @@ fn address(slot: RegionSlot) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_abi::record::{Records, decode_record};
 

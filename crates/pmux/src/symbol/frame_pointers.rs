@@ -207,7 +207,6 @@ fn has_frame(row: &UnwindTableRow<usize>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;

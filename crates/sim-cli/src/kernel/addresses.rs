@@ -68,7 +68,6 @@ impl Addresses {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn addresses(text: &str) -> Addresses {

@@ -1,7 +1,5 @@
 //! Turns on the real kernel. Software events stand in for hardware: which counters are scarce is for the model to say, so
 //! every kernel can be asked.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 use crate::current_tid;
 use crate::host::{KERNEL, LinuxEngine, LinuxHost};

@@ -264,7 +264,6 @@ fn read_values<'b>(fd: &OwnedFd, layout: TimedLayout, into: &'b mut [u8]) -> Res
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::shared::page::{Entry, FIRST_FILE, PageWriter};
     use crate::shared::wire::{TimedTotals, ValueIndex};

@@ -247,7 +247,6 @@ impl WatchPmus {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn attr(bp_type: u32) -> Attr {

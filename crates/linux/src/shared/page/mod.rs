@@ -219,7 +219,6 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;

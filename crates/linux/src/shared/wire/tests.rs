@@ -1,6 +1,4 @@
 //! Every message comes back as it was; no bytes do harm.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;

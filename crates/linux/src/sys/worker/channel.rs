@@ -105,7 +105,6 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<WorkerPacket, Errno> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;

@@ -162,7 +162,6 @@ pub(crate) fn lock_in() {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// A place for accesses that no other test has.

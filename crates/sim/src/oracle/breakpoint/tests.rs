@@ -1,6 +1,4 @@
 //! The rule, on examples that were worked out by hand.
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 
 const X86: Registers = Registers::Shared(4);

@@ -1,6 +1,4 @@
 //! Screens as they look.
-#![allow(clippy::unwrap_used)]
-
 use super::super::state::Action;
 use super::super::testing::Viewed;
 use super::*;

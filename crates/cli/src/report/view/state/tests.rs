@@ -1,6 +1,4 @@
 //! What is looked at, after actions.
-#![allow(clippy::unwrap_used)]
-
 use super::super::testing::Viewed;
 use super::*;
 use Action::{Collapse, Columns, Enter, Escape, Event, Expand, ExpandAll, Follow, Move, ZoomFunction, ZoomProgram};
