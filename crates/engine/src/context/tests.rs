@@ -1,5 +1,7 @@
 //! Orders that come too late, and steps that come between an order and its answer: what threads do to one another, one
 //! interleaving at a time.
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use crate::event::EventState;
 use crate::pmu::{BankError, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, SlotReading, SlotTime};

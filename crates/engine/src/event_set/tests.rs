@@ -1,4 +1,6 @@
 //! Unit tests of triggers and switches. Against a slow model: `crates/sim/tests/oracles/trigger.rs`.
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use crate::id::{CpuId, Nanos};
 use alloc::vec::Vec;

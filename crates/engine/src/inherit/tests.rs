@@ -1,4 +1,6 @@
 //! A family against a slow and obvious model: a list of everything that was reported.
+#![allow(clippy::unwrap_used)]
+
 use super::{Attribution, Counting, Family};
 use crate::count::Count;
 use crate::id::{Nanos, TaskId};

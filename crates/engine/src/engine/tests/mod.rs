@@ -1,4 +1,6 @@
 //! The engine on a machine whose truth is known.
+#![allow(clippy::unwrap_used)]
+
 mod allocations;
 mod audience;
 mod claims;

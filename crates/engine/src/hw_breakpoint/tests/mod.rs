@@ -1,4 +1,6 @@
 //! The ledger's tokens, names and parts. Who may have what is compared with the rule by counting in `crates/sim/tests`.
+#![allow(clippy::unwrap_used)]
+
 use super::{BpTarget, Claim, Full, Holder, Holding, Kind, Ledger, Locks, OutsideId, Registers, ReserveError};
 use crate::cpu_mask::CpuMask;
 use crate::id::{CpuId, TaskId};

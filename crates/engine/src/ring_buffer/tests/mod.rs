@@ -1,4 +1,6 @@
 //! Rings: what is written is read, or counted as lost.
+#![allow(clippy::unwrap_used)]
+
 mod hostile;
 mod model;
 mod threads;
