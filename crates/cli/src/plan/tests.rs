@@ -1,4 +1,5 @@
 //! What is printed of plans.
+
 use super::chart::Signs;
 use super::planned_machine::PlannedMachine;
 use super::{Planned, chart, data, messages, page};

@@ -223,7 +223,7 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
                         values[column] = values[column].plus(own);
                     }
                     // It was counted, and no record says how much of it was this process's.
-                    (None, Some(_)) => values[column] = values[column].plus(Value::NotCounted { enabled_ns: 0 }),
+                    (None, Some(_)) => values[column] = values[column].plus(NOT_COUNTED),
                     (None, None) => {}
                 }
             }

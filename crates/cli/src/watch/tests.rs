@@ -1,4 +1,5 @@
 //! Reports as they are printed.
+
 use super::report::{ChainShare, HitRow, TargetReport, WatchReport};
 use super::resolver::{AddressKind, Resolver};
 use super::{json, table, trace};

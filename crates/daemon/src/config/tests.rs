@@ -1,4 +1,5 @@
 //! What a configuration says, and what it is told when it is wrong.
+
 use super::*;
 
 #[test]

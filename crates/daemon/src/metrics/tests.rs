@@ -1,4 +1,5 @@
 //! Requests, well and badly formed; and what samples become as text.
+
 use super::collect::{RefusedEvent, Sample, Series};
 use super::text::{Format, text};
 use super::{Carried, Metrics, MetricsConfig, ends, spawn};

@@ -1,4 +1,5 @@
 //! The rules, one by one. `tests/it/serve_rights.rs` of the command compares what the service does with the kernel.
+
 use super::*;
 use pmux::abi::{AttrFlags, SampleFormat, Sampling};
 use pmux::server_api::{PeerCred, PerfRights};

@@ -1,4 +1,5 @@
 //! The service on counters that are a list: what each request leads to, and random clients against a slow and obvious model.
+
 mod budget;
 mod random;
 mod records;

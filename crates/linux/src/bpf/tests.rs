@@ -1,4 +1,5 @@
 //! The bytes of instructions; and programs that the kernel takes, runs, or refuses.
+
 use super::*;
 use crate::sys::Errno;
 use crate::sys::perf::{self, TargetTask};

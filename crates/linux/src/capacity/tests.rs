@@ -1,4 +1,5 @@
 //! The capacity of PMUs whose counters are known.
+
 use super::*;
 use pmux_engine::pmu::{Slot, SlotMask, place_on_allowed};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! The catalog on fabricated trees, and on this machine.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

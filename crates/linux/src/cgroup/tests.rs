@@ -1,4 +1,5 @@
 //! On fabricated mount tables and folders, and on this machine.
+
 use std::fs;
 
 use super::*;

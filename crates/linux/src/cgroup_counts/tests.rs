@@ -1,4 +1,5 @@
 //! On this kernel: the program is taken, counts what ran, and lets go.
+
 use super::*;
 
 /// Counts for one event, where they can be had.

@@ -1,4 +1,5 @@
 //! The openers, as root makes them for users: what the kernel then allows, and what their users can do to them.
+
 use super::state::OPENERS_PER_USER;
 use super::*;
 use crate::peer::user_namespace_of;

@@ -1,4 +1,5 @@
 //! Each case pairs a request with the error number that kernel 6.18 gave for it, where a machine could show it.
+
 use std::fs;
 
 use libc::{

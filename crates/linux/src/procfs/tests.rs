@@ -1,4 +1,5 @@
 //! On fabricated trees, and on the tasks of this machine.
+
 use std::fs;
 use std::process::{Command, Stdio};
 

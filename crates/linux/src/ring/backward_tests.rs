@@ -1,4 +1,5 @@
 //! Rings that are overwritten: against a model, with lies, and the kernel's.
+
 use super::backward::{BackwardSource, Copied};
 use super::{BackwardRing, Corruption, Excerpt, Ring, RingError, Writers};
 use crate::sys::{Errno, perf};

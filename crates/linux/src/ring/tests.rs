@@ -1,4 +1,5 @@
 //! The reader on fabricated memory, and the whole on the kernel's.
+
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;

@@ -1,4 +1,5 @@
 //! Real commands, started, released, refused and abandoned.
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsFd;

@@ -1,4 +1,5 @@
 //! Real commands, followed to the end, let go and killed.
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;

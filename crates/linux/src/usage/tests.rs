@@ -1,4 +1,5 @@
 //! On fabricated trees, where every step is known, and on real processes.
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

@@ -1,6 +1,7 @@
 //! The waiter, on real children, signals and pipes.
 //!
 //! Signals are sent to this very process, where other tests run as well: only those that nothing else here uses.
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};

@@ -152,13 +152,14 @@ impl Recorder {
                     rounds -= 1;
                     (scope, tids) = scope_of(target)?;
                 }
-                Err(AskError::Refused(_)) if kept.is_some() => {
-                    plan.notes.push(UNSETTLED.to_owned());
-                    let Some((subscription, opened)) = kept.take() else { return Err(Error::NoService) };
-                    tids = opened;
-                    break subscription;
-                }
-                Err(AskError::Refused(refusal)) => give_in(&mut plan, &refusal, &options, kind, session)?,
+                Err(AskError::Refused(refusal)) => match kept.take() {
+                    Some((subscription, opened)) => {
+                        plan.notes.push(UNSETTLED.to_owned());
+                        tids = opened;
+                        break subscription;
+                    }
+                    None => give_in(&mut plan, &refusal, &options, kind, session)?,
+                },
             }
         };
         let shared = Shared {

@@ -1,6 +1,7 @@
 //! A recording that was made up, for the tests of what is looked at and how it is drawn.
 //!
 //! **Invariant:** names and numbers come from a real profile, so that ids are what they are elsewhere; nothing is read from the machine.
+
 use super::messages::ReaderMessage;
 use super::reader::{ReadPlan, run};
 use super::state::{Action, Effect, Sort, State};

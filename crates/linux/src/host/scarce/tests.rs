@@ -1,5 +1,6 @@
 //! Turns on the real kernel. Software events stand in for hardware: which counters are scarce is for the model to say, so
 //! every kernel can be asked.
+
 use super::*;
 use crate::current_tid;
 use crate::host::{KERNEL, LinuxEngine, LinuxHost};

@@ -1,4 +1,5 @@
 //! Every message comes back as it was; no bytes do harm.
+
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! The rule, on examples that were worked out by hand.
+
 use super::*;
 
 const X86: Registers = Registers::Shared(4);

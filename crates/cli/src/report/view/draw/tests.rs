@@ -1,4 +1,5 @@
 //! Screens as they look.
+
 use super::super::state::Action;
 use super::super::testing::Viewed;
 use super::*;

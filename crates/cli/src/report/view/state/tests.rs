@@ -1,4 +1,5 @@
 //! What is looked at, after actions.
+
 use super::super::testing::Viewed;
 use super::*;
 use Action::{Collapse, Columns, Enter, Escape, Event, Expand, ExpandAll, Follow, Move, ZoomFunction, ZoomProgram};
