@@ -129,8 +129,8 @@ impl Streams {
         })
     }
 
-    /// Opens a stream with these rights, off; of several tasks those that are still there; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`]
-    /// passes them.
+    /// Opens a stream with these rights, off; of several tasks, for those that are still there. With the files of its ring and its bell,
+    /// as [`super::shared::wire::Reply::Subscribed`] passes them.
     ///
     /// # Errors
     /// [`ServeError`]: the kernel's own number for the first event that can't be opened, `ENOMEM` or `EMFILE` for a ring. Nothing is
